@@ -78,6 +78,10 @@ class ReaderSchema:
         """The type of a column with all fields of the schema; raises as ``formats.column_type``."""
         return formats.column_type(self.schema)
 
+    def check_columns(self) -> None:
+        """Raise UnsupportedError for a field that has no column; ``type`` leaves it out."""
+        formats.check_columns(self.schema)
+
     def check(self, target: pa.DataType) -> None:
         """Raise SchemaError if values of the schema cannot be read as a type."""
         _compiled(self.schema, self.schema, target)

@@ -8,6 +8,7 @@ are as free as Pulsar's broker lets them be: any text.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -132,8 +133,34 @@ class AvroRecord:
     aliases: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AvroRecursive:
+    """A record within itself; it has no column.
+
+    Attributes:
+        name: of the record.
+        path: of the field that it is the type of.
+        definition: the record, as soon as it is parsed.
+    """
+
+    name: str
+    path: str = field(compare=False)
+    definition: list[AvroRecord] = field(compare=False, repr=False)
+
+    @property
+    def error(self) -> UnsupportedError:
+        """Why it has no column."""
+        return UnsupportedError(
+            f"field {_shown(self.path)} of the topic's schema is recursive: it contains {_shown(self.name)}, "
+            "of which it is a part",
+            advice="Choose other columns with .schema(...), or read the topic with valueFormat=raw",
+        )
+
+
 # Names of named types are full: with their namespace.
-AvroType: TypeAlias = "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord"
+AvroType: TypeAlias = (
+    "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord | AvroRecursive"
+)
 
 
 def parse(schema: Schema) -> AvroType:
@@ -143,7 +170,7 @@ def parse(schema: Schema) -> AvroType:
 
     Raises:
         SchemaError: the data is no schema of Avro.
-        UnsupportedError: a type holds itself, or the schema is larger than any that this version reads.
+        UnsupportedError: the schema is larger than any that this version reads.
     """
     if len(schema.data) > MAX_BYTES:
         raise _too_large(f"the schema has {len(schema.data)} bytes")
@@ -165,10 +192,34 @@ def column_type(schema: Schema) -> pa.DataType:
     return arrow_type(parse(schema))
 
 
+def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
+    """The types in a type that have no column."""
+    if isinstance(avro, AvroRecursive):
+        yield avro
+    elif isinstance(avro, AvroRecord):
+        for each in avro.fields:
+            yield from recursive_types(each.type)
+    elif isinstance(avro, AvroUnion):
+        for branch in avro.branches:
+            yield from recursive_types(branch)
+    elif isinstance(avro, AvroArray):
+        yield from recursive_types(avro.items)
+    elif isinstance(avro, AvroMap):
+        yield from recursive_types(avro.values)
+
+
 def arrow_type(avro: AvroType) -> pa.DataType:
-    """The Arrow type of a column of this type; all that is in it is nullable."""
+    """The Arrow type of a column of this type; all that is in it is nullable.
+
+    Fields that hold a record of which they are a part are left out.
+
+    Raises:
+        UnsupportedError: it is in no field of a record.
+    """
+    if isinstance(avro, AvroRecursive):
+        raise avro.error
     if isinstance(avro, AvroRecord):
-        return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in avro.fields])
+        return pa.struct(list(_columns(avro)))
     if isinstance(avro, AvroArray):
         return pa.list_(pa.field("element", arrow_type(avro.items)))
     if isinstance(avro, AvroMap):
@@ -182,6 +233,14 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     if isinstance(avro, AvroFixed):
         return pa.binary()
     return _PLAIN[avro.logical or avro.kind]
+
+
+def _columns(avro: AvroRecord) -> Iterator[pa.Field]:
+    for each in avro.fields:
+        try:
+            yield pa.field(each.name, arrow_type(each.type))
+        except UnsupportedError:
+            continue
 
 
 def is_null(avro: AvroType) -> bool:
@@ -243,7 +302,7 @@ class _Parser:
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, int, int]] = {}  # by full name; types in it, and its depth
-        self._open: set[str] = set()  # records that are just being read
+        self._open: dict[str, list[AvroRecord]] = {}  # records that are just being read, as soon as they are
         self._nodes = 0
         self._deepest = 0
 
@@ -284,11 +343,7 @@ class _Parser:
             return AvroPrimitive(name)
         for full in (_full(name, space), name):
             if full in self._open:
-                raise UnsupportedError(
-                    f"field {_shown(path)} of the topic's schema is recursive: it contains {_shown(full)}, "
-                    "of which it is a part",
-                    advice=_WAY_OUT,
-                )
+                return AvroRecursive(full, path, self._open[full])
             if full in self._named:
                 avro, nodes, height = self._named[full]
                 self._count(nodes - 1, depth + height, path)
@@ -324,9 +379,10 @@ class _Parser:
         elif kind == "fixed":
             avro = _fixed(tree, name, aliases, path)
         else:
-            self._open.add(name)
+            definition = self._open[name] = []
             avro = AvroRecord(name, self._fields(tree, space, path, depth), aliases)
-            self._open.remove(name)
+            definition.append(avro)
+            del self._open[name]
         self._named[name] = avro, self._nodes - nodes + 1, self._deepest - depth
         self._deepest = max(self._deepest, deepest)
         return avro
@@ -363,7 +419,7 @@ class _Parser:
 
 def branch_name(avro: AvroType) -> str:
     """What tells the branches of a union apart: the name of a named type, else the kind."""
-    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
+    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed | AvroRecursive):
         return avro.name
     if isinstance(avro, AvroPrimitive):
         return avro.kind

@@ -24,6 +24,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroRecursive,
     AvroType,
     AvroUnion,
     is_member_struct,
@@ -128,6 +129,8 @@ class Defaults:
         self._count()
         if isinstance(avro, AvroUnion):
             return self._branch(avro, json)
+        if isinstance(avro, AvroRecursive):
+            raise _NoValueError
         if isinstance(avro, AvroRecord):
             values = _of(dict, json)
             given = ((each, values.get(each.name, each.default)) for each in avro.fields)

@@ -15,7 +15,7 @@ from pulsar_spark.values.avro.items import ItemsReader
 from pulsar_spark.values.avro.leaves import Reader
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
 from pulsar_spark.values.avro.varints import read_varints
-from pulsar_spark.values.avro.walk import walker
+from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
 
 Places: TypeAlias = "npt.NDArray[np.int32]"
 
@@ -42,6 +42,8 @@ def reader(step: steps.Step) -> Reader:
         return _map_reader(step)
     if isinstance(step, steps.RecordStep):
         return _record_reader(step)
+    if isinstance(step, steps.RecursiveStep):
+        return _recursive_reader(step)
     return _union_reader(step) if isinstance(step, steps.UnionStep) else _member_reader(step)
 
 
@@ -97,6 +99,27 @@ def _record_reader(step: steps.RecordStep) -> Reader:
         for index, constant in step.constants.items():
             columns[index] = _repeated(constant, count)
         return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position
+
+    return read
+
+
+def _recursive_reader(step: steps.RecursiveStep) -> Reader:
+    walk = walker(step)
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        after = position.copy()
+        whole = payloads.bytes.data
+        for i in range(len(position)):
+            row = i if rows is None else int(rows[i])
+            end = int(payloads.end[row])
+            value = AvroValue(whole, end, int(payloads.credit[row]))
+            try:
+                after[i] = walk(value, int(position[i]))
+            except BadAvroError:
+                payloads.bad[row] = True
+                after[i] = end
+            payloads.credit[row] = value.credit
+        return None, after
 
     return read
 

@@ -24,6 +24,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroRecursive,
     AvroType,
     AvroUnion,
     arrow_type,
@@ -239,6 +240,8 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 def skip(writer: AvroType) -> steps.Step:
     """The step that finds where a value ends."""
+    if isinstance(writer, AvroRecursive):
+        return steps.RecursiveStep(writer)
     if isinstance(writer, AvroRecord):
         return steps.RecordStep(None, tuple((each.name, skip(each.type), -1) for each in writer.fields), {})
     if isinstance(writer, AvroUnion):

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.avro_types import AvroRecursive
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
@@ -140,9 +141,21 @@ class MemberStep:
     index: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecursiveStep:
+    """A record within itself, which is only gone over."""
+
+    avro: AvroRecursive
+
+    @property
+    def type(self) -> None:
+        """It has no column."""
+        return
+
+
 Step: TypeAlias = (
     "NullStep | BooleanStep | IntegerStep | FloatStep | BytesStep | EnumStep | ArrayStep | MapStep | "
-    "RecordStep | UnionStep | MemberStep"
+    "RecordStep | UnionStep | MemberStep | RecursiveStep"
 )
 
 

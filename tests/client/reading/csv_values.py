@@ -87,7 +87,13 @@ def new_values(newer: Schema, older: Schema) -> Iterator[str]:
     yield from ()
 
 
-_FORMATS = SimpleNamespace(column_type=column_type, decoder=CsvDecoder, new_values=new_values)
+def check_columns(schema: Schema) -> None:
+    """All have one."""
+
+
+_FORMATS = SimpleNamespace(
+    column_type=column_type, check_columns=check_columns, decoder=CsvDecoder, new_values=new_values
+)
 
 
 def installed() -> Iterator[None]:

@@ -16,6 +16,7 @@ import pytest
 from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
 
 
@@ -662,3 +663,70 @@ def test_schemas_that_take_too_long_to_compare():
     with pytest.raises((UnsupportedError, SchemaError)):
         made(tree(6, "int"), tree(6, "string"))
     assert time.process_time() - began < 10
+
+
+# ---- records within themselves, which have no column
+
+NODE = record(
+    ("v", "int"),
+    ("next", ["null", "N"], {"default": None}),
+    ("kids", array("N"), {"default": []}),
+    ("by", map_of(["null", "N", "string", "double", "boolean"]), {"default": {}}),
+    name="N",
+)
+
+
+def node(number, depth):
+    return {
+        "v": number,
+        "next": node(number, depth - 1) if depth else None,
+        "kids": [node(number, depth - 2)] * 2 if depth > 2 else [],
+        "by": {"a": None, "b": node(number, 0) if depth else "t", "c": 1.5, "d": True},
+    }
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_new_field_of_a_recursive_type_leaves_the_other_fields(kind):
+    older = record(("a", "int"), ("z", ["null", "string"], {"default": None}))
+    newer = record(
+        ("a", "int"),
+        ("node", ["null", NODE], {"default": None}),
+        ("z", ["null", "string"], {"default": None}),
+    )
+    old, new = (Schema(kind, json.dumps(tree).encode()) for tree in (older, newer))
+    values = [{"a": i, "node": node(i, i % 5) if i % 3 else None, "z": "end"} for i in range(30)]
+    if kind is SchemaType.AVRO:
+        payloads = [encoded(newer, value) for value in values]
+    else:
+        payloads = [json.dumps(value).encode() for value in values]
+    expected = [{"a": i, "z": "end"} for i in range(30)]
+    column = formats.column_type(old)
+    for reader in (old, new):
+        assert rows(formats.decoder(new, reader, column), payloads) == expected
+    a = pa.struct([("a", pa.int32())])
+    assert rows(formats.decoder(new, new, a), payloads) == [{"a": i} for i in range(30)]
+    whole = rows(formats.decoder(new, new, formats.column_type(new)), payloads)
+    assert [row["node"] for row in whole] == [{"v": i} if i % 3 else None for i in range(30)]
+    assert list(formats.new_values(new, old)) == []
+
+
+def test_the_fields_of_a_recursive_record_that_have_a_column_are_read():
+    payloads = [encoded(NODE, node(i, i % 6)) for i in range(20)]
+    assert made(NODE).type == pa.struct([("v", pa.int32())])
+    assert rows(made(NODE), payloads) == [{"v": i} for i in range(20)]
+    for payload in payloads[5], payloads[2]:
+        for end in range(len(payload)):
+            assert decode(made(NODE), [payload[:end], payload]).is_bad.tolist() == [True, False]
+        assert decode(made(NODE), [payload + b"\0", payload]).is_bad.tolist() == [True, False]
+
+
+def test_records_in_each_other_may_be_deeper_than_the_stack():
+    last = record(("v", "int"), ("next", ["null", "N"]), name="N")
+    first = record(("next", ["null", "N"]), ("v", "int"), name="N")
+    assert rows(made(last), [b"\x02\x02" * 50_000 + b"\x02\0"]) == [{"v": 1}]
+    assert rows(made(first), [b"\x02" * 5_000 + b"\0" + b"\x02" * 5_001]) == [{"v": 1}]
+    too_deep = b"\x02" * 50_000 + b"\0" + b"\x02" * 50_001
+    assert decode(made(first), [too_deep]).is_bad.tolist() == [True]
+    assert made(first).explain(too_deep, None).endswith("records in each other that are too many")
+    nulls = record(*((f"n{i}", "null") for i in range(5000)), ("next", ["null", "N"]), ("v", "int"), name="N")
+    assert decode(made(nulls), [b"\x02" * 50_000]).is_bad.tolist() == [True]

@@ -7,6 +7,7 @@ import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
@@ -196,9 +197,10 @@ RECURSIVE = [
 
 @pytest.mark.parametrize(("tree", "path"), RECURSIVE)
 def test_recursive_types_name_the_field_and_the_way_out(tree, path):
-    with pytest.raises(UnsupportedError, match="valueFormat=raw") as caught:
-        parse(avro(tree))
-    assert f"field {path} " in str(caught.value)
+    for kind in (SchemaType.AVRO, SchemaType.JSON):
+        with pytest.raises(UnsupportedError, match=r"\.schema\(\.\.\.\), or .*valueFormat=raw") as caught:
+            formats.check_columns(Schema(kind, avro(tree).data))
+        assert f"field {path} " in str(caught.value)
 
 
 WRONG = [
