@@ -134,6 +134,8 @@ def bytes_reader(step: BytesStep) -> Reader:
 def enum_reader(step: EnumStep) -> Reader:
     """Read indexes as symbols."""
     symbols = pa.array([*step.symbols, None], pa.string())
+    if step.type is not None:
+        symbols = symbols.cast(step.type)
     count = len(step.symbols)
     has_unknown = None in step.symbols
 
@@ -148,7 +150,7 @@ def enum_reader(step: EnumStep) -> Reader:
         array = symbols.take(pa.array(index))
         if has_unknown and array.null_count:
             payloads.fail(rows, array.is_null().to_numpy(zero_copy_only=False))
-        return array.cast(step.type), after
+        return array, after
 
     return read
 
