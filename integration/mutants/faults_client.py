@@ -387,7 +387,7 @@ FAULTS = (
         file="pulsar_spark/client/schemas.py",
         old="if highest is not None and version > highest:",
         new="if highest is not None and version > highest + 10**9:",
-        test="tests/client/test_schemas.py::test_numbers_that_no_topic_has_cost_two_requests",
+        test="tests/client/test_schemas.py::test_numbers_that_no_topic_has_cost_four_requests",
     ),
     Fault(
         name="broker-that-gave-a-topic-away-asked-for-ever",
