@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 _AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-PAGES = [*(ROOT / name for name in _AT_ROOT), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*(ROOT / name for name in _AT_ROOT), *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^ *```(.*)$")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
