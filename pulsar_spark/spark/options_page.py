@@ -95,7 +95,7 @@ def docs_page() -> str:
     lines = [
         "# Options",
         "",
-        'What `option(name, value)` takes in `format("pulsar")`. Only `service.url` is required, and a topic.',
+        'What `option` takes in `format("pulsar")`. Only `service.url` is required, and a topic.',
         "Names are case-insensitive. An unknown name is an error. Its text suggests the right name.",
         "Times and sizes take units: `100ms`, `5s`, `2m`; `512k`, `64m`. A time without a unit is in the "
         "unit shown, a size in bytes. The maximum time is 24 days, the maximum size 1024g.",

@@ -104,7 +104,7 @@ _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     parsers.count(1),
     None,
     "Maximum messages of a micro-batch. An entry of the broker is never divided, so a micro-batch may have "
-    "up to one entry for each partition more. docs/limits.md says when this is exact.",
+    "up to one entry for each partition more. docs/operations.md says when this is exact.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(

@@ -109,7 +109,7 @@ COLUMN_TEXTS = {
     "__index": ColumnText(
         "number, from 0",
         read="The broker's index of the message in the topic partition, see "
-        "[Limits](limits.md#what-is-exact).",
+        "[Operations](operations.md#what-is-exact).",
         null_read="the broker sends none",
     ),
     "__corruptValue": ColumnText(
