@@ -34,7 +34,7 @@ ever holds a secret: callers pass none.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -458,3 +458,11 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
         if error == _NOT_ALLOWED and words in what:
             return NotAllowedError(what, topic=topic, advice=advice)
     return known.kind(what, topic=topic, advice=known.advice)
+
+
+def assert_never(member: NoReturn) -> NoReturn:
+    """For a member of an enum that a ``match`` leaves out: mypy refuses it, and so does this.
+
+    It is ``typing``'s of Python 3.11.
+    """
+    raise AssertionError(f"{member!r} is not handled")

@@ -67,11 +67,11 @@ FAULTS = (
         test="tests/values/encode/test_column_fit.py::test_each_type_fits_what_it_should_and_nothing_else",
     ),
     Fault(
-        name="default-with-the-bytes-of-a-branch-that-it-is-not",
-        file="pulsar_spark/values/encode/avro_defaults.py",
-        old="                del self.data[before:]\n",
-        new="                continue\n",
-        test="tests/values/encode/test_avro_defaults.py::test_defaults",
+        name="default-with-the-number-of-a-branch-that-it-is-not",
+        file="pulsar_spark/values/avro/defaults.py",
+        old="return Branch(number, self._value(branch, json))",
+        new="return Branch(0, self._value(branch, json))",
+        test="tests/values/avro/test_defaults.py::test_all_find_the_same_value",
     ),
     Fault(
         name="comma-before-the-first-field-that-is-there",

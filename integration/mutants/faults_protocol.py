@@ -39,27 +39,6 @@ FAULTS = (
         test="tests/protocol/reading/test_permits.py::test_after_a_loss_everything_is_granted_anew",
     ),
     Fault(
-        name="cumulative-ack-moves-back",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="if self._mark is None or message_id > self._mark:",
-        new="if message_id != self._mark:",
-        test="tests/protocol/reading/test_acks.py::test_the_mark_never_moves_back_and_is_sent_again",
-    ),
-    Fault(
-        name="cumulative-ack-covers-the-next-entry",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="            self._mark = message_id\n",
-        new="            self._mark = message_id.next_entry\n",
-        test="tests/protocol/reading/test_acks.py::test_the_mark_covers_what_lies_below_it",
-    ),
-    Fault(
-        name="acks-without-a-receipt-forgotten",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="        self._pending |= self._individual.intersection(group.individual)\n",
-        new="",
-        test="tests/protocol/reading/test_acks.py::test_a_group_without_a_receipt_is_pending_again",
-    ),
-    Fault(
         name="late-answer-given-to-nobody-s-request",
         file="pulsar_spark/protocol/connection.py",
         old="if self._deadlines.pop(request_id, None) is None:",

@@ -388,16 +388,16 @@ FAULTS = (
     ),
     Fault(
         name="large-record-batch-cut-with-a-gap",
-        file="pulsar_spark/spark/rows/read.py",
-        old="        first += count\n",
-        new="        first += count + 1\n",
+        file="pulsar_spark/arrow/arrays.py",
+        old="        first = stop\n",
+        new="        first = stop + 1\n",
         test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
     ),
     Fault(
         name="rows-of-a-huge-batch-given-twice",
-        file="pulsar_spark/spark/rows/read.py",
-        old="        first += count\n",
-        new="        first += max(1, count - 1)\n",
+        file="pulsar_spark/arrow/arrays.py",
+        old="        first = stop\n",
+        new="        first = max(first + 1, stop - 1)\n",
         test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
     ),
     Fault(

@@ -97,8 +97,8 @@ FAULTS = (
     Fault(
         name="bad-row-given-as-nulls-in-failfast",
         file="pulsar_spark/spark/rows/values.py",
-        old="        if is_fatal:\n            raise first\n",
-        new="",
+        old="                raise first\n",
+        new='                fate = ""\n',
         test="tests/spark/rows/test_values.py::test_the_first_bad_row_ends_the_read",
     ),
     Fault(

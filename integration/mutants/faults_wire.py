@@ -53,13 +53,6 @@ FAULTS = (
         test="tests/wire/test_commands.py::test_minus_one_on_the_wire",
     ),
     Fault(
-        name="single-acks-sent-as-cumulative",
-        file="pulsar_spark/wire/commands.py",
-        old="pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual",
-        new="pb.CommandAck.Cumulative",
-        test="tests/wire/test_commands.py::test_acks_are_whole_entries_cumulative_or_not",
-    ),
-    Fault(
         name="abort-commits",
         file="pulsar_spark/wire/commands.py",
         old="txn_action=pb.COMMIT if commit else pb.ABORT",

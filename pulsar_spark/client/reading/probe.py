@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import NamedTuple
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
@@ -251,7 +251,7 @@ def _last_kept(consumer: Consumer) -> MessageId:
     return last
 
 
-class EntryProbe:
+class EntryProbe(Closing):
     """Gives the entries after a position, in order; a context manager, not thread-safe.
 
     Args:
@@ -276,14 +276,6 @@ class EntryProbe:
         self._totals = _Totals()
         self._acked = self.position
         self._late: DeadlineError | None = None
-
-    def __enter__(self) -> EntryProbe:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
         """The next entries, until they hold enough or ``end`` is reached.

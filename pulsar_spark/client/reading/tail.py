@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
@@ -23,7 +23,7 @@ _FOLLOWED_BYTES = 64 << 10
 _log = logging.getLogger(__name__)
 
 
-class Tail:
+class Tail(Closing):
     """A reader at the end of a partition; a context manager, not thread-safe.
 
     The broker sends it the next entry by itself. :meth:`follow` gives it the partition's end: it then takes
@@ -66,14 +66,6 @@ class Tail:
         except PulsarError:
             self._consumer.close()
             raise
-
-    def __enter__(self) -> Tail:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def has_passed(self, end: MessageId) -> bool:
         """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
