@@ -115,3 +115,8 @@ def test_one_spelling(file):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_paths_of_a_machine(page):
     assert not re.search(r"/(?:root|home|work|Users)/", page.read_text())
+
+
+def test_the_users_site_stays_short():
+    """Pages for developers, in a folder of their own, are not counted."""
+    assert sum(len(page.read_text().split()) for page in DOCS.glob("*.md")) <= 25_000

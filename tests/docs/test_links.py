@@ -33,6 +33,16 @@ def test_pages_that_are_named():
             assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}, which is not there"
 
 
+def test_files_of_the_page_of_changes():
+    """A path begins at the root or in the package; a name alone is that of some file."""
+    page = (ROOT / "docs/developers/changes.md").read_text()
+    parts = [ROOT / name for name in ("pulsar_spark", "tests", "integration", "docs", "conf", "proto")]
+    names = {file.name for part in parts for file in part.rglob("*.*")}
+    for path in re.findall(r"`([\w/.-]+\.(?:py|js|json|yaml|md|proto))`", page):
+        is_there = (ROOT / path).is_file() or (ROOT / "pulsar_spark" / path).is_file()
+        assert is_there or path in names, path
+
+
 def test_the_pictures_are_what_the_script_draws():
     spec = importlib.util.spec_from_file_location("draw", ROOT / "docs/img/draw.py")
     module = importlib.util.module_from_spec(spec)
