@@ -134,7 +134,8 @@ _HEAD = """\
 # Columns
 
 A row is a message. Its value is one column or several. Columns whose names begin with `__` are its metadata.
-A timestamp is an instant; Spark shows it in the session's time zone.
+A timestamp is an instant; Spark shows it in the session's time zone. In string columns, each byte sequence
+that is not valid UTF-8 becomes U+FFFD.
 
 ## Value
 

@@ -46,19 +46,10 @@ _WHERE_IT_STANDS = (
     "",
     "## Where to find the rest",
     "",
-    "Read the line with `[PULSAR_...]`. This package logs its traceback and the causes at level `DEBUG`, in "
-    "the process that failed. Spark adds its own stack frames:",
-    "",
-    "| what fails | Spark raises | where Spark's frames are |",
-    "|---|---|---|",
-    "| `load()`, and the planning of a batch | `AnalysisException` | in the exception |",
-    "| a task of a batch | `PythonException` | in the driver's log, for each attempt; in the executor's "
-    "`stderr` |",
-    "| a streaming query | `StreamingQueryException` | in the exception and in the driver's log; those of a "
-    "task also in the executor's `stderr` |",
-    "",
-    "An error without a code keeps its traceback: it comes from Spark or from your own code, or it is a bug "
-    "in this package.",
+    "Read the line with `[PULSAR_...]`: Spark adds its own stack frames, in the exception, in the driver's "
+    "log, and for tasks in the executor's `stderr`. This package logs its traceback and the causes at level "
+    "`DEBUG`, in the process that failed. An error without a code keeps its traceback: it comes from Spark, "
+    "from your own code, or from a bug in this package.",
 )
 
 # Errors that Spark raises before it asks this package: error, meaning, advice. Those where it does not find
