@@ -60,7 +60,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
-    """Say which values of a newer version an older one, of the same column type, has no place for.
+    """Say which values of a newer version an older one, of the same column type, cannot hold.
 
     Raises:
         UnsupportedError, SchemaError: as :func:`column_type`.

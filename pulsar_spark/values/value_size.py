@@ -62,7 +62,7 @@ class ValueParts:
         self._row, self._item = (_bits(target) + 7) // 8, _widest_item(target)
 
     def ends(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[int]:
-        """The index after the last value of each part; a value that alone takes more is a part of its own.
+        """The index after the last value of each part; a value that alone takes more is its own part.
 
         Args:
             values: ``binary`` [n], at least one.

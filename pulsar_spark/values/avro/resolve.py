@@ -251,7 +251,7 @@ def candidates(writer: AvroType, reader: AvroUnion, among: tuple[AvroType, ...] 
     """Branches that the writer's type may be, best first: by name, alias, short name, kind; then promotions.
 
     Args:
-        writer: a type that is no union.
+        writer: a type that is not a union.
         reader: with the branches.
         among: all branches of the writer's union, where it is one of them.
     """

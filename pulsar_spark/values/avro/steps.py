@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pulsar_spark.values.value_size import item_width
 
-# Text that a schema adds to each item of an array counts as one byte of the payload by so many bytes.
+# Text that a schema adds to each item of an array counts as one byte of the payload for each of these bytes.
 TEXT_PER_BYTE = 64
 
 

@@ -59,7 +59,7 @@ def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
 
 
 class _Nested(JsonColumn):
-    """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
+    """Values of several items each, which are in their own columns; ``_offsets`` says which are whose."""
 
     def __init__(self, node: JsonArray | JsonMap, room: ValueRoom, *items: JsonColumn) -> None:
         super().__init__(node.type)
@@ -86,7 +86,7 @@ class _Nested(JsonColumn):
 
 
 class _Lists(_Nested):
-    """Arrays: their items in a column of their own."""
+    """Arrays: their items in their own column."""
 
     def __init__(self, node: JsonArray, room: ValueRoom) -> None:
         self._items = make_column(node.item, room)
@@ -119,7 +119,7 @@ class _Lists(_Nested):
 
 
 class _Maps(_Nested):
-    """Maps: their keys and values in columns of their own."""
+    """Maps: their keys and values in their own columns."""
 
     def __init__(self, node: JsonMap, room: ValueRoom) -> None:
         self._keys = BytesColumn(JsonLeaf(JsonKind.TEXT, pa.string()))
@@ -308,7 +308,7 @@ class _Unions(JsonColumn):
             return self._read_null(text, at, "a value")
         row = len(self)
         order = self._orders.get(first) or self._order(first)
-        # The first record with names that are none of its own; another may have all of them. It keeps what it
+        # The first record with unknown names; another may have all of them. It keeps what it
         # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
         second: JsonColumn | None = None
         end_of_second = at
