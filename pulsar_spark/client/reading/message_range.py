@@ -79,8 +79,8 @@ def read_ranges(
     that thread's own locks.
 
     An error of a range is raised where its entries would be, and the next ranges can still be read. Entries
-    that are left when the next range is requested are dropped. Entries are decrypted, and chunks put together, in the
-    caller's thread.
+    that are left when the next range is requested are dropped. Entries are decrypted, and chunks put
+    together, in the caller's thread.
 
     Args:
         client: where to connect.
