@@ -21,6 +21,7 @@
         ├── TlsError                    PULSAR_TLS
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
+        ├── TopicEndedError             PULSAR_TOPIC_ENDED
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
         │   └── SubscriptionLimitError  PULSAR_SUBSCRIPTION_LIMIT
         ├── SchemaError                 PULSAR_SCHEMA
@@ -281,6 +282,15 @@ class TopicNotFoundError(BrokerError):
 
     code = "PULSAR_TOPIC_NOT_FOUND"
     usual_advice = "Check the spelling of the topic, or create it first"
+
+
+class TopicEndedError(BrokerError):
+    """Nothing more will come: the topic was terminated, or migrated to another cluster. Only a warning."""
+
+    code = "PULSAR_TOPIC_ENDED"
+    usual_advice = (
+        "Stop the query if it reads nothing else. If the topic continues elsewhere, start a new query there"
+    )
 
 
 class NotAllowedError(BrokerError):

@@ -63,16 +63,32 @@ FAULTS = (
     Fault(
         name="subscription-moved-while-stopped-taken-for-fine",
         file="pulsar_spark/spark/plan/data_loss.py",
-        old="if mark_delete.is_message and mark_delete > position.last_whole_entry:",
-        new="if mark_delete.is_message and mark_delete < position:",
+        old="if mark_delete.is_message or position.batch_index >= 0:",
+        new="if position.batch_index >= 0:",
         test="tests/spark/plan/test_data_loss.py::test_a_partition_at_restart",
     ),
     Fault(
         name="loss-taken-for-a-move",
         file="pulsar_spark/spark/plan/data_loss.py",
-        old="if begin <= position.last_whole_entry:",
-        new="if begin <= position.next_entry:",
+        old="if stored.begin <= max(position.last_whole_entry, goes_on):",
+        new="if stored.begin <= max(position.next_entry, goes_on):",
         test="tests/spark/plan/test_data_loss.py::test_a_partition_under_the_running_query",
+    ),
+    Fault(
+        name="removed-ledger-taken-for-a-consumed-one-while-running",
+        file="pulsar_spark/spark/plan/data_loss.py",
+        old="if not mark_delete.is_message and not has_skipped and not is_unasked:",
+        new="if not mark_delete.is_message and not has_skipped:",
+        test="tests/spark/plan/test_data_loss.py"
+        "::test_a_partition_whose_subscription_stands_before_a_later_ledger",
+    ),
+    Fault(
+        name="removed-ledger-taken-for-a-consumed-one-at-restart",
+        file="pulsar_spark/spark/plan/data_loss.py",
+        old="if stored.end < mark_delete:",
+        new="if stored.end < position:",
+        test="tests/spark/plan/test_data_loss.py"
+        "::test_a_partition_whose_subscription_stands_before_a_later_ledger_at_restart",
     ),
     Fault(
         name="acknowledged-before-it-is-processed",

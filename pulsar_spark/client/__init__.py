@@ -8,6 +8,7 @@ from pulsar_spark.arrow.arrays import parts_by_size
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
@@ -140,6 +141,7 @@ __all__ = [
     "TaskMemory",
     "TaskPlace",
     "TlsOptions",
+    "TopicEnd",
     "TopicSchemas",
     "TopicWatch",
     "TopicWriter",

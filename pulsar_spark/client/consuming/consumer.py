@@ -10,6 +10,7 @@ import numpy as np
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer_link import ConsumerLink
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import (
@@ -145,6 +146,11 @@ class Consumer(Closing):
     def newest_arrived(self) -> MessageId | None:
         """The last entry that has come and was not taken; makes no request."""
         return self._link.inbox.newest
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        return self._link.inbox.topic_end
 
     @property
     def lost(self) -> bool:

@@ -258,6 +258,8 @@ class EntryProbe(Closing):
         client: where to connect.
         topic: one partition, or a topic without partitions.
         after: the entry before the first that is wanted; ``MessageId.EARLIEST`` for the topic's beginning.
+        read_compacted: whether to read the compacted topic. Its last entries may be gone, so a silence of a
+            few seconds counts as its end.
 
     Attributes:
         position: the last entry that was given out, at first ``after``.
@@ -266,12 +268,14 @@ class EntryProbe(Closing):
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
 
-    def __init__(self, client: Client, topic: TopicName, after: MessageId) -> None:
+    def __init__(
+        self, client: Client, topic: TopicName, after: MessageId, *, read_compacted: bool = False
+    ) -> None:
         self.position = after.whole_entry
         self._client = client
-        self._consumer = Consumer(
-            client, topic, reader_options(client, "probe", after.next_entry), Permits(_WINDOW_BYTES)
-        )
+        self._read_compacted = read_compacted
+        options = reader_options(client, "probe", after.next_entry, read_compacted=read_compacted)
+        self._consumer = Consumer(client, topic, options, Permits(_WINDOW_BYTES))
         self._found: deque[EntryInfo] = deque()
         self._totals = _Totals()
         self._acked = self.position
@@ -322,8 +326,11 @@ class EntryProbe(Closing):
         entries = self._totals.entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
+        deadline = self._client.operation()
+        if self._read_compacted:
+            deadline = deadline.at_most(OPENS_COMPACTED_WITHIN)
         try:
-            found = receive_infos(self._consumer, self._client.operation(), entries)
+            found = receive_infos(self._consumer, deadline, entries)
         except DeadlineError as error:
             if not self._is_read_over(end):
                 self._late = error
@@ -335,6 +342,8 @@ class EntryProbe(Closing):
 
     def _is_read_over(self, end: MessageId) -> bool:
         """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
+        if self._read_compacted:
+            return True
         if self.position > self._acked:
             self._consumer.ack_cumulative(self.position)
             self._acked = self.position

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -69,8 +70,18 @@ class Tail(Closing):
 
     def has_passed(self, end: MessageId) -> bool:
         """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
+        return self.is_lost or self.newest > end
+
+    @property
+    def newest(self) -> MessageId:
+        """The newest entry that came, or that it began after; makes no request."""
         newest = self._consumer.newest_arrived
-        return self.is_lost or self.reached > end or (newest is not None and newest > end)
+        return self.reached if newest is None else max(self.reached, newest)
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        return self._consumer.topic_end
 
     @property
     def is_lost(self) -> bool:
