@@ -21,14 +21,12 @@ class _Scope(NamedTuple):
 
     Attributes:
         title: title of its part of the page.
-        taker: who accepts the options, in the page's words.
         table: the options.
         groups: patterns of option names by heading, without the title. An option belongs to the first group
             with a matching pattern; options that no pattern matches form a last group.
     """
 
     title: str
-    taker: str
     table: Table
     groups: dict[str, tuple[str, ...]]
 
@@ -36,7 +34,6 @@ class _Scope(NamedTuple):
 _SCOPES = (
     _Scope(
         "Source and sink",
-        "source, sink",
         CONNECTION,
         {
             "cluster": ("service.url", "admin.url"),
@@ -50,7 +47,6 @@ _SCOPES = (
     ),
     _Scope(
         "Source",
-        "source",
         SOURCE,
         {
             "topics": ("topic*", "waitingForNonExistedTopic"),
@@ -67,7 +63,6 @@ _SCOPES = (
     ),
     _Scope(
         "Sink",
-        "sink",
         SINK,
         {
             "delivery": ("delivery", "failOnDuplicates", "transaction*"),
@@ -91,7 +86,6 @@ _SCOPES = (
 
 def docs_page() -> str:
     """The text of ``docs/options.md``."""
-    parts = [(scope, list(_grouped(scope.table, scope.groups))) for scope in _SCOPES]
     lines = [
         "# Options",
         "",
@@ -99,17 +93,11 @@ def docs_page() -> str:
         "Names are case-insensitive. An unknown name is an error. Its text suggests the right name.",
         "Times and sizes take units: `100ms`, `5s`, `2m`; `512k`, `64m`. A time without a unit is in the "
         "unit shown, a size in bytes. The maximum time is 24 days, the maximum size 1024g.",
-        "",
-        "| options of | groups |",
-        "|---|---|",
     ]
-    for scope, groups in parts:
-        shown = ", ".join(f"[{name}](#{_anchor(scope, name)})" for name, _ in groups)
-        lines.append(f"| {scope.taker} | {shown} |")
-    for scope, groups in parts:
+    for scope in _SCOPES:
         lines += ["", f"## {scope.title}"]
-        for name, options in groups:
-            lines += ["", f"### {_heading(scope, name)}", ""]
+        for name, options in _grouped(scope.table, scope.groups):
+            lines += ["", f"### {scope.title}: {name}", ""]
             lines += ["| option | takes | default | meaning |", "|---|---|---|---|"]
             lines += [_row(scope, option) for option in options]
     lines += [
@@ -130,15 +118,6 @@ def _grouped(table: Table, groups: dict[str, tuple[str, ...]]) -> Iterator[tuple
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _heading(scope: _Scope, name: str) -> str:
-    return f"{scope.title}: {name}"
-
-
-def _anchor(scope: _Scope, name: str) -> str:
-    """The anchor of a heading, as GitHub and the docs site generate it."""
-    return _heading(scope, name).lower().replace(":", "").replace(" ", "-")
 
 
 def _row(scope: _Scope, option: Option[Any]) -> str:
