@@ -202,7 +202,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
     )
-    parser.add_argument("--write-docs", action="store_true", help="write docs/developers/benchmarks.md and its picture")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the page of benchmarks and its picture"
+    )
     options = parser.parse_args()
     part = options.quick or options.client or options.only or options.peer_jar
     everything = (list(SHAPES), list(PARTITIONS))

@@ -81,7 +81,7 @@ class Consumer(Closing):
             DeadlineError: none came.
             CorruptError: an entry cannot be parsed; the error names the message. Earlier entries are given
                 out first.
-            TopicNotFoundError, AuthError, ...: the subscription cannot be made again.
+            TopicNotFoundError, AuthError, ...: the subscription cannot be opened again.
         """
         if self._corrupt is not None:
             raise self._corrupt
@@ -177,7 +177,7 @@ class Consumer(Closing):
         """Ask for the last message id without waiting, so that one thread can ask many consumers.
 
         Returns:
-            Gives the answer, after waiting for at most so many seconds. None: it has not come, or is an
+            Gives the answer, after waiting for at most the seconds given. None: it has not come, or is an
             error; then call :meth:`last_message_id`, which retries and raises.
         """
         answer = self._link.begin(commands.get_last_message_id)
@@ -213,7 +213,7 @@ class Consumer(Closing):
         """Acknowledge all entries up to ``message_id`` without waiting.
 
         Returns:
-            Whether the broker has confirmed it, after waiting for at most so many seconds. If not, call
+            Whether the broker has confirmed it, after waiting for at most the seconds given. If not, call
             :meth:`ack_cumulative`, which retries and raises.
         """
         answer = self._link.begin(

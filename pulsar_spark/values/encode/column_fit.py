@@ -174,7 +174,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def is_variant(kind: pa.StructType) -> bool:
-    """Whether a struct is how Spark hands over a value of its own type: variant, geometry, geography."""
+    """Whether a struct is how Spark hands over a value of a separate type: variant, geometry, geography."""
     marks = (b"variant", b"geometry", b"geography")
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 
