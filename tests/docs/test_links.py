@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from integration.docs import PAGES, ROOT, anchors, links
+from integration.docs import PAGES, ROOT, anchors, blocks, links
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 SOURCES = [file for name in ("pulsar_spark", "examples") for file in (ROOT / name).rglob("*.py")]
@@ -31,6 +31,18 @@ def test_pages_that_are_named():
     for file in [*PAGES, *SOURCES]:
         for name in re.findall(r"\bdocs/(?:[\w-]+/)*[\w-]+\.md\b", file.read_text()):
             assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}, which is not there"
+
+
+def test_each_page_is_once_in_the_contents():
+    front = ROOT / "docs/index.md"
+    contents = [
+        block.page.parent / f"{line}.md"
+        for page in (front, ROOT / "docs/developers/index.md")
+        for block in blocks(page, "{toctree}")
+        for line in block.text.splitlines()
+        if line and not line.startswith(":")
+    ]
+    assert sorted([front, *contents]) == sorted((ROOT / "docs").rglob("*.md"))
 
 
 def test_files_of_the_page_of_changes():
