@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         name="challenges-answered-at-once",
         file="pulsar_spark/protocol/connection.py",
-        old="if self._heard_at >= self._next_challenge:",
+        old="if self.heard_at >= self._next_challenge:",
         new="if True:",
         test="tests/protocol/test_connection.py::test_challenges_are_answered_once_a_second",
     ),

@@ -62,8 +62,8 @@ FAULTS = (
     Fault(
         name="dead-peer-never-noticed",
         file="pulsar_spark/protocol/connection.py",
-        old="if now >= self._heard_at + 2 * self._keep_alive:",
-        new="if now >= self._heard_at + 2000 * self._keep_alive:",
+        old="if now >= self.heard_at + 2 * self._keep_alive:",
+        new="if now >= self.heard_at + 2000 * self._keep_alive:",
         test="tests/protocol/test_connection.py::test_silence_of_two_intervals_is_death",
     ),
     Fault(

@@ -27,7 +27,10 @@ class PlannedPartition(Protocol):
     planned: MessageId | None
     last: MessageId
     backlog: int | None
-    topic_end: object
+
+    @property
+    def topic_end(self) -> object:
+        """See above."""
 
 
 class SourceReporter:
