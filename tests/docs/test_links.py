@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from integration.docs import PAGES, ROOT, anchors, blocks, links
+from integration.docs import PAGES, ROOT, anchors, links
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 SOURCES = [file for name in ("pulsar_spark", "examples") for file in (ROOT / name).rglob("*.py")]
@@ -31,28 +31,6 @@ def test_pages_that_are_named():
     for file in [*PAGES, *SOURCES]:
         for name in re.findall(r"\bdocs/(?:[\w-]+/)*[\w-]+\.md\b", file.read_text()):
             assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}, which is not there"
-
-
-def test_each_page_is_once_in_the_contents():
-    front = ROOT / "docs/index.md"
-    contents = [
-        block.page.parent / f"{line}.md"
-        for page in (front, ROOT / "docs/developers/index.md")
-        for block in blocks(page, "{toctree}")
-        for line in block.text.splitlines()
-        if line and not line.startswith(":")
-    ]
-    assert sorted([front, *contents]) == sorted((ROOT / "docs").rglob("*.md"))
-
-
-def test_files_of_the_page_of_changes():
-    """A path begins at the root or in the package; a name alone is that of some file."""
-    page = (ROOT / "docs/developers/changes.md").read_text()
-    parts = [ROOT / name for name in ("pulsar_spark", "tests", "integration", "docs", "conf", "proto")]
-    names = {file.name for part in parts for file in part.rglob("*.*")}
-    for path in re.findall(r"`([\w/.-]+\.(?:py|js|json|yaml|md|proto))`", page):
-        is_there = (ROOT / path).is_file() or (ROOT / "pulsar_spark" / path).is_file()
-        assert is_there or path in names, path
 
 
 def test_the_pictures_are_what_the_script_draws():
