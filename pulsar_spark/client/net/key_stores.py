@@ -60,4 +60,4 @@ def _load(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm):  # their texts might show its content
-        raise ValueError("it is not PKCS#12 store, or its password is wrong") from None
+        raise ValueError("it is not a PKCS#12 store, or its password is wrong") from None
