@@ -25,19 +25,17 @@ def lines_of(code):
     return done.stderr.splitlines()
 
 
-def test_a_line_has_time_level_and_logger():
-    (line,) = lines_of("set_up_logs(logging.INFO)\nlog.info('it says %d', 7)\nlog.debug('no')")
-    time, rest = line[:17], line[17:]
-    assert rest == " INFO pulsar_spark.spark.reader: it says 7"
-    assert [len(part) for part in time.replace(" ", "/").replace(":", "/").split("/")] == [2] * 6
-
-
-def test_the_next_query_of_a_process_has_its_own_level():
-    code = "for level in (logging.INFO, None, logging.ERROR, logging.INFO):\n"
+def test_a_line_has_time_level_and_logger_and_the_next_query_has_its_own_level():
+    code = "set_up_logs(logging.INFO)\nlog.info('it says %d', 7)\nlog.debug('no')\n"
+    code += "for level in (logging.INFO, None, logging.ERROR, logging.INFO):\n"
     code += (
         "    set_up_logs(level)\n    log.info('info of %s', level)\n    log.warning('warning of %s', level)"
     )
-    found = [line.partition(": ")[2] for line in lines_of(code)]
+    first, *others = lines_of(code)
+    time, rest = first[:17], first[17:]
+    assert rest == " INFO pulsar_spark.spark.reader: it says 7"
+    assert [len(part) for part in time.replace(" ", "/").replace(":", "/").split("/")] == [2] * 6
+    found = [line.partition(": ")[2] for line in others]
     assert found == ["info of 20", "warning of 20", "warning of None", "info of 20", "warning of 20"]
 
 
