@@ -9,9 +9,16 @@ from pathlib import Path
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-def find_chromium() -> str | None:
-    """The path of a Chromium; None where there is none."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+def find_chromium() -> str:
+    """The path of a Chromium.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    for name in NAMES:
+        if path := shutil.which(name):
+            return path
+    raise FileNotFoundError("there is no Chromium: install your distribution's package, such as chromium")
 
 
 def page_dom(program: str, url: str, profile: Path, milliseconds: int = 5000) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,7 +112,6 @@ def test_counters_are_looked_at_by_their_growth(place, expression):
 
 
 def test_the_alert_rules_are_what_prometheus_takes():
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     (group,) = yaml.safe_load((MONITORING / "prometheus-alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
