@@ -11,8 +11,9 @@ from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
 from integration.peer import Peer
 from integration.proxy import Cut, Direction, Ending, Proxy
-from pulsar_spark.client import Client, read_range
+from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
+from tests.ranges import read_range
 
 TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 

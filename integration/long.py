@@ -20,6 +20,7 @@ CHAOS_TIMES = {
     "cuts": 200,
     "large": 100,
     "login": 4,
+    "losses": 81,
     "once": 9,
     "pauses": 1,
     "replays": 20_000,

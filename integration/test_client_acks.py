@@ -17,20 +17,15 @@ from integration.chaos.messages import (
 from integration.clients import DURABLE, WINDOW, id_of, reader, subscription, take
 from integration.cluster import Cluster
 from integration.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, read_range
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline
 from pulsar_spark.errors import (
     ClosedError,
-    DeadlineError,
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
+from tests.ranges import read_range
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
-
-
-def cursor(admin: Admin, topic: str, name: str = "held") -> dict[str, Any]:
-    found: dict[str, Any] = admin.internal_stats(topic)["cursors"][name]
-    return found
 
 
 # ---- acknowledgements
@@ -47,63 +42,6 @@ def test_a_cumulative_acknowledgement_is_at_the_broker(
         assert subscription(admin, topic)["msgBacklog"] == 3
         consumer.ack_cumulative(id_of(entries[2]))  # Never back.
         assert consumer.last_message_id().mark_delete == id_of(entries[6])
-
-
-def test_single_acknowledgements_are_at_the_broker(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    peer.produce(topic, numbered(30), batch_size=3)
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        entries = take(consumer, 10)
-        for index in (1, 2, 5, 9):
-            consumer.acknowledge(id_of(entries[index]))
-        consumer.flush_acks()
-        assert subscription(admin, topic)["msgBacklog"] == 6
-        assert consumer.last_message_id().mark_delete < id_of(entries[0])
-        for index in (0, 3, 4):
-            consumer.acknowledge(id_of(entries[index]))
-        consumer.flush_acks()
-        assert consumer.last_message_id().mark_delete == id_of(entries[5])
-        assert subscription(admin, topic)["msgBacklog"] == 3
-    assert cursor(admin, topic)["markDeletePosition"] == str(id_of(entries[5]))
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        assert take(consumer, 3) == entries[6:9]
-
-
-def test_acknowledgements_go_out_in_time_while_receiving(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    peer.produce(topic, numbered(5))
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        for entry in take(consumer, 5):
-            consumer.acknowledge(id_of(entry))
-
-        def is_acknowledged() -> bool:
-            with pytest.raises(DeadlineError):
-                consumer.receive(Deadline(0.5))
-            return subscription(admin, topic)["msgBacklog"] == 0
-
-        wait_until(is_acknowledged)
-
-
-def test_closing_sends_the_acknowledgements_that_wait(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    peer.produce(topic, numbered(5))
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        for entry in take(consumer, 5):
-            consumer.acknowledge(id_of(entry))
-    state = subscription(admin, topic)
-    assert state["msgBacklog"] == 0
-    assert state["consumers"] == []
-
-
-def test_acknowledges_more_than_one_group(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
-    peer.produce(topic, numbered(2500), max_pending_messages=3000)
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        for entry in take(consumer, 2500):
-            consumer.acknowledge(id_of(entry))
-    assert subscription(admin, topic)["msgBacklog"] == 0
 
 
 # ---- closing
@@ -132,20 +70,6 @@ def test_unsubscribing_removes_the_subscription(client: Client, peer: Peer, admi
         assert admin.subscriptions(topic) == ["held"]
         consumer.unsubscribe()
         assert admin.subscriptions(topic) == []
-
-
-def test_closing_after_an_unload_leaves_no_consumer(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    """The acknowledgements that wait make it subscribe again, and that subscription must be closed."""
-    peer.produce(topic, numbered(5))
-    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
-        entries = take(consumer, 5)
-        admin.unload(topic)
-        consumer.acknowledge(id_of(entries[0]))
-    state = subscription(admin, topic)
-    assert state["msgBacklog"] == 4
-    assert state["consumers"] == []
 
 
 def test_a_closed_client_does_not_connect_again(cluster: Cluster, peer: Peer, topic: str) -> None:

@@ -16,11 +16,12 @@ from integration.chaos.messages import BEGINNING, last_message
 from integration.cluster import TEST_JVM, Cluster
 from integration.peer import CompressionType, Peer, Record
 from integration.raw import RawConnection, RawProducer
-from pulsar_spark.client import Client, read_range
+from pulsar_spark.client import Client
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.entry.entries import Entry
+from tests.ranges import read_range
 
 # Small messages, and ledgers of seven entries: chunks are cheap, and often in another ledger than the first.
 SETTINGS = {

@@ -27,7 +27,6 @@ from pulsar_spark.client import (
     EntryField,
     SubscriptionOptions,
     decode_entries,
-    read_range,
     retry_count,
 )
 from pulsar_spark.client.reading.probe import has_subscription
@@ -38,6 +37,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.ranges import read_range
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

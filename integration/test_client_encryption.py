@@ -28,11 +28,11 @@ from pulsar_spark.client import (
     ProducerCryptoFailureAction,
     UserCode,
     last_sequence_id,
-    read_range,
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.entry.entries import Entry
+from tests.ranges import read_range
 
 DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
 RECORDS = [

@@ -37,12 +37,12 @@ from pulsar_spark.client import (
     ProducerOptions,
     SubscriptionOptions,
     TopicWriter,
-    read_range,
 )
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from tests.ranges import read_range
 
 
 @pytest.fixture(scope="module")
@@ -520,9 +520,6 @@ def test_a_cut_during_each_operation_is_mended(
         for ending in Ending:
             proxy.cut_all(ending)
             assert consumer.last_message_id().last == ids[-1]
-            proxy.cut_all(ending)
-            consumer.acknowledge(ids[1])
-            consumer.flush_acks()
             proxy.cut_all(ending)
             consumer.ack_cumulative(ids[2])
             assert consumer.last_message_id().mark_delete == ids[2]

@@ -25,7 +25,7 @@ from integration.chaos.messages import (
     records_of,
 )
 from integration.peer import CompressionType, Peer, Record
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter, read_range
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
@@ -33,6 +33,7 @@ from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
+from tests.ranges import read_range
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}

@@ -17,12 +17,13 @@ from integration.cluster import TEST_JVM, Cluster
 from integration.peer import Peer, Record
 from integration.raw import RawConnection, RawProducer
 from integration.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, Entries, read_range
+from pulsar_spark.client import Client, Entries
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import LastMessageId
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import CorruptError, DataLossError
 from pulsar_spark.ids import MessageId, TopicName
+from tests.ranges import read_range
 
 # Short ledgers; those that nobody holds are trimmed.
 SHORT_LEDGERS = {

@@ -120,6 +120,35 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     assert sink.values == [*expected, *texts(40, 41, 42)]
 
 
+def test_limits_count_what_compaction_kept(
+    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path
+):
+    """The first 40 keys outlive their ledgers; ten more are in the log, too."""
+
+    def write(first: int, end: int) -> None:
+        with Peer(broker.service_url) as peer:
+            peer.produce(
+                topic, [Record(b"%d" % number, key=f"k{number % 50}") for number in range(first, end)]
+            )
+
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    write(0, 80)
+    admin.compact(topic)
+    wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
+    old = ledgers(admin, topic)[-1]
+    admin.unload(topic)
+    write(80, 83)
+    admin.delete_subscription(topic, "hold")
+    trim(admin, topic, old)
+    sink = Collector()
+    limited = pulsar_in_spark.stream(topic, readCompacted="true", maxMessagesPerTrigger="10")
+    drain(limited, sink, checkpoint)
+    sizes = [len(batches[-1]) for batches in sink.batches.values()]
+    assert sink.values == texts(*range(30, 83))
+    assert max(sizes) == 10, sizes
+
+
 # ---- no loss
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
+from integration.cluster import Cluster
 from integration.fix_spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.peer import Peer, Record
 from pulsar_spark.ids import TopicName
@@ -264,3 +265,31 @@ def test_a_topic_is_taken_out_and_put_back(
     assert sorted(sink.values) == ["a", "b", "c"]
     run("ef", both)
     assert sorted(sink.values) == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_terminated_topic_is_read_to_its_end_and_told(
+    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint: Path, is_read, capfd
+):
+    cluster.admin.create_topic(topic)
+    with Peer(cluster.service_url) as peer:
+        peer.produce(topic, [Record(b"%d" % number) for number in range(3)])
+    cluster.admin.terminate(topic)
+    assert len(pulsar_in_spark.read(topic).collect()) == 3
+    sink = Collector()
+    if is_read:
+        drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+        assert sink.values == ["0", "1", "2"]
+        capfd.readouterr()
+    query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
+    told: list[str] = []
+
+    def is_told() -> bool:
+        told.append(capfd.readouterr().err)
+        return "[PULSAR_TOPIC_ENDED]" in "".join(told)
+
+    try:
+        await_rows(query, is_told)
+    finally:
+        query.stop()
+    assert sink.values == ["0", "1", "2"]

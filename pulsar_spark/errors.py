@@ -21,6 +21,7 @@
         ├── TlsError                    PULSAR_TLS
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
+        ├── TopicEndedError             PULSAR_TOPIC_ENDED
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
         │   └── SubscriptionLimitError  PULSAR_SUBSCRIPTION_LIMIT
         ├── SchemaError                 PULSAR_SCHEMA
@@ -34,7 +35,7 @@ ever holds a secret: callers pass none.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -283,6 +284,15 @@ class TopicNotFoundError(BrokerError):
     usual_advice = "Check the spelling of the topic, or create it first"
 
 
+class TopicEndedError(BrokerError):
+    """Nothing more will come: the topic was terminated, or migrated to another cluster. Only a warning."""
+
+    code = "PULSAR_TOPIC_ENDED"
+    usual_advice = (
+        "Stop the query if it reads nothing else. If the topic continues elsewhere, start a new query there"
+    )
+
+
 class NotAllowedError(BrokerError):
     """The request conflicts with the topic's state or policies, such as a limit of message sizes."""
 
@@ -458,3 +468,11 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
         if error == _NOT_ALLOWED and words in what:
             return NotAllowedError(what, topic=topic, advice=advice)
     return known.kind(what, topic=topic, advice=known.advice)
+
+
+def assert_never(member: NoReturn) -> NoReturn:
+    """For a member of an enum that a ``match`` leaves out: mypy refuses it, and so does this.
+
+    It is ``typing``'s of Python 3.11.
+    """
+    raise AssertionError(f"{member!r} is not handled")

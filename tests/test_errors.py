@@ -34,6 +34,7 @@ TABLE = [
     ("TlsError", "PULSAR_TLS", False, "BrokerError"),
     ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
     ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
+    ("TopicEndedError", "PULSAR_TOPIC_ENDED", False, "BrokerError"),
     ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),
     ("SubscriptionLimitError", "PULSAR_SUBSCRIPTION_LIMIT", False, "NotAllowedError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),

@@ -29,7 +29,7 @@ BELOW = {
     "values": {"errors", "schema", "unparsable", "arrow"},
     "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
     "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
-    "spark": {"errors", "error_table", "ids", "client"},
+    "spark": {"errors", "ids", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "libraries", "version", "client", "spark"},
@@ -42,11 +42,11 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "lookup", "outgoing_queue", "reopening", "reading", "writing"},
+        {"encryption", "login_turns", "lookup", "outgoing_queue", "reopening", "reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (
-        {"parallel", "net"},
+        {"closing", "parallel", "net"},
         {"schemas"},
         {"client", "encryption"},
         {"first_contact", "topic_watch"},
@@ -61,8 +61,8 @@ ORDER = {
         {"rows"},
         {"monitoring"},
         {"options"},
-        {"plan", "sink", "row_plan", "catalog_tables", "worker_python", "options_page"},
-        {"data_source", "reader", "writer", "progress_listener", "__main__", FRONT},
+        {"plan", "sink", "row_plan", "catalog_tables", "worker_python"},
+        {"data_source", "reader", "writer", "progress_listener", FRONT},
     ),
 }
 # Modules of a folder, without __init__ and what is generated.
@@ -335,7 +335,7 @@ BAD = {
     "the root imports wire": ("pulsar_spark", "from pulsar_spark.wire.frames import Frame", True),
     "spark imports past the front of the client": (
         "pulsar_spark.spark.reader",
-        "from pulsar_spark.client.reading.message_range import read_range",
+        "from pulsar_spark.client.reading.message_range import read_ranges",
     ),
     "cli imports a part of the client": ("pulsar_spark.cli.a", "from pulsar_spark.client import encryption"),
     "spark imports a module of the client that the order does not know": (

@@ -19,18 +19,13 @@ from integration.bench import shapes
 from integration.bench.copies import copied
 from integration.bench.shapes import SHAPES, Shape
 from integration.bench.transport import Repeat, Rows, Transport, repeated_batch
-from pulsar_spark.client import (
-    ClientOptions,
-    Consumer,
-    SubscriptionOptions,
-    read_range,
-    shared_client,
-)
+from pulsar_spark.client import ClientOptions, Consumer, SubscriptionOptions, shared_client
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from tests.ranges import read_range
 
 _BEGINNING = MessageId(-1, -1)
 _POLL_TIMEOUT = 60.0

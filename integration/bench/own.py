@@ -8,9 +8,10 @@ from integration.bench import peer, shapes
 from integration.bench.measure import Cost, Result, Side, Stopwatch, Trial, interleaved
 from integration.bench.shapes import Shape
 from integration.bench.topics import Topics
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions, TopicWriter, read_range
+from pulsar_spark.client import Client, Consumer, SubscriptionOptions, TopicWriter
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.rows.read import record_batches
+from tests.ranges import read_range
 
 _BEGINNING = MessageId(-1, -1)
 _WARM_UP = 4

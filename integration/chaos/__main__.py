@@ -18,6 +18,7 @@ from integration.chaos.cluster import cluster
 from integration.chaos.cuts import cuts
 from integration.chaos.large import large
 from integration.chaos.login import login
+from integration.chaos.losses import losses
 from integration.chaos.once import once
 from integration.chaos.pauses import pauses
 from integration.chaos.replays import replays
@@ -37,6 +38,7 @@ RUNS: dict[str, Run] = {
     "cuts": cuts,
     "large": large,
     "login": login,
+    "losses": losses,
     "pauses": pauses,
     "replays": replays,
     "restarts": restarts,

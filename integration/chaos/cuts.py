@@ -23,9 +23,10 @@ from integration.chaos.messages import (
 from integration.cluster import ProxiedBroker, open_proxied_broker
 from integration.peer import CompressionType, Peer, Record
 from integration.proxy import Cut, Direction, Ending
-from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, read_range
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.ranges import read_range
 
 MESSAGES = 5000
 KEYS = 50

@@ -348,7 +348,7 @@ def _chunks(wire: Wire) -> Callable[[], object]:
             assert is_chunk(metadata)
             part = metadata.producer_name * 4
             message = chunks.take(metadata, part, MessageId(5, entry), metadata.publish_time / 1000)
-            assert chunks.held_bytes <= 4 * len(made)
+            assert sum(each.size for each in chunks._open.values()) <= 4 * len(made)
             if isinstance(message, Assembled):  # of the chunks of one producer
                 assert set(message.payload) == set(metadata.producer_name)
 

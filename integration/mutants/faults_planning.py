@@ -13,8 +13,8 @@ FAULTS = (
     Fault(
         name="loss-taken-for-a-move",
         file="pulsar_spark/spark/plan/data_loss.py",
-        old="if begin <= position.last_whole_entry:",
-        new="if begin <= position.next_entry:",
+        old="if stored.begin <= max(position.last_whole_entry, goes_on):",
+        new="if stored.begin <= max(position.next_entry, goes_on):",
         test="tests/spark/plan/test_data_loss.py::test_a_partition_under_the_running_query",
     ),
     Fault(
@@ -121,9 +121,9 @@ FAULTS = (
     ),
     Fault(
         name="large-record-batch-cut-with-a-gap",
-        file="pulsar_spark/spark/rows/read.py",
-        old="        first += count\n",
-        new="        first += count + 1\n",
+        file="pulsar_spark/arrow/arrays.py",
+        old="        first = stop\n",
+        new="        first = stop + 1\n",
         test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
     ),
 )

@@ -5,31 +5,17 @@ from integration.mutants.fault import Fault
 FAULTS = (
     Fault(
         name="cumulative-ack-moves-back",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="if self._mark is None or message_id > self._mark:",
-        new="if message_id != self._mark:",
-        test="tests/protocol/reading/test_acks.py::test_the_mark_never_moves_back_and_is_sent_again",
+        file="pulsar_spark/client/consuming/consumer.py",
+        old="if self._acked is None or message_id > self._acked:",
+        new="if message_id != self._acked:",
+        test="tests/client/consuming/test_consumer.py::test_an_ack_never_moves_back_and_is_sent_again",
     ),
     Fault(
         name="cumulative-ack-covers-the-next-entry",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="            self._mark = message_id\n",
-        new="            self._mark = message_id.next_entry\n",
-        test="tests/protocol/reading/test_acks.py::test_the_mark_covers_what_lies_below_it",
-    ),
-    Fault(
-        name="acks-without-a-receipt-forgotten",
-        file="pulsar_spark/protocol/reading/acks.py",
-        old="        self._pending |= self._individual.intersection(group.individual)\n",
-        new="",
-        test="tests/protocol/reading/test_acks.py::test_a_group_without_a_receipt_is_pending_again",
-    ),
-    Fault(
-        name="refused-acks-forgotten",
         file="pulsar_spark/client/consuming/consumer.py",
-        old="            self._acks.put_back(group, time.monotonic())\n",
-        new="",
-        test="tests/client/consuming/test_consumer.py::test_an_ack_that_is_refused_waits_for_the_next",
+        old="            self._acked = message_id\n",
+        new="            self._acked = message_id.next_entry\n",
+        test="tests/client/consuming/test_consumer.py::test_an_ack_never_moves_back_and_is_sent_again",
     ),
     Fault(
         name="refused-acknowledgement-taken-for-confirmed",

@@ -1,7 +1,8 @@
-"""Arrow arrays: where rows begin, and values replaced by nulls; the types of numpy's beside them."""
+"""Arrow arrays: where rows begin, rows cut by size, nulls; and the types of numpy's arrays beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -59,3 +60,26 @@ def bytes_and_offsets(values: pa.Array) -> tuple[Bytes, Ints]:
     """:func:`bytes_of`, and where each of the n rows begins in them and the last one ends, int64[n + 1]."""
     offsets = offsets_of(values).astype(np.int64)
     return bytes_of(values), offsets - offsets[0]
+
+
+def parts_by_size(
+    offsets: npt.NDArray[np.integer], max_size: int, max_rows: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Cut n rows into parts of at most ``max_size`` bytes and ``max_rows`` rows; a larger row is a part.
+
+    Args:
+        offsets: where each row begins, and where the last one ends, ascending, int[n + 1].
+        max_size: bytes.
+        max_rows: at least 1; None: any number.
+
+    Yields:
+        The first row of a part, and the one after its last.
+    """
+    count, whole = len(offsets) - 1, int(offsets[-1])
+    first = 0
+    while first < count:
+        limit = offsets.dtype.type(min(int(offsets[first]) + max_size, whole))
+        stop = max(first + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
+        stop = min(stop, count if max_rows is None else min(first + max_rows, count))
+        yield first, stop
+        first = stop

@@ -26,6 +26,7 @@ GROUP = ARTIFACT = "pulsar-spark"
 
 _PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
+_SUFFIXES = (".py", ".html", ".css", ".js")
 _CARRIED = "pulsar_spark/carried/"
 _TIME = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same archive
 
@@ -108,8 +109,9 @@ def _files() -> Iterator[tuple[str, bytes]]:
     """Yield each file of the archive: its name there and its bytes."""
     yield "META-INF/MANIFEST.MF", _MANIFEST.encode()
     for package in _PACKAGES:
-        for file in sorted((_ROOT / package).rglob("*.py")):
-            yield file.relative_to(_ROOT).as_posix(), file.read_bytes()
+        for file in sorted((_ROOT / package).rglob("*.*")):
+            if file.suffix in _SUFFIXES:
+                yield file.relative_to(_ROOT).as_posix(), file.read_bytes()
     for distribution in ("pulsar-spark", "protobuf"):
         for part in metadata.files(distribution) or []:
             if part.name.startswith("LICENSE"):

@@ -4,8 +4,11 @@ Internal: these names are for spark, cli and integration, and change without not
 :mod:`pulsar_spark`.
 """
 
+from pulsar_spark.arrow.arrays import parts_by_size
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
     ConsumerCryptoFailureAction,
@@ -29,7 +32,7 @@ from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
-from pulsar_spark.client.reading.message_range import read_range, read_ranges
+from pulsar_spark.client.reading.message_range import read_ranges
 from pulsar_spark.client.reading.planning_client import PlanningClient
 from pulsar_spark.client.reading.probe import (
     EntryInfo,
@@ -86,6 +89,7 @@ __all__ = [
     "ChunkLimits",
     "Client",
     "ClientOptions",
+    "Closing",
     "Consumer",
     "ConsumerCryptoFailureAction",
     "Credentials",
@@ -137,6 +141,7 @@ __all__ = [
     "TaskMemory",
     "TaskPlace",
     "TlsOptions",
+    "TopicEnd",
     "TopicSchemas",
     "TopicWatch",
     "TopicWriter",
@@ -163,12 +168,12 @@ __all__ = [
     "now",
     "parse_message_id",
     "parse_service_url",
+    "parts_by_size",
     "path_of",
     "position_before",
     "prefetch",
     "probe_bounds",
     "probe_entry",
-    "read_range",
     "read_ranges",
     "register_schema",
     "retry_count",

@@ -11,9 +11,9 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TypeVar
 
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.auth import Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline
@@ -119,7 +119,7 @@ def _identity(options: ClientOptions) -> Identity:
     return Identity(options.credentials, options.tls, options.connection_timeout)
 
 
-class Client:
+class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
     Attributes:
@@ -142,14 +142,6 @@ class Client:
         self._max_message_size = 0
         self._unreadable: set[str] = set()  # names of topics that were named in a warning
         self._readers: dict[TopicName, Session] = {}
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections; consumers and producers on them are lost."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 from pulsar_spark.arrow.arrays import Buffer
-from pulsar_spark.errors import CryptoError, LibraryError, PulsarError
+from pulsar_spark.errors import CryptoError, LibraryError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
@@ -185,8 +185,13 @@ class Encryptor:
             self._sealer = _ciphers().Sealer([self._public_key(name) for name in self._names])
             self._due = now + _LIFE_OF_A_DATA_KEY
         except CryptoError as error:
-            if self._action is ProducerCryptoFailureAction.FAIL:
-                raise
+            match self._action:
+                case ProducerCryptoFailureAction.FAIL:
+                    raise
+                case ProducerCryptoFailureAction.SEND:
+                    pass
+                case action:
+                    assert_never(action)
             what = (
                 "messages are sent WITHOUT encryption" if self._sealer is None else ("the data key is kept")
             )
@@ -307,12 +312,22 @@ class Decryption:
             return entry._replace(payload=self._open(entry.metadata, entry.payload))
         except CryptoError as error:
             located = error.located(self._topic, str(MessageId(entry.ledger, entry.entry)))
-            action = self._decryptor.action
-            if action is ConsumerCryptoFailureAction.FAIL:
-                raise located from None
-            self._failed += 1
-            self._first_failure = self._first_failure or located
-            return None if action is ConsumerCryptoFailureAction.DISCARD else _as_stored(entry)
+            return self._undecrypted(entry, located)
+
+    def _undecrypted(self, entry: Entry, error: CryptoError) -> Entry | None:
+        """What is read of an entry that cannot be decrypted."""
+        match self._decryptor.action:
+            case ConsumerCryptoFailureAction.FAIL:
+                raise error from None
+            case ConsumerCryptoFailureAction.DISCARD:
+                given = None
+            case ConsumerCryptoFailureAction.CONSUME:
+                given = _as_stored(entry)
+            case action:
+                assert_never(action)
+        self._failed += 1
+        self._first_failure = self._first_failure or error
+        return given
 
     def report(self) -> None:
         """Log one WARNING about the entries that could not be decrypted."""

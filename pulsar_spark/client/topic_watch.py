@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
@@ -83,7 +83,7 @@ class _Updates:
         return topic is not None and self._pattern.matches(topic)
 
 
-class TopicWatch:
+class TopicWatch(Closing):
     """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
 
     A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. If the broker has no
@@ -115,14 +115,6 @@ class TopicWatch:
         self._reopen_at = self._list_at = 0.0
         deadline = client.operation()
         retry(lambda: self._open(deadline), deadline)
-
-    def __enter__(self) -> TopicWatch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def changed(self) -> bool:

@@ -65,12 +65,14 @@ _TO_PRODUCER: dict[int, str] = {
     _Type.SEND_ERROR: "send_error",
     _Type.CLOSE_PRODUCER: "close_producer",
 }
+_MIGRATED: dict[int, str] = {_Type.TOPIC_MIGRATED: "topicMigrated"}
 _TO_WATCHER: dict[int, str] = {_Type.WATCH_TOPIC_UPDATE: "watchTopicUpdate"}
 _BODIES: dict[int, str] = {
     **_ANSWERS,
     **_TO_CONSUMER,
     **_TO_PRODUCER,
     **_TO_WATCHER,
+    **_MIGRATED,
     _Type.CONNECTED: "connected",
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
@@ -306,6 +308,8 @@ class Connection:
             return ForConsumer(getattr(command, _TO_CONSUMER[kind]).consumer_id, frame)
         if kind in _TO_PRODUCER:
             return ForProducer(getattr(command, _TO_PRODUCER[kind]).producer_id, frame)
+        if kind in _MIGRATED and command.topicMigrated.resource_type == pb.CommandTopicMigrated.Consumer:
+            return ForConsumer(command.topicMigrated.resource_id, frame)
         if kind in _TO_WATCHER:
             return ForWatcher(getattr(command, _TO_WATCHER[kind]).watcher_id, frame)
         if kind in _ANSWERS:

@@ -15,7 +15,6 @@ from pulsar_spark.client import (
     Client,
     ReaderSchema,
     Schema,
-    SchemaType,
     TypedValueReader,
     impatient_client,
     path_of,
@@ -24,7 +23,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
+from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
 from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS, MAX_TYPED_ROWS
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValues
@@ -114,10 +113,11 @@ def plan_rows(
 
 def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     values = options.values
-    if values.is_raw:
+    if values.format.is_raw:
         return RowPlan(options.columns)
     if values.schema is not None:
-        kind = SchemaType.AVRO if values.format is ValueFormat.AVRO else SchemaType.JSON
+        kind = values.format.given_type
+        assert kind is not None  # only such formats have a schema of the user's
         return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True))
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
@@ -141,7 +141,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
 
 
 def _typed(options: SourceOptions, reader: ReaderSchema) -> RowPlan:
-    columns = replace(options.columns, value_type=reader.type, is_flat=options.values.is_flat)
+    columns = replace(options.columns, value_type=reader.type, is_flat=options.values.format.is_flat)
     reader.check(reader.type)
     return RowPlan(columns, reader)
 

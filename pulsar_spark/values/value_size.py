@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pulsar_spark.arrow.arrays import parts_by_size
+
 Size = TypeVar("Size", int, npt.NDArray[np.int64])
 
 ALLOWANCE = 16 << 20  # bytes, for any value
@@ -71,12 +73,8 @@ class ValueParts:
         sizes = np.zeros(len(values), np.int64)
         for each in (values, keys):
             sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
-        upto = np.cumsum(self._row + np.minimum(sizes * self._item, accepted(sizes)))
-        ends = [0]
-        while ends[-1] < len(values):
-            taken = int(upto[ends[-1] - 1]) if ends[-1] else 0
-            ends.append(max(ends[-1] + 1, int(np.searchsorted(upto, taken + _MAX_TOGETHER, side="right"))))
-        return ends[1:]
+        taken = np.append(0, np.cumsum(self._row + np.minimum(sizes * self._item, accepted(sizes))))
+        return [stop for _, stop in parts_by_size(taken, _MAX_TOGETHER)]
 
 
 def _widest_item(kind: pa.DataType) -> int:

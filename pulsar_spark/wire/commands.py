@@ -235,13 +235,14 @@ def flow(consumer_id: int, permits: int) -> bytes:
     return encode_command(pb.BaseCommand(type=_Type.FLOW, flow=command))
 
 
-def ack(
-    request_id: int | None, consumer_id: int, message_ids: Iterable[MessageId], *, cumulative: bool
-) -> bytes:
-    """ACK of whole entries. The broker answers with ACK_RESPONSE only if there is a request id."""
-    kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
-    ids = [to_wire_id(message_id.whole_entry) for message_id in message_ids]
-    command = pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id)
+def ack(request_id: int | None, consumer_id: int, message_id: MessageId) -> bytes:
+    """ACK of all entries up to one, as a whole. The broker answers only if there is a request id."""
+    command = pb.CommandAck(
+        consumer_id=consumer_id,
+        ack_type=pb.CommandAck.Cumulative,
+        message_id=[to_wire_id(message_id.whole_entry)],
+        request_id=request_id,
+    )
     return encode_command(pb.BaseCommand(type=_Type.ACK, ack=command))
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pulsar_spark.arrow.arrays import offsets_of, with_nulls
+from pulsar_spark.arrow.arrays import offsets_of, parts_by_size, with_nulls
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.int32(), pa.bool_(), pa.float64()])
@@ -31,3 +33,20 @@ def test_rows_begin_where_the_ones_before_end(kind):
 
 def test_a_null_row_has_no_length():
     assert offsets_of(pa.array([b"ab", None, b"c"])).tolist() == [0, 2, 2, 3]
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12), st.none() | st.integers(1, 4))
+def test_parts_are_as_large_as_they_may_be(sizes, max_size, max_rows):
+    for kind in (np.int32, np.int64):
+        offsets = np.append(0, np.cumsum(sizes)).astype(kind) + kind(5)
+        parts = [*parts_by_size(offsets, max_size, max_rows)]
+        assert [row for part in parts for row in range(*part)] == list(range(len(sizes)))
+        for first, stop in parts:
+            fits = sum(sizes[first:stop]) <= max_size and stop - first <= (max_rows or 99)
+            assert fits or stop == first + 1
+            is_full = sum(sizes[first : stop + 1]) > max_size or stop - first == max_rows
+            assert is_full or stop == len(sizes)
+
+
+def test_a_limit_beyond_the_offsets_type():
+    assert [*parts_by_size(np.array([0, 2**31 - 1], np.int32), 2**31 - 1)] == [(0, 1)]

@@ -65,7 +65,9 @@ def test_it_holds_the_packages_and_the_licences_and_nothing_compiled(jar):
     assert {name.partition("/")[0] for name in names} == {"META-INF", *packages}
     for carried in ("pulsar-spark", "protobuf"):
         assert [name for name in names if name.startswith(f"META-INF/licenses/{carried}/LICENSE")]
-    assert {Path(name).suffix for name in names if not name.startswith("META-INF/")} == {"", ".py"}
+    of_code = {"", ".py", ".html", ".css", ".js"}
+    assert {Path(name).suffix for name in names if not name.startswith("META-INF/")} == of_code
+    assert "pulsar_spark/spark/monitoring/page.js" in names
 
 
 def test_the_same_files_make_the_same_bytes(jar, tmp_path, capsys):

@@ -47,6 +47,7 @@ TARGETS = {
     **dict.fromkeys(TO_CONSUMER, ("consumer_id", ForConsumer, 7)),
     **dict.fromkeys(TO_PRODUCER, ("producer_id", ForProducer, 8)),
     **dict.fromkeys(TO_WATCHER, ("watcher_id", ForWatcher, 9)),
+    "TOPIC_MIGRATED": ("consumer_id", ForConsumer, 10),
 }
 ANSWERS = {
     *("SUCCESS", "PRODUCER_SUCCESS", "PARTITIONED_METADATA_RESPONSE", "LOOKUP_RESPONSE", "ACK_RESPONSE"),
@@ -93,7 +94,10 @@ def example(name, request_id):
     number = pb.BaseCommand.Type.Value(name)
     command = pb.BaseCommand(type=name)
     body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
-    fill(body, {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "request_id": request_id})
+    fill(
+        body,
+        {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "resource_id": 10, "request_id": request_id},
+    )
     body.SetInParent()
     assert command.IsInitialized()
     return command
@@ -147,6 +151,12 @@ def test_every_command_in_every_state(name, handshake_done):
         assert [type(event) for event in events] == [Connected]
     else:
         assert events == []
+
+
+def test_a_producer_whose_topic_was_migrated_is_not_taken_for_a_consumer(ready):
+    command = example("TOPIC_MIGRATED", 0)
+    command.topicMigrated.resource_type = pb.CommandTopicMigrated.Producer
+    assert ready.receive(framed(command), 0) == []
 
 
 def test_events_come_in_the_order_of_their_frames(ready):

@@ -95,11 +95,11 @@ CASES = {
     ),
     "FLOW": (commands.flow(7, 1000), pb.CommandFlow(consumer_id=7, messagePermits=1000)),
     "ACK": (
-        commands.ack(9, 7, [MessageId(1, 2, 3), MessageId(4, -1)], cumulative=False),
+        commands.ack(9, 7, MessageId(4, -1)),
         pb.CommandAck(
             consumer_id=7,
-            ack_type=pb.CommandAck.Individual,
-            message_id=[message_id(1, 2), message_id(4, UINT64)],
+            ack_type=pb.CommandAck.Cumulative,
+            message_id=[message_id(4, UINT64)],
             request_id=9,
         ),
     ),
@@ -169,12 +169,8 @@ def test_a_login_hides_its_data():
     assert "xyz" not in repr(commands.Login("token", b"xyz"))
 
 
-@pytest.mark.parametrize(
-    ("cumulative", "kind"), [(True, pb.CommandAck.Cumulative), (False, pb.CommandAck.Individual)]
-)
-def test_acks_are_whole_entries_cumulative_or_not(cumulative, kind):
-    _, body = body_of(commands.ack(0, 7, [MessageId(1, 2, 3)], cumulative=cumulative))
-    assert body.ack_type == kind
+def test_acks_are_of_whole_entries():
+    _, body = body_of(commands.ack(0, 7, MessageId(1, 2, 3)))
     assert not body.message_id[0].HasField("batch_index")
     assert body.HasField("request_id")
 

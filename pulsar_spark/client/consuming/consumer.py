@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
-from types import TracebackType
 
 import numpy as np
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer_link import ConsumerLink
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import (
@@ -20,7 +20,6 @@ from pulsar_spark.errors import (
     from_server,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.reading.acks import AckTracker
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.entry.entries import Entries, decode
@@ -31,7 +30,7 @@ _ACK_TIMEOUT = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Consumer:
+class Consumer(Closing):
     """A consumer on one topic partition; not thread-safe.
 
     It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
@@ -63,17 +62,10 @@ class Consumer:
         self._client = client
         self._is_durable = options.durable
         self._permits = permits
-        self._acks = AckTracker()
+        self._acked: MessageId | None = None  # the last mark
+        self._is_acked = True  # whether the broker has confirmed it
         self._corrupt: CorruptError | None = None
         self._link = ConsumerLink(client, topic, options, permits, on_arrival)
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def receive(
         self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
@@ -96,10 +88,9 @@ class Consumer:
         # After the deadline only what had come before: more may come without an end.
         while self._link.inbox.holds_groups or not deadline.passed:
             try:
-                self._flush_due_acks()
                 self._link.grant(remaining_entries)
                 quiet = deadline if idle is None else deadline.at_most(idle)
-                group = self._link.take_group(self._time_to_wait(quiet))
+                group = self._link.take_group(quiet.left)
             except PulsarError as error:
                 if not error.retriable:
                     raise error.located(str(self.topic)) from error
@@ -157,6 +148,11 @@ class Consumer:
         return self._link.inbox.newest
 
     @property
+    def topic_end(self) -> TopicEnd | None:
+        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        return self._link.inbox.topic_end
+
+    @property
     def lost(self) -> bool:
         """Whether the broker or the connection was lost since the last call; makes no request."""
         return self._link.is_lost
@@ -203,21 +199,25 @@ class Consumer:
         return commands.from_wire_count(answer.msgBacklog)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
-        """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE)."""
-        self._acks.add_cumulative(message_id, time.monotonic())
-        self.flush_acks()
+        """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE).
+
+        It never moves back, and one that was confirmed is sent again: after a crash a broker's position may
+        be before it. One without a receipt is sent again on closing.
+        """
+        if self._acked is None or message_id > self._acked:
+            self._acked = message_id
+        self._is_acked = False
+        self._ack()
 
     def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
-        """Acknowledge all entries up to ``message_id`` without waiting; only if no other acks are pending.
+        """Acknowledge all entries up to ``message_id`` without waiting.
 
         Returns:
             Whether the broker has confirmed it, after waiting for at most so many seconds. If not, call
             :meth:`ack_cumulative`, which retries and raises.
         """
         answer = self._link.begin(
-            lambda request_id, consumer_id: commands.ack(
-                request_id, consumer_id, [message_id], cumulative=True
-            )
+            lambda request_id, consumer_id: commands.ack(request_id, consumer_id, message_id)
         )
 
         def wait(seconds: float) -> bool:
@@ -234,24 +234,7 @@ class Consumer:
         Raises:
             PulsarError: the connection has ended just now.
         """
-        self._link.send(lambda consumer_id: commands.ack(None, consumer_id, [message_id], cumulative=True))
-
-    def acknowledge(self, message_id: MessageId) -> None:
-        """Acknowledge one entry, together with others when due: here, in ``receive``, or on closing."""
-        self._acks.add(message_id, time.monotonic())
-        self._flush_due_acks()
-
-    def flush_acks(self) -> None:
-        """Send the pending acks; return with the broker's receipt."""
-        group = self._acks.take()
-        try:
-            if group.cumulative is not None:
-                self._ack([group.cumulative], cumulative=True)
-            if group.individual:
-                self._ack(group.individual, cumulative=False)
-        except PulsarError:
-            self._acks.put_back(group, time.monotonic())
-            raise
+        self._link.send(lambda consumer_id: commands.ack(None, consumer_id, message_id))
 
     def seek(self, target: MessageId | int) -> None:
         """Move to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
@@ -267,7 +250,7 @@ class Consumer:
         else:
             raise UnsupportedError("a reader cannot seek to a time", topic=str(self.topic))
         self._corrupt = None
-        self._acks = AckTracker()
+        self._acked, self._is_acked = None, True
         self._link.moved(start)
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
@@ -280,31 +263,31 @@ class Consumer:
         self._link.close()
 
     def close(self) -> None:
-        """Send the pending acks and close; a broker that cannot be reached notices the lost connection."""
+        """Close; an acknowledgement without a receipt is sent again before.
+
+        A broker that cannot be reached notices the lost connection.
+        """
         try:
             if self._link.is_open:
-                self.flush_acks()
+                self._ack()
         except PulsarError as error:
             _log.warning("%s: acknowledgements did not reach the broker: %s", self.topic, error)
         finally:
             self._link.close()
 
-    def _flush_due_acks(self) -> None:
-        due = self._acks.due_at
-        if due is not None and due <= time.monotonic():
-            self.flush_acks()
-
-    def _time_to_wait(self, deadline: Deadline) -> float:
-        due = self._acks.due_at
-        return deadline.left if due is None else max(0.0, min(due - time.monotonic(), deadline.left))
-
-    def _ack(self, message_ids: list[MessageId], *, cumulative: bool) -> None:
-        def build(request_id: int, consumer_id: int) -> bytes:
-            return commands.ack(request_id, consumer_id, message_ids, cumulative=cumulative)
-
-        answer = self._link.request(build, attempt_timeout=_ACK_TIMEOUT, ends_with_consumer=True).ackResponse
+    def _ack(self) -> None:
+        """Send what has no receipt yet."""
+        mark = self._acked
+        if mark is None or self._is_acked:
+            return
+        answer = self._link.request(
+            lambda request_id, consumer_id: commands.ack(request_id, consumer_id, mark),
+            attempt_timeout=_ACK_TIMEOUT,
+            ends_with_consumer=True,
+        ).ackResponse
         if answer.HasField("error"):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
+        self._is_acked = True
 
     def _new_entries(self, received: list[Messages]) -> Entries:
         """Decode messages, and leave out those given out before."""

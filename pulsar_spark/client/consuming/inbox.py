@@ -10,12 +10,26 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages, group_for_decoding
+
+
+class TopicEnd(Enum):
+    """Why nothing more will come, as the end of a sentence."""
+
+    TERMINATED = "it was terminated, and everything in it is acknowledged"
+    MIGRATED = "it was migrated to another cluster"
+
+
+_ENDS: dict[int, TopicEnd] = {
+    pb.BaseCommand.REACHED_END_OF_TOPIC: TopicEnd.TERMINATED,
+    pb.BaseCommand.TOPIC_MIGRATED: TopicEnd.MIGRATED,
+}
 
 
 class Inbox:
@@ -27,6 +41,9 @@ class Inbox:
         max_bytes: that are held before no more is taken in; what comes at once with the last of them may be
             more.
         on_full: called once on the session's thread when no more is taken in; it must not block.
+
+    Attributes:
+        topic_end: why nothing more will come, as the broker says; None: more may come.
     """
 
     def __init__(
@@ -38,6 +55,7 @@ class Inbox:
         self._on_arrival = on_arrival
         self._max_bytes = max_bytes
         self._on_full = on_full
+        self.topic_end: TopicEnd | None = None
         self._is_full = False
         self._messages: list[Messages] = []
         self._groups: deque[list[Messages]] = deque()  # of messages that came before those
@@ -55,6 +73,8 @@ class Inbox:
                     self._take_in(frame)
                 elif frame.command.type == pb.BaseCommand.CLOSE_CONSUMER:
                     self._error = NotReadyError("the broker closed the consumer")
+                else:
+                    self.topic_end = _ENDS.get(frame.command.type, self.topic_end)
             self._changed.notify()
         if self._is_full and self._on_full is not None:
             self._on_full()

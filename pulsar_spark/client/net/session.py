@@ -33,6 +33,7 @@ from pulsar_spark.protocol.connection import (
     ForProducer,
     ForWatcher,
 )
+from pulsar_spark.protocol.login_turns import LoginTurns
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -44,7 +45,6 @@ from pulsar_spark.wire.receipts import Receipts
 _SEND_BUFFERS = 64
 _SEND_SIZE = 2 << 20
 
-_KEPT_BLOCK = 4 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,6 @@ class Session:
         self.topic_watchers = False
         self.error: PulsarError | None = None
         self.written_at = 0.0
-        _keep_freed_memory()
         self._max_idle = max_idle
         self._used_at = time.monotonic()
         self._identity = identity
@@ -117,11 +116,9 @@ class Session:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._awake = False
-        self._closing = False
-        self._is_logging_in = False
-        self._is_challenged_again = False
-        self._cut = False
-        self._broken: PulsarError | None = None
+        self._login = LoginTurns()
+        self._ending: PulsarError | None = None  # why this client ends it, from when it has decided that
+        self._is_cut = False  # whether the peer has ended it
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
         self._thread.start()
         self._await_handshake(timeout)
@@ -131,7 +128,7 @@ class Session:
             self._connected.result()
         except ConnectError as error:
             # A restarting broker closes connections, too: check the port before blaming the URL.
-            reason = explain_closed(self.address, timeout) if self._cut else None
+            reason = explain_closed(self.address, timeout) if self._is_cut else None
             raise reason or error from None
         except AuthError as error:
             raise self._identity.explain_refused(error) from None
@@ -215,7 +212,9 @@ class Session:
 
     def close(self) -> None:
         """Close the connection and wait for the thread's end."""
-        self._closing = True
+        self._ending = self._ending or ConnectError(
+            f"the connection to {self.address} was closed by this client"
+        )
         self._wake()
         self._thread.join()
 
@@ -227,7 +226,8 @@ class Session:
 
     def _log_in(self) -> None:
         """Answer challenges, on a thread of its own; without an answer the connection is closed."""
-        while self._is_logging_in:
+        is_wanted = True
+        while is_wanted:
             login = None
             why = "there is no login"
             try:
@@ -238,12 +238,12 @@ class Session:
                 with self._lock:
                     if login is not None:
                         self._connection.log_in(login)
-                    elif not self._closing:
+                    else:
                         # The next to open the connection gets the reason, and whether a retry can help.
-                        self._broken = ConnectError(f"the login at {self.address} was not renewed: {why}")
-                        self._closing = True
-                    self._is_logging_in = self._is_challenged_again and not self._closing
-                    self._is_challenged_again = False
+                        self._ending = self._ending or ConnectError(
+                            f"the login at {self.address} was not renewed: {why}"
+                        )
+                    is_wanted = self._login.answered() and self._ending is None
                 self._wake()
 
     def _wake(self) -> None:
@@ -261,15 +261,13 @@ class Session:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._wake_receiver, selectors.EVENT_READ)
                 selector.register(self._transport, selectors.EVENT_READ)
-                while not self._closing:
+                while self._ending is None:
                     self._turn(selector)
-            self._end(
-                self._broken or ConnectError(f"the connection to {self.address} was closed by this client")
-            )
+            self._end(self._ending)
         except PulsarError as error:
             self._end(error)
         except OSError as error:
-            self._cut = True
+            self._is_cut = True
             self._end(ConnectError(f"the connection to {self.address} was lost: {error.strerror or error}"))
         finally:
             if self.error is None:  # a defect: its traceback is shown, but no caller may wait for ever
@@ -316,7 +314,7 @@ class Session:
         if data is None:
             return
         if not data:
-            self._cut = True
+            self._is_cut = True
             raise ConnectError(f"the broker at {self.address} closed the connection")
         with self._lock:
             events = self._connection.receive(data, time.monotonic())
@@ -389,12 +387,10 @@ class Session:
                 answer.set_result(event.result)
 
         elif isinstance(event, Challenged):
-            # It may read files and ask an issuer, which this thread must not wait for. Of challenges that
-            # come meanwhile one is answered, after that: the login as it is then answers all of them.
+            # A login may take time, which this thread must not wait for.
             with self._lock:
-                self._is_challenged_again = self._is_logging_in
-                is_first, self._is_logging_in = not self._is_logging_in, True
-            if is_first:
+                begins = self._login.challenged()
+            if begins:
                 threading.Thread(
                     target=self._log_in, name=f"pulsar login {self.address}", daemon=True
                 ).start()
@@ -427,12 +423,3 @@ def _target(event: Event) -> tuple[type, int] | None:
     if isinstance(event, ForWatcher):
         return ForWatcher, event.watcher_id
     return None
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc allocate received blocks from its heap; on other platforms do nothing.
-
-    By default glibc maps each block of 128 KiB or more page by page, which takes longer than the work with
-    it, until a larger block was freed: then it keeps up to twice as much.
-    """
-    bytes(_KEPT_BLOCK)

@@ -60,7 +60,7 @@ def decode_entries(
 
     Args:
         topic: the topic partition they are from.
-        entries: as :func:`pulsar_spark.client.read_range` gives them; chunked messages whole, and
+        entries: as :func:`pulsar_spark.client.read_ranges` gives them; chunked messages whole, and
             nothing encrypted.
         start: where this has a batch index, rows of its entry up to that index are left out.
         end: where this has a batch index, rows of its entry after that index are left out.

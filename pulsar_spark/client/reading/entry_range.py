@@ -60,7 +60,7 @@ def read_entries(
 ) -> Generator[Entries, None, None]:
     """Give all entries in ``(start, end]``, whole, in order, each once.
 
-    Raises what :func:`pulsar_spark.client.read_range` does.
+    Raises what :func:`pulsar_spark.client.read_ranges` does.
     """
     if start < end:
         subscription = reader_options(

@@ -51,71 +51,11 @@ class TopicRange(Protocol):
 
     @property
     def visible(self) -> bool:
-        """As of :func:`read_range`."""
+        """As of :class:`RangeOptions`."""
 
     @property
     def begins(self) -> MessageId | None:
-        """As of :func:`read_range`."""
-
-
-def read_range(
-    client: Client,
-    topic: TopicName,
-    start: MessageId,
-    end: MessageId,
-    *,
-    poll_timeout: float,
-    visible: bool = True,
-    begins: MessageId | None = None,
-    fail_on_data_loss: bool = True,
-    read_compacted: bool = False,
-    chunks: ChunkLimits | None = None,
-    decryptor: Decryptor | None = None,
-    window_bytes: int = WINDOW_BYTES,
-) -> Generator[Entries, None, None]:
-    """Give all entries in ``(start, end]``, whole, in order, each once.
-
-    A chunked message belongs to the range that holds its last chunk, and is given as one entry in place of
-    that chunk. Its other chunks are left out; those before the range are fetched. Messages
-    that stay incomplete are left out and named in one WARNING.
-
-    It reads through non-durable subscriptions of its own, so nothing is left at the broker. Callers that do
-    not read to the end must close it: garbage collection runs in any thread, and might wait for that thread's
-    own locks.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        start: the last entry taken before; ``MessageId.EARLIEST`` for the beginning.
-        end: the last entry wanted.
-        poll_timeout: seconds to wait for each next entry.
-        visible: whether ``end`` was a message when the range was planned, so that not to find it is data
-            loss; else it may be a marker, aborted, compacted, or beyond the end of its ledger.
-        begins: if no subscription holds the data: the position before the first entry that the broker had
-            when the range was planned; a reader that begins later has lost data.
-        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
-            after it.
-        read_compacted: whether to read the compacted topic, where missing entries are not data loss.
-        chunks: bounds of incomplete chunked messages; None for the defaults.
-        decryptor: for encrypted entries; None: they are an error.
-        window_bytes: bytes that may be in flight from the broker.
-
-    Raises:
-        DataLossError: something of the range has been deleted.
-        DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
-        CorruptError: an entry that cannot be decoded, where that is an error.
-        CryptoError: an entry that cannot be decrypted, where that is an error.
-    """
-    options = RangeOptions(
-        poll_timeout=poll_timeout,
-        visible=visible,
-        begins=begins,
-        fail_on_data_loss=fail_on_data_loss,
-        read_compacted=read_compacted,
-        window_bytes=window_bytes,
-    )
-    stored = read_entries(client, topic, start, end, options)
-    return whole_messages(client, topic, start, end, stored, options, chunks, decryptor)
+        """As of :class:`RangeOptions`."""
 
 
 def read_ranges(
@@ -128,7 +68,15 @@ def read_ranges(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
 ) -> Generator[Generator[Entries, None, None], None, None]:
-    """Give the entries of each range in turn, as :func:`read_range` does; the next ones are prefetched.
+    """Give all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
+
+    A chunked message belongs to the range that holds its last chunk, and is given as one entry in place of
+    that chunk. Its other chunks are left out; those before the range are fetched. Messages that stay
+    incomplete are left out and named in one WARNING.
+
+    Ranges are read through non-durable subscriptions of their own, so nothing is left at the broker. Callers
+    that do not read to the end must close this: garbage collection runs in any thread, and might wait for
+    that thread's own locks.
 
     An error of a range is raised in its place, and the next ranges can still be read. Entries that are left
     when the next range is requested are dropped. Entries are decrypted, and chunks put together, in the
@@ -138,10 +86,17 @@ def read_ranges(
         client: where to connect.
         ranges: the ranges to read.
         poll_timeout: seconds to wait for each next entry.
-        fail_on_data_loss: as of ``read_range``.
-        read_compacted: as of ``read_range``.
-        chunks: as of ``read_range``.
-        decryptor: as of ``read_range``.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
+            after it.
+        read_compacted: whether to read the compacted topic, where missing entries are not data loss.
+        chunks: bounds of incomplete chunked messages; None for the defaults.
+        decryptor: for encrypted entries; None: they are an error.
+
+    Raises:
+        DataLossError: something of the range has been deleted.
+        DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
+        CorruptError: an entry that cannot be decoded, where that is an error.
+        CryptoError: an entry that cannot be decrypted, where that is an error.
     """
 
     def options_of(each: TopicRange) -> RangeOptions:

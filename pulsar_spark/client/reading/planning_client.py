@@ -111,11 +111,20 @@ class PlanningClient:
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         """The first visible entry at or after ``position``, which must exist."""
-        return probe.probe_entry(self._client, topic, position)
+        compacted = self._is_only_kept(topic, position)
+        return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """A probe of the entries after a position."""
-        return EntryProbe(self._client, topic, after)
+        compacted = self._is_only_kept(topic, after)
+        return EntryProbe(self._client, topic, after, read_compacted=compacted)
+
+    def _is_only_kept(self, topic: TopicName, position: MessageId) -> bool:
+        """Whether compacted topics are read, and compaction has what follows, which the log has no more."""
+        if not self.read_compacted:
+            return False
+        log = probe.probe_bounds(self._client, topic)
+        return position < log.begin or not log.last.is_message
 
     def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
         """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""

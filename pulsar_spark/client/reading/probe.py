@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import NamedTuple
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
@@ -251,13 +251,15 @@ def _last_kept(consumer: Consumer) -> MessageId:
     return last
 
 
-class EntryProbe:
+class EntryProbe(Closing):
     """Gives the entries after a position, in order; a context manager, not thread-safe.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         after: the entry before the first that is wanted; ``MessageId.EARLIEST`` for the topic's beginning.
+        read_compacted: whether to read the compacted topic. Its last entries may be gone, so a silence of a
+            few seconds counts as its end.
 
     Attributes:
         position: the last entry that was given out, at first ``after``.
@@ -266,24 +268,18 @@ class EntryProbe:
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
 
-    def __init__(self, client: Client, topic: TopicName, after: MessageId) -> None:
+    def __init__(
+        self, client: Client, topic: TopicName, after: MessageId, *, read_compacted: bool = False
+    ) -> None:
         self.position = after.whole_entry
         self._client = client
-        self._consumer = Consumer(
-            client, topic, reader_options(client, "probe", after.next_entry), Permits(_WINDOW_BYTES)
-        )
+        self._read_compacted = read_compacted
+        options = reader_options(client, "probe", after.next_entry, read_compacted=read_compacted)
+        self._consumer = Consumer(client, topic, options, Permits(_WINDOW_BYTES))
         self._found: deque[EntryInfo] = deque()
         self._totals = _Totals()
         self._acked = self.position
         self._late: DeadlineError | None = None
-
-    def __enter__(self) -> EntryProbe:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
         """The next entries, until they hold enough or ``end`` is reached.
@@ -330,8 +326,11 @@ class EntryProbe:
         entries = self._totals.entries_for(messages, size)
         left = end.entries_since(self.position)
         entries = entries if left is None else min(entries, left)
+        deadline = self._client.operation()
+        if self._read_compacted:
+            deadline = deadline.at_most(OPENS_COMPACTED_WITHIN)
         try:
-            found = receive_infos(self._consumer, self._client.operation(), entries)
+            found = receive_infos(self._consumer, deadline, entries)
         except DeadlineError as error:
             if not self._is_read_over(end):
                 self._late = error
@@ -343,6 +342,8 @@ class EntryProbe:
 
     def _is_read_over(self, end: MessageId) -> bool:
         """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
+        if self._read_compacted:
+            return True
         if self.position > self._acked:
             self._consumer.ack_cumulative(self.position)
             self._acked = self.position

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
@@ -23,7 +24,7 @@ _FOLLOWED_BYTES = 64 << 10
 _log = logging.getLogger(__name__)
 
 
-class Tail:
+class Tail(Closing):
     """A reader at the end of a partition; a context manager, not thread-safe.
 
     The broker sends it the next entry by itself. :meth:`follow` gives it the partition's end: it then takes
@@ -67,18 +68,20 @@ class Tail:
             self._consumer.close()
             raise
 
-    def __enter__(self) -> Tail:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def has_passed(self, end: MessageId) -> bool:
         """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
+        return self.is_lost or self.newest > end
+
+    @property
+    def newest(self) -> MessageId:
+        """The newest entry that came, or that it began after; makes no request."""
         newest = self._consumer.newest_arrived
-        return self.is_lost or self.reached > end or (newest is not None and newest > end)
+        return self.reached if newest is None else max(self.reached, newest)
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        return self._consumer.topic_end
 
     @property
     def is_lost(self) -> bool:

@@ -28,7 +28,7 @@ from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.client.writing.task_memory import TaskMemory
-from pulsar_spark.errors import AuthError, NotReadyError, PulsarError
+from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, BatcherBuilder, BatchLimits
@@ -388,10 +388,15 @@ class Producer:
                 self._writer.progress(self._link.progress_at)
             now = time.monotonic()
             step, due = self._writer.next_step(now), self._writer.send_due_at
-            if step is Step.REOPEN:
-                self._reopen()
-            elif step is Step.WAIT:
-                self._changed.wait(None if due is None else due - now)
+            match step:
+                case Step.REOPEN:
+                    self._reopen()
+                case Step.WAIT:
+                    self._changed.wait(None if due is None else due - now)
+                case Step.STOP:
+                    pass
+                case _:
+                    assert_never(step)
 
     def _reopen(self) -> None:
         """Open the producer again and send what is pending; called and left with the lock held."""

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupTask
@@ -61,7 +62,7 @@ _WINDOW = 4 << 20
 _log = logging.getLogger(__name__)
 
 
-class TopicWriter:
+class TopicWriter(Closing):
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
@@ -129,14 +130,6 @@ class TopicWriter:
         self._closing: Deadline | None = None
         self._keeper = threading.Thread(target=self._keep_up, name=f"pulsar writer {topic}", daemon=True)
         self._keeper.start()
-
-    def __enter__(self) -> TopicWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(self, columns: MessageColumns) -> None:
         """Send all rows; waits while the pending windows are full.
@@ -344,12 +337,7 @@ class TopicWriter:
         if self._options.batching and not must_cut:
             self._send_batched(columns, order, bounds)
             return
-        if order is not None:
-            columns = columns.take(pa.array(order))
-        if must_cut:
-            self._send_cut(columns, bounds)
-        else:
-            self._send_single(columns, bounds)
+        self._send_cut(columns if order is None else columns.take(pa.array(order)), bounds)
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
         """Hold rows until a window of them is full, then send those of each key in batches of their own."""
@@ -374,9 +362,7 @@ class TopicWriter:
         for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
             producer.send_groups(groups.body, offsets, starts)
 
-    def _send_batched(
-        self, columns: MessageColumns, order: npt.NDArray[np.int64] | None, bounds: npt.NDArray[np.int64]
-    ) -> None:
+    def _send_batched(self, columns: MessageColumns, order: Ints | None, bounds: Ints) -> None:
         """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
         encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes, order=order)
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
@@ -386,31 +372,23 @@ class TopicWriter:
             producer.send_rows(encoded.buffer, own)
         self._changed.notify_all()
 
-    def _send_single(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
-        encoded = encode_singles(columns, key_bytes=self._options.key_bytes)
-        parts = [encoded[first:last] for first, last in pairwise(bounds.tolist())]
-        for producer, own in zip(self._producers, parts, strict=True):
-            producer.check_singles(own)
-        for producer, own in zip(self._producers, parts, strict=True):
-            producer.send_singles(own)
-
-    def _send_cut(self, columns: MessageColumns, bounds: npt.NDArray[np.int64]) -> None:
-        """Send rows that cannot all share batches: with ids of their own, or with times of delivery."""
+    def _send_cut(self, columns: MessageColumns, bounds: Ints) -> None:
+        """Send rows that cannot all share batches: unbatched, with own ids, or to be delivered later."""
         alone = np.full(len(columns), not self._options.batching)
         if columns.deliver_at is not None:
             alone |= columns.deliver_at.is_valid().to_numpy(zero_copy_only=False)
         begins = np.zeros(len(columns), np.bool_)
-        ids: npt.NDArray[np.int64] | None = None
+        ids: Ints | None = None
         if columns.sequence_id is not None:
             ids, begins = self._own_ids(columns.sequence_id, bounds)
             columns = replace(columns, sequence_id=pa.array(ids))
         if self._is_key_based:
             begins |= begin_keys(columns, bounds)
         key_bytes = self._options.key_bytes
-        singles = encode_singles(columns.take(pa.array(np.flatnonzero(alone))), key_bytes=key_bytes)
+        singles = encode_singles(_some(columns, alone), key_bytes=key_bytes)
         if ids is not None:
             singles = singles.with_ids(ids[alone])
-        batched = encode_batch_messages(columns.take(pa.array(np.flatnonzero(~alone))), key_bytes=key_bytes)
+        batched = encode_batch_messages(_some(columns, ~alone), key_bytes=key_bytes)
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
@@ -428,9 +406,7 @@ class TopicWriter:
                     producer.send_rows(batched.buffer, offsets, some)
         self._changed.notify_all()
 
-    def _own_ids(
-        self, given: pa.Int64Array, bounds: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
         """The id of each row, and which rows begin a batch."""
         parts = [
             producer.take_ids(given[first:last])
@@ -459,3 +435,7 @@ class TopicWriter:
             elif due is not None:
                 wait = min(wait, due - now)
         return wait
+
+
+def _some(columns: MessageColumns, is_chosen: Flags) -> MessageColumns:
+    return columns if is_chosen.all() else columns.take(pa.array(np.flatnonzero(is_chosen)))

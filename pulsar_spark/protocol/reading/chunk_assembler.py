@@ -227,11 +227,6 @@ class ChunkAssembler:
         """How many messages wait for their last chunk."""
         return sum(each.why is None for each in self._open.values())
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that have arrived of incomplete messages."""
-        return sum(each.size for each in self._open.values())
-
     def take(
         self, metadata: pb.MessageMetadata, payload: Buffer, message_id: MessageId, now: float
     ) -> Assembled | Dropped | None:

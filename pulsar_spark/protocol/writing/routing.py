@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every
+from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
 from pulsar_spark.errors import OptionError
 from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -73,9 +73,11 @@ class TaskPlace(NamedTuple):
         partitions, one is skipped: else a query in which only every second micro-batch has rows would reach
         half of the partitions. With SINGLE it does not depend on the micro-batch.
         """
-        if mode is RoutingMode.SINGLE:
-            return self.task % partitions
-        return (self.batch + self.batch // partitions + self.task) % partitions
+        match mode:
+            case RoutingMode.SINGLE:
+                return self.task % partitions
+            case RoutingMode.ROUND_ROBIN | RoutingMode.CUSTOM:
+                return (self.batch + self.batch // partitions + self.task) % partitions
 
 
 class Router:
@@ -158,8 +160,13 @@ class Router:
         return chosen
 
     def _in_turn(self, count: int, partitions: int, now: float) -> Partitions | int:
-        if self._mode is RoutingMode.SINGLE:
-            return self._start
+        match self._mode:
+            case RoutingMode.SINGLE:
+                return self._start
+            case RoutingMode.ROUND_ROBIN | RoutingMode.CUSTOM:
+                return self._next_turns(count, partitions, now)
+
+    def _next_turns(self, count: int, partitions: int, now: float) -> Partitions:
         into_block = self._taken % self._block
         if self._switch_after is not None and into_block and now - self._switched_at >= self._switch_after:
             self._taken += self._block - into_block
@@ -167,7 +174,8 @@ class Router:
         if first % self._block == 0 or first // self._block != self._taken // self._block:
             self._switched_at = now
         turns = self._start + np.arange(first, self._taken) // self._block
-        return (turns % partitions).astype(np.int32)
+        numbers: Partitions = (turns % partitions).astype(np.int32)
+        return numbers
 
 
 def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
@@ -205,7 +213,7 @@ def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
     if count == 0:
         return np.zeros(0, np.uint32)
     data, offsets = bytes_and_offsets(texts)
-    hashed = _murmur3(data, offsets) if scheme is HashingScheme.MURMUR3_32 else _java_hash(data, offsets)
+    hashed = _HASHES[scheme](data, offsets)
     hashed &= np.uint32(0x7FFFFFFF)
     return hashed
 
@@ -234,17 +242,14 @@ def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
     """
     hashed = np.empty(len(offsets) - 1, np.uint32)
-    first = 0
-    while first < len(hashed):
+    for first, last in parts_by_size(offsets, _HASHED_AT_ONCE):
         begin = offsets[first]
-        last = max(first + 1, int(np.searchsorted(offsets, begin + _HASHED_AT_ONCE, side="right")) - 1)
         block, bounds = units[begin : offsets[last]], offsets[first : last + 1] - begin
         sums = np.zeros(len(block) + 1, np.uint32)
         np.cumsum(block * _powers(_INVERSE_OF_31, len(block)), out=sums[1:], dtype=np.uint32)
         start, end = bounds[:-1], bounds[1:]
         scale = _powers(_31, len(sums))[end] * np.uint32(_INVERSE_OF_31)
         hashed[first:last] = (sums[end] - sums[start]) * scale
-        first = last
     return hashed
 
 
@@ -309,3 +314,6 @@ def _scrambled(words: Words) -> Words:
 def _rotated(words: Words, left: int) -> Words:
     rotated: Words = words << np.uint32(left) | words >> np.uint32(32 - left)
     return rotated
+
+
+_HASHES = {HashingScheme.JAVA_STRING: _java_hash, HashingScheme.MURMUR3_32: _murmur3}

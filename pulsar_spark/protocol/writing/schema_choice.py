@@ -161,9 +161,11 @@ def _own_schema(rows: RowType) -> Schema:
 
 
 def _own_part(part: PartType) -> Schema:
-    if part.kind is PartKind.PRIMITIVE:
-        return Schema(_PRIMITIVES[part.arrow])
-    return schema_of(_RECORDS[part.kind], part.arrow)
+    match part.kind:
+        case PartKind.PRIMITIVE:
+            return Schema(_PRIMITIVES[part.arrow])
+        case PartKind.AVRO | PartKind.JSON:
+            return schema_of(_RECORDS[part.kind], part.arrow)
 
 
 def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:

@@ -198,6 +198,13 @@ METRICS = (
         _each(lambda query: query.data_losses),
     ),
     Metric(
+        "ended_partitions",
+        "gauge",
+        _QUERY,
+        "Topic partitions that were terminated or migrated to another cluster, and are read to their end.",
+        _each(lambda query: query.ended_partitions),
+    ),
+    Metric(
         "retries_total",
         "counter",
         (*_QUERY, "part"),

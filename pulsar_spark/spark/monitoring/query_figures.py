@@ -130,6 +130,11 @@ class QueryFigures:
         return sum(each.data_losses for each in self.sources)
 
     @property
+    def ended_partitions(self) -> int:
+        """The number of topic partitions from which nothing more will come."""
+        return sum(each.ended_partitions for each in self.sources)
+
+    @property
     def planner_retries(self) -> int:
         """The number of requests that planners have repeated in this run."""
         return sum(each.retries for each in self.sources)

@@ -10,18 +10,26 @@ import json
 import math
 from base64 import b64encode
 from hashlib import sha256
+from importlib import resources
 from typing import Any
 
 from pulsar_spark.client import HttpAnswer
 from pulsar_spark.spark.monitoring.metrics import Snapshot, bytes_per_second, prometheus_text
-from pulsar_spark.spark.monitoring.page import PAGE, STYLE
-from pulsar_spark.spark.monitoring.page_script import SCRIPT
 from pulsar_spark.spark.monitoring.query_figures import QueryFigures
 
 PAGE_PATH, METRICS_PATH, JSON_PATH = "/", "/metrics", "/queries.json"
 
 # Maximum topic partitions of a query that the page lists: those with the longest backlogs.
 MAX_PARTITIONS = 20
+
+
+def _file(name: str) -> str:
+    """A file beside this module, which may be in an archive."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+# STYLE and SCRIPT mark in the page where those are inserted.
+PAGE, STYLE, SCRIPT = _file("page.html"), _file("page.css"), _file("page.js")
 
 
 def _digest(text: str) -> str:

@@ -5,7 +5,7 @@
      "topics": {"persistent://public/default/t": {
          "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000}}},
      "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
-     "dataLosses": 0, "retries": 0}
+     "dataLosses": 0, "retries": 0, "endedPartitions": 0}
 
 A backlog is everything that the query had not processed when the trigger ran, up to the end of the topic. It
 includes the micro-batch that the trigger begins, ``batchEntries``. Unknown estimates are left out.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pulsar_spark.ids import MessageId, TopicName
@@ -68,6 +68,7 @@ class SourceReport:
         batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
         data_losses: number of losses in this run that the planner has reported as warnings.
         retries: number of requests to brokers that the planner has repeated in this run.
+        ended_partitions: number of partitions from which nothing more will come.
     """
 
     planner: str
@@ -78,6 +79,7 @@ class SourceReport:
     batch_bytes: int | None
     data_losses: int
     retries: int
+    ended_partitions: int = 0
 
     def to_json(self) -> Json:
         """The report as JSON for Spark; see the head of this module."""
@@ -105,7 +107,11 @@ class SourceReport:
             report["backlogMessagesEstimate"] = messages
         if self.batch_bytes is not None:
             report["batchBytesEstimate"] = self.batch_bytes
-        return report | {"dataLosses": self.data_losses, "retries": self.retries}
+        return report | {
+            "dataLosses": self.data_losses,
+            "retries": self.retries,
+            "endedPartitions": self.ended_partitions,
+        }
 
     @classmethod
     def parse(cls, text: str | None) -> SourceReport | None:
@@ -131,6 +137,7 @@ class SourceReport:
                 batch_bytes=None if size is None else int(size),
                 data_losses=int(found["dataLosses"]),
                 retries=int(found["retries"]),
+                ended_partitions=int(found.get("endedPartitions", 0)),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the source's report lacks a field, or has another type: {error!r}") from error
@@ -138,16 +145,7 @@ class SourceReport:
     def when_idle(self) -> SourceReport:
         """The backlog after the micro-batch of this report, if nothing has come since."""
         rest = tuple(_after_batch(each) for each in self.partitions)
-        return SourceReport(
-            self.planner,
-            self.subscription,
-            self.start_time_ms,
-            self.time_ms,
-            rest,
-            None if self.batch_bytes is None else 0,
-            self.data_losses,
-            self.retries,
-        )
+        return replace(self, partitions=rest, batch_bytes=None if self.batch_bytes is None else 0)
 
 
 def partition_backlog(

@@ -20,12 +20,14 @@ class PlannedPartition(Protocol):
         planned: end of the last planned micro-batch; None before the first.
         last: last message; ``MessageId.EARLIEST`` if there is none.
         backlog: number of entries in ``(position, last]``; None if unknown.
+        topic_end: why nothing more will come; None: more may come.
     """
 
     position: MessageId | None
     planned: MessageId | None
     last: MessageId
     backlog: int | None
+    topic_end: object
 
 
 class SourceReporter:
@@ -90,6 +92,7 @@ class SourceReporter:
             batch_bytes=None if means is None else round(entries * means.size),
             data_losses=data_losses,
             retries=self._client.retries(),
+            ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
         ).to_json()
 
     def renewed(self, report: Json) -> Json:

@@ -411,7 +411,7 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
 
 def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
     is_consumed = values[_CRYPTO_FAILURE_ACTION] is ConsumerCryptoFailureAction.CONSUME
-    if is_consumed and not value_options(values).is_raw:
+    if is_consumed and not value_options(values).format.is_raw:
         raise OptionError(
             f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives encrypted bytes, which cannot be read by a schema",
             advice="Set it to FAIL or DISCARD, or valueFormat to raw",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pulsar_spark.client import path_of
+from pulsar_spark.client import SchemaType, path_of
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.option import Mode, Option, Table, Values
@@ -24,6 +24,31 @@ class ValueFormat(Enum):
     STRUCT = "struct"
     AVRO = "avro"
     JSON = "json"
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether payloads are not decoded."""
+        return self is ValueFormat.RAW
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the fields of a record are columns."""
+        match self:
+            case ValueFormat.STRUCT:
+                return False
+            case ValueFormat.RAW | ValueFormat.COLUMNS | ValueFormat.AVRO | ValueFormat.JSON:
+                return True
+
+    @property
+    def given_type(self) -> SchemaType | None:
+        """The kind of the schema that the user gives; None: it is the topic's, or none."""
+        match self:
+            case ValueFormat.AVRO:
+                return SchemaType.AVRO
+            case ValueFormat.JSON:
+                return SchemaType.JSON
+            case ValueFormat.RAW | ValueFormat.COLUMNS | ValueFormat.STRUCT:
+                return None
 
 
 class EvolutionMode(Enum):
@@ -104,7 +129,6 @@ _ALLOW_DIFFERENT = VALUES.add(
 
 # Options that have no effect if payloads are not decoded.
 _TYPED_ONLY: tuple[Option[Any], ...] = (_VALUE_SCHEMA, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
-_GIVEN = (ValueFormat.AVRO, ValueFormat.JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +151,6 @@ class ValueOptions:
     bad_rows: BadRows
     allow_different: bool
 
-    @property
-    def is_raw(self) -> bool:
-        """Whether payloads are not decoded."""
-        return self.format is ValueFormat.RAW
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the fields of a record are columns."""
-        return self.format is not ValueFormat.STRUCT
-
 
 def value_options(values: Values) -> ValueOptions:
     """How payloads are read, of options that are right by themselves.
@@ -145,21 +159,22 @@ def value_options(values: Values) -> ValueOptions:
         OptionError: options cannot be used together.
     """
     chosen = values[_VALUE_FORMAT]
+    is_given = chosen.given_type is not None
     useless = [option.name for option in _TYPED_ONLY if option in values.given]
-    if chosen is ValueFormat.RAW and useless:
+    if chosen.is_raw and useless:
         raise OptionError(
             f"option {useless[0]} has no effect with valueFormat=raw",
             advice="Set valueFormat to columns, or leave it out",
         )
-    if (chosen in _GIVEN) != (values[_VALUE_SCHEMA] is not None):
-        relation = "requires" if chosen in _GIVEN else "cannot be used with"
+    if is_given != (values[_VALUE_SCHEMA] is not None):
+        relation = "requires" if is_given else "cannot be used with"
         raise OptionError(
             f"valueFormat={chosen.value} {relation} valueSchema",
             advice="Set both to read by a schema of your own, or set valueFormat=columns to read by the "
             "topic's schema",
         )
     is_restarted = values[_SCHEMA_EVOLUTION_MODE] is EvolutionMode.RESTART
-    if chosen in _GIVEN and (values[_SCHEMA_VERSION] is not None or is_restarted):
+    if is_given and (values[_SCHEMA_VERSION] is not None or is_restarted):
         raise OptionError(
             "schemaVersion and schemaEvolutionMode concern the topic's schema and cannot be used with "
             "valueSchema",

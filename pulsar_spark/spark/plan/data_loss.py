@@ -1,41 +1,61 @@
 """The rules of data loss, for topics and subscriptions that differ from what a query left. Mostly pure.
 
 Only the query moves its durable subscription. The subscription has no permits, so the broker does not move
-it, with one exception: after a consumed ledger was removed it may stand at (next ledger, -1). The messages
-after a subscription's position still exist. So if the subscription stands anywhere else after the processed
-position, somebody has skipped messages. The begin of the topic then shows whether they are gone. A topic that
-begins after the last processed message may have lost some, or none if that message was the last of its
-ledger; it counts as loss.
+it, with one exception: after a consumed ledger was removed it stands at (next ledger, -1). Others may put it
+there as well: when a topic is truncated, a backlog quota evicts, or what they have skipped is removed. The
+broker does not tell which of them it was, so what the query and the topic know of the processed ledger's end
+decides.
+
+The messages after a subscription's position still exist. So if the subscription stands anywhere else after
+the processed position, somebody has skipped messages. The begin of the topic then shows whether they are
+gone. A topic that begins after the last processed message may have lost some, or none if that message was the
+last of its ledger; it counts as loss.
 
 :func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
     found                                                     judged as
-    the topic ends in an older ledger than a message that     SET_BACK: it was made again, or its broker was
-    the query has processed, and its subscription stands      restored from an older state
-    before that
+    the topic ends before a message that the query has        SET_BACK: it was made again, or its broker was
+    processed, and its subscription stands before that        restored from an older state
     the subscription is missing                               MOVED or LOST
-    it stands at an entry after what is processed             MOVED or LOST
-    it stands elsewhere                                       FINE
+    it stands at or before what is processed                  FINE
+    it stands at an entry after what is processed, or not     MOVED or LOST
+    all of the processed entry is processed
+    it stands before a later ledger                           as the ledger's end says
 
 :func:`judge_answer`, while the query runs:
 
     the subscription stands                                   judged as
     before a message that the query has processed, and the    SET_BACK
-    topic ends in an older ledger than that
+    topic ends before that
     at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
     at or before what is processed                            FINE
-    before a ledger, with nothing seen and skipped before     FINE: the broker removed a consumed ledger
+    before a later ledger; nothing seen was skipped, and all  FINE: the broker removed a consumed ledger,
+    that is processed was to be acknowledged                  which so ended at what is processed
     elsewhere                                                 MOVED or LOST
 
-MOVED or LOST, for which the caller asks where the topic begins (ASK_BEGIN, until it is known):
+MOVED or LOST, for which the caller asks what is stored (ASK, until it is known):
 
     the topic begins                                          judged as
-    at or before what is processed                            MOVED: put back, nothing is lost
+    at or before what is processed, or where it is known to   MOVED: put back, nothing is lost
+    go on after that
     after what is processed                                   LOST: from there to where the topic begins
+
+What the end of the processed position's ledger says, for which the caller asks as well:
+
+    known                                                     judged as
+    nothing was ever stored after the position                FINE
+    the ledger is stored, and ends at the position            FINE
+    the ledger is stored, and ends after it                   MOVED
+    the ledger is gone, and so is all that was ever stored    LOST
+    the ledger is gone                                        UNSURE: it ended at the position, and the broker
+                                                              removed it; or messages after that are lost
 
 The end of a topic is its last visible message. Transaction markers may come after it, also in later ledgers,
 and a query may begin at one of them. A subscription that then stands at or after the processed position shows
 that the topic's log extends that far.
+
+UNSURE is a warning, and no error: a broker removes consumed ledgers all the time, also while queries are
+stopped.
 
 SET_BACK is an error or a warning, like loss. Nobody knows which of the topic's messages the query has
 processed: after the error the user decides; with the warning the query continues from the topic's end.
@@ -54,6 +74,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from pulsar_spark.client import LostRange
 from pulsar_spark.errors import DataLossError
@@ -63,6 +84,11 @@ _log = logging.getLogger(__name__)
 
 _WHILE_STOPPED = "its subscription was moved by somebody else"
 _MISSING = "its subscription was removed, or the topic was deleted and created again"
+_LEDGER_GONE = (
+    "while the query was stopped, the broker removed the ledger of the last message that is processed. It "
+    "does so by itself if that message was the ledger's last one, and then nothing is lost. It also does so "
+    "if somebody truncates the topic or skips messages, or if a backlog quota or a message TTL drops them"
+)
 _WHILE_RUNNING = (
     "its subscription was removed or moved by somebody else, or the topic was deleted and created again"
 )
@@ -72,11 +98,27 @@ class LossVerdict(Enum):
     """The judgement of a partition, in one word."""
 
     FINE = "the subscription stands where it may"
-    ASK_BEGIN = "where the topic begins decides"
+    ASK = "what is stored decides"
     MOVED = "the subscription was moved or removed; nothing is lost"
     LOST = "messages that were not processed are gone"
+    UNSURE = "the ledger of what is processed is gone; messages after that may be, too"
     RECREATED = "the topic was deleted and created again; nothing that was seen is lost"
     SET_BACK = "the topic ends before what was processed"
+
+
+class Stored(NamedTuple):
+    """What a partition holds.
+
+    Attributes:
+        begin: the position before its first entry.
+        end: the last entry that the broker knows of, whether it is still stored or not; ``(ledger, -1)`` if
+            it knows of none in its newest ledger, nor before.
+        ledger_end: number of the last entry in the processed position's ledger; None if that is gone.
+    """
+
+    begin: MessageId
+    end: MessageId
+    ledger_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +128,7 @@ class Judgement:
     Attributes:
         verdict: the verdict.
         why: how it is known, if the subscription was moved or removed.
-        lost: the deleted messages; None unless the verdict is LOST.
+        lost: the deleted messages, or those that may be; None unless the verdict is LOST or UNSURE.
         was_removed: whether the subscription was removed. An error must then remove it again, so that the
             next start finds the same state.
         is_all_seen_processed: whether only messages that were never seen are gone.
@@ -115,7 +157,7 @@ def judge_restart(
     mark_delete: MessageId,
     was_missing: bool,
     is_message: bool,
-    begin: MessageId | None = None,
+    stored: Stored | None = None,
 ) -> Judgement:
     """Judge what happened to a partition while the query was stopped.
 
@@ -126,26 +168,31 @@ def judge_restart(
         was_missing: whether the broker did not have the subscription.
         is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
             start, or the position before the first message of a ledger.
-        begin: position before the topic's first entry; None if it was not requested yet.
+        stored: what the partition holds; None if it was not requested yet.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
     if was_missing:
-        return _judge_moved(position, begin, _MISSING, was_removed=True)
-    if mark_delete.is_message and mark_delete > position.last_whole_entry:
-        return _judge_moved(position, begin, _WHILE_STOPPED, was_removed=False)
-    return _FINE
+        return replace(_judge_moved(position, stored, _MISSING), was_removed=True)
+    if mark_delete <= position.last_whole_entry:
+        return _FINE
+    if mark_delete.is_message or position.batch_index >= 0:
+        return _judge_moved(position, stored, _WHILE_STOPPED)
+    return _judge_ledger(position, mark_delete, stored)
 
 
 def judge_answer(
     position: MessageId,
     *,
     acknowledged: MessageId,
+    asked: MessageId,
     last_seen: MessageId,
+    next_seen: MessageId,
     last: MessageId,
     mark_delete: MessageId,
     is_message: bool,
-    begin: MessageId | None = None,
+    goes_on: MessageId = MessageId.EARLIEST,
+    stored: Stored | None = None,
 ) -> Judgement:
     """Judge whether somebody moved or removed the subscription while the query runs.
 
@@ -154,33 +201,55 @@ def judge_answer(
     Args:
         position: position up to which the query has processed the partition.
         acknowledged: position up to which the query has acknowledged the partition.
-        last_seen: last visible message of the previous answer.
+        asked: position up to which it has tried to, successfully or not.
+        last_seen: last visible message that was seen before this answer.
+        next_seen: the first one after ``position`` that was; any position before that if there was none.
         last: last visible message now.
         mark_delete: position of the subscription now.
         is_message: as in :func:`judge_restart`.
-        begin: position before the topic's first entry; None if it was not requested yet.
+        goes_on: where the partition is known to go on after ``position``, if that is later.
+        stored: as in :func:`judge_restart`.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
     if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
         return _FINE
-    has_skipped = position < last_seen < mark_delete
-    if not mark_delete.is_message and not has_skipped:
+    has_skipped = position < next_seen < mark_delete
+    # The broker itself removes no ledger of which something was never acknowledged.
+    is_unasked = is_message and asked < min(position, last_seen).last_whole_entry
+    if not mark_delete.is_message and not has_skipped and not is_unasked:
         return _FINE
-    found = _judge_moved(position, begin, _WHILE_RUNNING, was_removed=not mark_delete.is_message)
-    return replace(found, is_all_seen_processed=lost_by_deletion(position, last_seen) is None)
+    found = _judge_moved(position, stored, _WHILE_RUNNING, goes_on)
+    return replace(found, is_all_seen_processed=lost_by_deletion(position, max(last_seen, next_seen)) is None)
 
 
 def _is_set_back(position: MessageId, last: MessageId, mark_delete: MessageId) -> bool:
-    return last.is_message and last.ledger < position.ledger and mark_delete < position.last_whole_entry
+    is_before = last.is_message and last.whole_entry < position.whole_entry
+    return is_before and mark_delete < position.last_whole_entry
 
 
-def _judge_moved(position: MessageId, begin: MessageId | None, why: str, *, was_removed: bool) -> Judgement:
-    if begin is None:
-        return Judgement(LossVerdict.ASK_BEGIN)
-    if begin <= position.last_whole_entry:
-        return Judgement(LossVerdict.MOVED, why, was_removed=was_removed)
-    return Judgement(LossVerdict.LOST, why, LostRange(position, begin, why), was_removed)
+def _judge_moved(
+    position: MessageId, stored: Stored | None, why: str, goes_on: MessageId = MessageId.EARLIEST
+) -> Judgement:
+    if stored is None:
+        return Judgement(LossVerdict.ASK)
+    if stored.begin <= max(position.last_whole_entry, goes_on):
+        return Judgement(LossVerdict.MOVED, why)
+    return Judgement(LossVerdict.LOST, why, LostRange(position, stored.begin, why))
+
+
+def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | None) -> Judgement:
+    """Judge a subscription that stands before a ledger after the processed position's one."""
+    if stored is None:
+        return Judgement(LossVerdict.ASK)
+    if stored.end <= position:
+        return _FINE
+    if stored.begin <= position:
+        is_end = stored.ledger_end == position.entry
+        return _FINE if is_end else Judgement(LossVerdict.MOVED, _WHILE_STOPPED)
+    if stored.end < mark_delete:
+        return Judgement(LossVerdict.LOST, _WHILE_STOPPED, LostRange(position, stored.begin, _WHILE_STOPPED))
+    return Judgement(LossVerdict.UNSURE, _LEDGER_GONE, LostRange(position, stored.begin, _LEDGER_GONE))
 
 
 def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:
@@ -220,6 +289,10 @@ class LossReporter:
                 message_id=str(lost),
             )
         )
+
+    def unsure(self, topic: TopicName, lost: LostRange) -> None:
+        """Warn of messages that may be lost; it is no error, and not counted."""
+        _log.warning("%s: messages in %s may be lost: %s", topic, lost, lost.why)
 
     def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
         """Report a partition that ends at ``last``, before ``position``, which was processed.

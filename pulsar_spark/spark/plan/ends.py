@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import Arrivals, LastMessageId, PlanningClient, Tail, run_all
+from pulsar_spark.client import Arrivals, LastMessageId, PlanningClient, Tail, TopicEnd, run_all
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
@@ -220,6 +220,17 @@ class EndTracker:
         tail = None if tracked is None else tracked.tail
         return None if tail is None else Seen(tail.after, tail.reached)
 
+    def newest(self, topic: TopicName) -> MessageId:
+        """The newest entry that the partition's tail got; ``MessageId.EARLIEST`` without a tail."""
+        tracked = self._tracked.get(topic)
+        tail = None if tracked is None else tracked.tail
+        return MessageId.EARLIEST if tail is None else tail.newest
+
+    def topic_end(self, topic: TopicName) -> TopicEnd | None:
+        """Why nothing more will come, as the partition's tail was told; None: more may come."""
+        tracked = self._tracked.get(topic)
+        return None if tracked is None or tracked.tail is None else tracked.tail.topic_end
+
     def refresh(self) -> EndAnswers:
         """Request the ends that are due.
 
@@ -354,6 +365,8 @@ class EndTracker:
             else:
                 tracked = self._tracked[topic]
                 tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
+                # It then also gets what comes next, if the next trigger is far away.
+                self._follow(topic, tracked, tail)
                 self._is_followed(topic, tracked, now)
 
     def _close_tails(self, partitions: Iterable[_Tracked]) -> None:

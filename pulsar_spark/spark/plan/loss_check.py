@@ -17,6 +17,7 @@ from pulsar_spark.spark.plan.data_loss import (
     Judgement,
     LossReporter,
     LossVerdict,
+    Stored,
     judge_answer,
     judge_restart,
     lost_by_deletion,
@@ -78,46 +79,60 @@ class LossCheck:
             BrokerError: the broker did not answer.
         """
 
-        def judge(begin: MessageId | None) -> Judgement:
+        def judge(stored: Stored | None) -> Judgement:
             return judge_restart(
                 position,
                 last=answer.last,
                 mark_delete=answer.mark_delete,
                 was_missing=was_missing,
                 is_message=self._is_processed(topic, position),
-                begin=begin,
+                stored=stored,
             )
 
         self._reconcile(subscription, topic, position, answer, judge)
 
-    def check_answer(self, subscription: Subscription, topic: TopicName, answer: LastMessageId) -> None:
+    def check_answer(
+        self,
+        subscription: Subscription,
+        topic: TopicName,
+        answer: LastMessageId,
+        newest: MessageId = MessageId.EARLIEST,
+    ) -> None:
         """Judge whether somebody moved a subscription while the query runs, and store the broker's answer.
 
         Args:
             subscription: subscription of the query.
             topic: partition.
             answer: the broker's latest answer.
+            newest: the newest entry that the partition's tail has received.
 
         Raises:
             DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
         """
         state = subscription.partitions[topic]
         position = state.position_or_start
+        state.see(newest)
 
-        def judge(begin: MessageId | None) -> Judgement:
+        def judge(stored: Stored | None) -> Judgement:
             return judge_answer(
                 position,
                 acknowledged=state.acknowledged,
+                asked=state.asked,
                 last_seen=state.last,
+                next_seen=state.next_seen,
                 last=answer.last,
                 mark_delete=answer.mark_delete,
                 is_message=self._is_processed(topic, state.position),
-                begin=begin,
+                goes_on=state.goes_on,
+                stored=stored,
             )
 
         if self._reconcile(subscription, topic, position, answer, judge) is LossVerdict.FINE:
             state.acknowledged = answer.mark_delete
+            if not answer.mark_delete.is_message:
+                state.goes_on = answer.mark_delete
         state.last = visible_end(answer.last)
+        state.see(state.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.
@@ -134,19 +149,20 @@ class LossCheck:
         topic: TopicName,
         position: MessageId,
         answer: LastMessageId,
-        judge: Callable[[MessageId | None], Judgement],
+        judge: Callable[[Stored | None], Judgement],
     ) -> LossVerdict:
-        """Report losses, and move it back if it was moved; ``judge`` receives the topic's begin."""
+        """Report losses, and move it back if it was moved; ``judge`` receives what the partition holds."""
         found = judge(None)
-        if found.verdict is LossVerdict.ASK_BEGIN:
+        if found.verdict is LossVerdict.ASK:
             try:
-                begin = self._client.bounds(topic).begin
+                found = judge(self._stored(topic, position, answer))
             except PulsarError as error:
                 raise error.located(str(topic)) from error
-            found = judge(begin)
         found = found.of_deleted(lambda: self._was_deleted(topic))
         try:
-            if found.lost is not None:
+            if found.verdict is LossVerdict.UNSURE and found.lost is not None:
+                self._reporter.unsure(topic, found.lost)
+            elif found.lost is not None:
                 self._reporter.lost(topic, found.lost)
             elif found.verdict is LossVerdict.SET_BACK:
                 self._reporter.set_back(topic, position, answer.last)
@@ -156,7 +172,9 @@ class LossCheck:
                 subscription.remove(topic)
             raise
         if found.verdict is LossVerdict.MOVED:
-            _log.warning("%s: %s; nothing is lost", topic, found.why)
+            # A new cluster gives its ledgers the numbers of the old one.
+            unless = f", unless the cluster is a new one: messages up to {position} are not read"
+            _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")
         if found.verdict is LossVerdict.RECREATED:
             _log.warning(
                 "%s: %s; all messages of the old topic that the query had seen are processed",
@@ -166,6 +184,17 @@ class LossCheck:
         if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
             subscription.put_back(topic, position.last_whole_entry)
         return found.verdict
+
+    def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
+        """What a partition holds, around a processed position."""
+        begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
+        if self._client.read_compacted:  # missing entries are no loss
+            return Stored(begin, end, position.entry)
+        if not answer.last.is_message:
+            begin = max(begin, end)  # nothing is stored, and brokers may name a begin that is long gone
+        if begin > position:
+            return Stored(begin, end)
+        return Stored(begin, end, self._client.ledger_end(topic, position, answer.last)[0])
 
     # ---- partitions that are gone
 

@@ -52,7 +52,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import LastMessageId, TopicEnd
 from pulsar_spark.ids import MessageId
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
@@ -115,6 +115,11 @@ class PartitionState:
         is_start_time_found: whether the user's start time was found; later batches are then not searched for
             it.
         asked_at: when ``last`` was requested; the answer may be newer.
+        asked: position up to which this run has tried to acknowledge it, successfully or not.
+        goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
+            the position before the next ledger.
+        topic_end: why nothing more will come; None: more may come.
+        next_seen: the first message after ``position`` that was seen; a position before that if none was.
     """
 
     start: MessageId
@@ -127,6 +132,10 @@ class PartitionState:
     is_set_back: bool = False
     is_start_time_found: bool = False
     asked_at: float = 0.0
+    asked: MessageId = MessageId.EARLIEST
+    goes_on: MessageId = MessageId.EARLIEST
+    next_seen: MessageId = MessageId.EARLIEST
+    topic_end: TopicEnd | None = None
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
@@ -139,11 +148,12 @@ class PartitionState:
     @classmethod
     def opened(cls, answer: LastMessageId) -> PartitionState:
         """The state right after the subscription was opened."""
-        return cls(answer.mark_delete, answer.mark_delete, visible_end(answer.last))
+        mark = answer.mark_delete
+        return cls(mark, mark, visible_end(answer.last), asked=mark)
 
     def moved(self, mark_delete: MessageId) -> None:
         """Note that the subscription was moved to another position."""
-        self.start = self.acknowledged = mark_delete
+        self.start = self.acknowledged = self.asked = mark_delete
 
     def set_back(self, last: MessageId) -> None:
         """Note that the topic ends before the processed position, and continue from its end."""
@@ -157,6 +167,12 @@ class PartitionState:
         is_new = checkpointed is None or self.is_set_back
         self.position = self.start if is_new else checkpointed
         self.is_set_back = False
+
+    def see(self, message: MessageId) -> None:
+        """Note a message that the partition has, or had."""
+        position = self.position_or_start
+        if message > position and (message < self.next_seen or self.next_seen <= position):
+            self.next_seen = message
 
     @property
     def end(self) -> MessageId:

@@ -126,6 +126,7 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
+        subscription.note_ends(self._ends.topic_end)
         self._count_backlogs(subscription)
         self._log_processed()
         planned = self._without_deleted(
@@ -226,7 +227,7 @@ class QueryPlanner:
         deleted = list(gone)
         for topic, answer in answers.items():
             try:
-                self._loss_check.check_answer(subscription, topic, answer)
+                self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
             except TopicNotFoundError:
                 deleted.append(topic)
         # Later reports are about deletions that these answers do not show yet.

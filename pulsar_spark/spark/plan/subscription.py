@@ -20,9 +20,10 @@ from pulsar_spark.client import (
     PendingCalls,
     PlanningClient,
     SubscriptionOptions,
+    TopicEnd,
     run_all,
 )
-from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen
@@ -264,6 +265,22 @@ class Subscription:
         found = zip(topics, counts, strict=True)
         return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
 
+    def note_ends(self, told_tail: Callable[[TopicName], TopicEnd | None]) -> None:
+        """Note which topics have ended; warn of each once.
+
+        Args:
+            told_tail: what a partition's tail was told. A consumer without permits is told only when it
+                acknowledges the last message, or when the topic is terminated after that.
+        """
+        for topic, state in self.partitions.items():
+            if state.topic_end is None:
+                state.topic_end = self._consumers[topic].topic_end or told_tail(topic)
+                if state.topic_end is not None:
+                    ended = TopicEndedError(
+                        f"nothing more will come from this topic: {state.topic_end.value}", topic=str(topic)
+                    )
+                    _log.warning("%s", ended)
+
     # ---- moving it
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
@@ -337,6 +354,8 @@ class Subscription:
             for topic, position in positions.items()
             if self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
         }
+        for topic, entry in due.items():
+            self.partitions[topic].asked = entry
         begun = [self._consumers[topic].begin_ack_cumulative(entry) for topic, entry in due.items()]
         until, again = Deadline(_PATIENCE), {}
         for (topic, entry), is_confirmed in zip(due.items(), begun, strict=True):

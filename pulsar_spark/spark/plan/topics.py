@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from pulsar_spark.client import PlanningClient, TopicWatch, run_all
@@ -26,8 +26,17 @@ REST = 10
 _MAX_WATCHES = 100
 
 
-def find_partitions(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
+def find_partitions(
+    client: PlanningClient,
+    options: SourceOptions,
+    if_missing: Callable[[TopicNotFoundError, TopicName], Iterable[TopicName]] | None = None,
+) -> list[TopicName]:
     """All partitions of all topics to read now, each once.
+
+    Args:
+        client: client that lists topics.
+        options: options of the source, with the topics or the pattern.
+        if_missing: what to read of a named topic that does not exist; None: that is an error.
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
@@ -39,10 +48,14 @@ def find_partitions(client: PlanningClient, options: SourceOptions) -> list[Topi
     answers = run_all([partial(client.partitions, name) for name in names])
     for name, partitions in zip(names, answers, strict=True):
         if isinstance(partitions, TopicNotFoundError):
-            if name in options.topics and not options.wait_for_topics:
+            is_expected = name in options.topics and not options.wait_for_topics
+            if is_expected and if_missing is None:
                 raise partitions
             # Listed topics exist, so a topic without partitions may have a name like that of a partition.
-            partitions = [topic for topic in listed if topic.base == name]
+            partitions = [
+                *(if_missing(partitions, name) if is_expected and if_missing is not None else ()),
+                *(topic for topic in listed if topic.base == name),
+            ]
         elif isinstance(partitions, PulsarError):
             raise partitions
         found.update(dict.fromkeys(partitions))
@@ -90,6 +103,7 @@ class Topics:
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._again_at = 0.0
+        self._missing: set[TopicName] = set()
 
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last list is a minute old.
@@ -108,12 +122,17 @@ class Topics:
             changed = [watch.changed for watch in self._watches]
             if any(changed) or self._stale:
                 self._stale = True
-                self.partitions = find_partitions(self._client, self._options)
+                missing, self._missing = self._missing, set()
+
+                def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
+                    """The planner determines which of its partitions are gone, and whether that is loss."""
+                    self._missing.add(name)
+                    if name not in missing:
+                        _log.warning("a topic of this query does not exist at the moment: %s", error)
+                    return [topic for topic in self.partitions if name in (topic, topic.base)]
+
+                self.partitions = find_partitions(self._client, self._options, known)
                 self._stale = False
-        except TopicNotFoundError as error:
-            # The planner determines which of its partitions are gone, and whether that is loss.
-            _log.warning("a topic of this query does not exist at the moment: %s", error)
-            self._stale = False
         except PulsarError as error:
             if not error.is_passing:
                 raise

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.client import DecodedMessages, Entries, decode_entries
+from pulsar_spark.client import DecodedMessages, Entries, decode_entries, parts_by_size
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
 from pulsar_spark.spark.rows.schema import RowColumns
@@ -43,7 +43,7 @@ def record_batches(
 
     Args:
         topic: topic partition of the entries.
-        entries: entries as :func:`pulsar_spark.client.read_range` gives them: chunked messages assembled,
+        entries: entries as :func:`pulsar_spark.client.read_ranges` gives them: chunked messages assembled,
             nothing encrypted.
         start: start position. If it has a batch index, rows of its entry up to and including that index are
             left out.
@@ -101,7 +101,9 @@ class _Assembler:
         ends = [count]
         # The size read counts, not the size of the columns made from it.
         if count >= 2 * self._max_rows or messages.size >= 2 * self._max_bytes:
-            ends = [sum(part) for part in _parts(messages.value, self._max_rows, self._max_bytes)]
+            sizes = pc.fill_null(pc.binary_length(messages.value), 0).to_numpy()
+            offsets = np.append(0, np.cumsum(sizes, dtype=np.int64))
+            ends = [stop for _, stop in parts_by_size(offsets, self._max_bytes, self._max_rows)]
         made: dict[str, pa.Array] = {}
         read = self._values.read(messages)
         while first < count:
@@ -124,19 +126,3 @@ class _Assembler:
                 yield part if left_out is None else part.filter(pa.array(~left_out[begin:end]))
             first += rows
             del batch, part, left_out
-
-
-def _parts(payloads: pa.BinaryArray, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Split rows that their last entry made more than twice too many, by the bytes of their payloads.
-
-    Yields:
-        The first row of each part, and its number of rows, at least one.
-    """
-    ends = np.cumsum(pc.fill_null(pc.binary_length(payloads), 0).to_numpy(), dtype=np.int64)
-    first = taken = 0
-    while first < len(ends):
-        fits = max(1, int(np.searchsorted(ends, taken + max_bytes, side="right")) - first)
-        count = min(len(ends) - first, max_rows, fits)
-        yield first, count
-        first += count
-        taken = ends[first - 1]

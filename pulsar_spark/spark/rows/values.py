@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.client import DecodedMessages, TypedValueReader, TypedValues
+from pulsar_spark.errors import assert_never
 from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
 from pulsar_spark.spark.rows.schema import VALUE, RowColumns
 
@@ -114,11 +115,16 @@ class SchemaValues:
         return PayloadColumns(len(column), columns)
 
     def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:
-        is_fatal = self._bad_rows is BadRows.FAILFAST
-        first = values.error(int(is_bad.argmax()), is_fatal=is_fatal)
-        if is_fatal:
-            raise first
-        fate = "are left out" if self._bad_rows is BadRows.DROPMALFORMED else "have null in their columns"
+        first = values.error(int(is_bad.argmax()), is_fatal=self._bad_rows is BadRows.FAILFAST)
+        match self._bad_rows:
+            case BadRows.FAILFAST:
+                raise first
+            case BadRows.DROPMALFORMED:
+                fate = "are left out"
+            case BadRows.PERMISSIVE:
+                fate = "have null in their columns"
+            case mode:
+                assert_never(mode)
         # A topic may have many bad rows. One warning per task keeps them from hiding all other log lines.
         _log.log(
             logging.DEBUG if self._has_warned else logging.WARNING,

@@ -187,7 +187,12 @@ def to_binary(array: pa.Array) -> pa.BinaryArray:
 # A struct column of this name is the record itself, not a record of one field: the source gives this shape
 # with valueFormat=struct, and it can hold tombstones.
 _WHOLE = "value"
-_RECORDS = {SinkFormat.AVRO: PartKind.AVRO, SinkFormat.JSON: PartKind.JSON}
+# How records are written: the value and its key, and a key of several columns beside a value of one.
+_RECORDS = {
+    SinkFormat.AVRO: PartKind.AVRO,
+    SinkFormat.JSON: PartKind.JSON,
+    SinkFormat.PRIMITIVE: PartKind.AVRO,
+}
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
     *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
@@ -213,7 +218,7 @@ def _key_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartCo
     is_whole = len(fields) == 1
     if is_whole and not isinstance(fields[0].dataType, StructType):
         return _primitive_part(fields[0])
-    return _record_part(fields, _RECORDS.get(value_format, PartKind.AVRO), is_whole=is_whole)
+    return _record_part(fields, _RECORDS[value_format], is_whole=is_whole)
 
 
 def _record_part(fields: Sequence[StructField], kind: PartKind, *, is_whole: bool) -> PartColumns:

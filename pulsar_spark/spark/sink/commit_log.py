@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 
-from pulsar_spark.client import Client, Encryptor, RecordTopic, StoredRecord, append_record, path_of
+from pulsar_spark.client import Client, Closing, Encryptor, RecordTopic, StoredRecord, append_record, path_of
 from pulsar_spark.errors import CorruptError, OptionError, SendError, TransactionError
 from pulsar_spark.ids import COMMIT_LOG_PREFIX, MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import (
@@ -118,7 +117,7 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
             opened.announce(transaction)
 
 
-class CommitLog:
+class CommitLog(Closing):
     """A query's log, open for its driver alone; a context manager.
 
     Args:
@@ -153,14 +152,6 @@ class CommitLog:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> CommitLog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def topic(self) -> TopicName:

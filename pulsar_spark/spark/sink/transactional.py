@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Client, Transaction, Transactions, run_all
-from pulsar_spark.errors import PulsarError, TransactionError
+from pulsar_spark.errors import PulsarError, TransactionError, assert_never
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce
 from pulsar_spark.spark.sink.commit_plan import (
@@ -168,30 +168,35 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
         PulsarError: an error of the log itself.
     """
     action, ids = plan.step
-    if action is CommitAction.READ_LOG:
-        log.refresh()
-    elif action is CommitAction.AWAIT_MARKERS:
-        log.await_markers()
-    elif action is CommitAction.WRITE_INTENT:
-        assert plan.intent is not None
-        log.write(plan.intent)
-    elif action is CommitAction.ADD_LOG:
-        return _failures(ids, lambda each: transactions.add(each, [log.topic]))
-    elif action is CommitAction.MARK:
-        try:
-            log.mark(ids)
-        except TransactionError as error:
-            return {ids[0]: error}
-    elif action is CommitAction.COMMIT:
-        return _failures(ids, transactions.commit)
-    elif action is CommitAction.ABORT:
-        return _abort(transactions, ids)
-    elif action is CommitAction.TRY_ABORT:
-        _try_abort(transactions, ids)
-    elif action is CommitAction.TRIM_LOG:
-        log.trim()
-    elif action is CommitAction.REPORT_REPLAY:
-        _log.warning("micro-batch %d was already committed; nothing is written", plan.batch)
+    match action:
+        case CommitAction.READ_LOG:
+            log.refresh()
+        case CommitAction.AWAIT_MARKERS:
+            log.await_markers()
+        case CommitAction.WRITE_INTENT:
+            assert plan.intent is not None
+            log.write(plan.intent)
+        case CommitAction.ADD_LOG:
+            return _failures(ids, lambda each: transactions.add(each, [log.topic]))
+        case CommitAction.MARK:
+            try:
+                log.mark(ids)
+            except TransactionError as error:
+                return {ids[0]: error}
+        case CommitAction.COMMIT:
+            return _failures(ids, transactions.commit)
+        case CommitAction.ABORT:
+            return _abort(transactions, ids)
+        case CommitAction.TRY_ABORT:
+            _try_abort(transactions, ids)
+        case CommitAction.TRIM_LOG:
+            log.trim()
+        case CommitAction.REPORT_REPLAY:
+            _log.warning("micro-batch %d was already committed; nothing is written", plan.batch)
+        case CommitAction.END | CommitAction.FAIL:
+            pass  # the plan takes no more steps
+        case _:
+            assert_never(action)
     return {}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import offsets_of
+from pulsar_spark.arrow.arrays import offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types
@@ -162,16 +162,7 @@ def _value_of(payload: bytes) -> AvroValue:
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
     """Which values are read together."""
-    count = len(values)
-    if not count:
-        return
-    offsets = offsets_of(values)
-    first = 0
-    while first < count:
-        last = int(np.searchsorted(offsets, int(offsets[first]) + _MAX_BYTES, side="right")) - 1
-        last = min(max(last, first + 1), first + _MAX_ROWS, count)
-        yield first, last
-        first = last
+    return parts_by_size(offsets_of(values), _MAX_BYTES, _MAX_ROWS) if len(values) else iter(())
 
 
 def _read_offset(writer: Schema) -> int:

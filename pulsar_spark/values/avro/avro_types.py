@@ -22,6 +22,7 @@ MAX_BYTES = 4 << 20  # of the text; a broker takes 5 MiB
 MAX_NODES = 10_000  # types in the tree, a named type counted as often as it is used
 MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
+MAX_FLOAT: Final = float(2**128 - 2**103)  # from here on, a number becomes infinite as a float
 
 _MAX_PRECISION = 38  # of Spark's and Arrow's decimal
 _LOGICAL: Final = {

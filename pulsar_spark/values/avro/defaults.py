@@ -1,13 +1,21 @@
-"""Defaults of fields, as JSON of the schema -> values of columns."""
+"""Defaults of fields, as JSON of the schema -> values that are checked, and columns of them.
+
+What a default may be is decided here alone, for all that reads and writes it. Avro says that the default of a
+union is of its first branch; clients write those of others, too. A field that has no default, or null for
+one, is null to readers whatever its type; nobody can write that.
+"""
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
+    MAX_FLOAT,
     AvroArray,
     AvroEnum,
     AvroField,
@@ -17,127 +25,240 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroType,
     AvroUnion,
-    arrow_type,
     is_member_struct,
     is_null,
 )
 
+MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
 
-def default_array(field: AvroField, target: pa.DataType, path: str) -> pa.Array:
-    """What a field has where the writer knows nothing of it: an array of one item.
+Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
+"""A checked value: of a bytes or fixed its bytes, also for a decimal; of a record all fields by name."""
 
-    A field without a default is null there, and so is one whose default is null, whatever its type.
 
-    Raises:
-        SchemaError: the default is no value of the field's type.
+class Branch(NamedTuple):
+    """A value of a union.
+
+    Attributes:
+        number: of the branch, which is the first one that has such a value.
+        value: as that branch has it.
     """
-    if not field.has_default or field.default is None:
-        return pa.nulls(1, target)
-    try:
-        return pa.array([_value(field.type, field.default, target)], target)
-    except (_NoValueError, pa.ArrowException, OverflowError, UnicodeError):
-        raise SchemaError(
-            f"the default of field {path[:100]!a} of the topic's schema is not a value of its type",
-            advice="Read the topic with valueFormat=raw",
-        ) from None
+
+    number: int
+    value: Default
+
+
+class Defaults:
+    """Reads the defaults of one schema.
+
+    Args:
+        advice: what to do where one is wrong.
+    """
+
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
+        self._left = MAX_VALUES
+        self._symbols: dict[str, frozenset[str]] = {}  # by enum
+
+    def of(self, field: AvroField, path: str) -> Default:
+        """The default of a field; None where it has none, or null.
+
+        Raises:
+            SchemaError: it is no value of the field's type.
+            UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values.
+        """
+        try:
+            return self._of_field(field, field.default)
+        except _NoValueError:
+            raise self.wrong(path) from None
+        except _TooManyError:
+            raise self.too_large(path) from None
+
+    def wrong(self, path: str) -> SchemaError:
+        """The error of a default that is no value of its field's type."""
+        return SchemaError(
+            f"the default of field {_shown(path)} in the topic's schema is not a value of its type",
+            advice=self._advice,
+        )
+
+    def too_large(self, path: str) -> UnsupportedError:
+        """The error of defaults that are too large, of which the field's is the last one."""
+        return UnsupportedError(
+            f"the defaults up to field {_shown(path)} in the topic's schema are too large",
+            advice=self._advice,
+        )
+
+    def array(self, field: AvroField, target: pa.DataType, path: str) -> pa.Array:
+        """The default of a field as an array of one item of the target's type.
+
+        Raises:
+            SchemaError, UnsupportedError: as :meth:`of`.
+        """
+        return pa.array([_item(field.type, self.of(field, path), target)], target)
+
+    def _of_field(self, field: AvroField, json: object) -> Default:
+        if json is None and not has_null(field.type):
+            self._count()
+            return None
+        return self._value(field.type, json)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyError
+
+    def _value(self, avro: AvroType, json: object) -> Default:
+        self._count()
+        if isinstance(avro, AvroUnion):
+            return self._branch(avro, json)
+        if isinstance(avro, AvroRecord):
+            values = _of(dict, json)
+            given = ((each, values.get(each.name, each.default)) for each in avro.fields)
+            return {each.name: self._of_field(each, value) for each, value in given}
+        if isinstance(avro, AvroArray):
+            return [self._value(avro.items, each) for each in _of(list, json)]
+        if isinstance(avro, AvroMap):
+            return {_text(key): self._value(avro.values, each) for key, each in _of(dict, json).items()}
+        if isinstance(avro, AvroEnum):
+            return self._symbol(avro, _of(str, json))
+        if isinstance(avro, AvroFixed) or avro.kind == "bytes":
+            return _bytes(avro, json)
+        return _primitive(avro, json)
+
+    def _branch(self, avro: AvroUnion, json: object) -> Branch:
+        for number, branch in enumerate(avro.branches):
+            try:
+                return Branch(number, self._value(branch, json))
+            except _NoValueError:
+                continue
+        raise _NoValueError
+
+    def _symbol(self, avro: AvroEnum, name: str) -> str:
+        symbols = self._symbols.get(avro.name)
+        if symbols is None:
+            symbols = self._symbols[avro.name] = frozenset(avro.symbols)
+        return _checked(name, name in symbols)
 
 
 class _NoValueError(Exception):
     pass
 
 
-def _value(avro: AvroType, json: object, target: pa.DataType) -> object:
-    """What pyarrow makes an item of the target's type of."""
-    if isinstance(avro, AvroUnion):
-        return _union(avro, json, target)
-    if isinstance(avro, AvroRecord):
-        return _record(avro, json, target)
-    if isinstance(avro, AvroArray):
-        if not isinstance(json, list):
-            raise _NoValueError
-        return [_value(avro.items, each, target.value_type) for each in json]
-    if isinstance(avro, AvroMap):
-        if not isinstance(json, dict):
-            raise _NoValueError
-        return [(key, _value(avro.values, each, target.item_type)) for key, each in json.items()]
-    if isinstance(avro, AvroEnum):
-        if json not in avro.symbols:
-            raise _NoValueError
-        return json
-    if isinstance(avro, AvroFixed) or avro.kind == "bytes":
-        return _bytes(avro, json, target)
-    return _primitive(avro, json, target)
+class _TooManyError(Exception):
+    pass
 
 
-def _union(avro: AvroUnion, json: object, target: pa.DataType) -> object:
-    if json is None:
-        if any(is_null(branch) for branch in avro.branches):
-            return None
+_T = TypeVar("_T")
+
+
+def _checked(value: _T, is_good: bool) -> _T:
+    if not is_good:
         raise _NoValueError
-    for position, member in enumerate(avro.members):
-        try:
-            if not is_member_struct(avro):
-                return _value(member, json, target)
-            index = target.get_field_index(f"member{position}")
-            # A member that is not wanted is tried, too: else the default would be of a later one.
-            value = _value(member, json, target[index].type if index >= 0 else arrow_type(member))
-        except _NoValueError:
-            continue
-        return {f"member{position}": value} if index >= 0 else {}
-    raise _NoValueError
+    return value
 
 
-def _record(avro: AvroRecord, json: object, target: pa.DataType) -> object:
-    if not isinstance(json, dict):
+def _of(kind: type[_T], json: object) -> _T:
+    if not isinstance(json, kind):
         raise _NoValueError
-    values = {}
-    for field in avro.fields:
-        index = target.get_field_index(field.name) if pa.types.is_struct(target) else -1
-        if index >= 0:
-            value = json.get(field.name, field.default)
-            values[field.name] = None if value is None else _value(field.type, value, target[index].type)
-    return values
+    return json
 
 
-def _bytes(avro: AvroPrimitive | AvroFixed, json: object, target: pa.DataType) -> object:
-    if not isinstance(json, str):
-        raise _NoValueError
+def _text(json: object) -> str:
+    text = _of(str, json)
+    return _checked(text, text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text))
+
+
+def _bytes(avro: AvroPrimitive | AvroFixed, json: object) -> bytes:
+    """Bytes as Avro's JSON has them, a character each."""
     try:
-        value = json.encode("latin-1")
+        value = _of(str, json).encode("latin-1")
     except UnicodeEncodeError:
         raise _NoValueError from None
-    if isinstance(avro, AvroFixed) and len(value) != avro.size:
+    if isinstance(avro, AvroFixed):
+        _checked(value, len(value) == avro.size)
+    if avro.logical == "decimal":
+        _checked(value, bool(value) and abs(_unscaled(value)) < 10**avro.precision)
+    return value
+
+
+def _unscaled(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _primitive(avro: AvroPrimitive, json: object) -> Default:
+    if avro.kind == "null":
+        return _checked(None, json is None)
+    if avro.kind == "boolean":
+        return _of(bool, json)
+    if avro.kind == "string":
+        return _text(json)
+    if isinstance(json, bool):
         raise _NoValueError
-    if avro.logical != "decimal":
-        return value
-    number = int.from_bytes(value, "big", signed=True)
-    if not value or abs(number) >= 10**avro.precision:
-        raise _NoValueError
+    if avro.kind in ("int", "long"):
+        limit = 1 << (31 if avro.kind == "int" else 63)
+        number = _of(int, json)
+        return _checked(number, -limit <= number * unit_of(avro) < limit)
+    try:
+        floating = float(_checked(json, isinstance(json, int | float)))  # type: ignore[arg-type]
+    except OverflowError:
+        raise _NoValueError from None
+    return _checked(floating, avro.kind == "double" or not MAX_FLOAT <= abs(floating) < math.inf)
+
+
+def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
+    """What pyarrow makes an item of the target's type of."""
+    if value is None:
+        return None
+    if isinstance(value, Branch):
+        assert isinstance(avro, AvroUnion)
+        return _member(avro, value, target)
+    if isinstance(avro, AvroRecord):
+        assert isinstance(value, dict)
+        types = {field.name: field.type for field in avro.fields}
+        return {column.name: _item(types[column.name], value[column.name], column.type) for column in target}
+    if isinstance(avro, AvroArray):
+        assert isinstance(value, list)
+        return [_item(avro.items, each, target.value_type) for each in value]
+    if isinstance(avro, AvroMap):
+        assert isinstance(value, dict)
+        return [(key, _item(avro.values, each, target.item_type)) for key, each in value.items()]
+    if isinstance(value, bytes):
+        return decimal_of(avro, value) if pa.types.is_decimal(target) else value
+    if isinstance(value, int) and pa.types.is_floating(target):
+        return float(value)
+    return value * unit_of(avro) if isinstance(value, int) and pa.types.is_timestamp(target) else value
+
+
+def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
+    branch = avro.branches[value.number]
+    if is_null(branch) or not is_member_struct(avro):
+        return _item(branch, value.value, target)
+    name = f"member{member_number(avro, value.number)}"
+    index = target.get_field_index(name)
+    return {name: _item(branch, value.value, target[index].type)} if index >= 0 else {}
+
+
+def member_number(avro: AvroUnion, branch: int) -> int:
+    """Which of the members, that is the branches without null, a branch is."""
+    return branch - sum(is_null(each) for each in avro.branches[:branch])
+
+
+def has_null(avro: AvroType) -> bool:
+    """Whether null is a value of the type."""
+    return any(map(is_null, avro.branches)) if isinstance(avro, AvroUnion) else is_null(avro)
+
+
+def unit_of(avro: AvroType | None) -> int:
+    """Microseconds that 1 stands for in a timestamp of the type; 1 for what is no timestamp."""
+    return 1000 if getattr(avro, "logical", "").endswith("-millis") else 1
+
+
+def decimal_of(avro: AvroType, value: bytes) -> Decimal:
+    """The number that the bytes of a decimal stand for."""
+    assert isinstance(avro, AvroPrimitive | AvroFixed)
+    number = _unscaled(value)
     digits = tuple(int(digit) for digit in str(abs(number)))
     return Decimal((int(number < 0), digits, -avro.scale))
 
 
-def _primitive(avro: AvroPrimitive, json: object, target: pa.DataType) -> object:
-    kind = avro.kind
-    if kind == "null":
-        if json is not None:
-            raise _NoValueError
-    elif kind == "boolean":
-        if not isinstance(json, bool):
-            raise _NoValueError
-    elif kind == "string":
-        if not isinstance(json, str):
-            raise _NoValueError
-        json.encode()
-    elif kind in ("int", "long"):
-        bits = 32 if kind == "int" else 64
-        if type(json) is not int or not -(1 << bits - 1) <= json < 1 << bits - 1:
-            raise _NoValueError
-        if avro.logical.endswith("-millis"):
-            return json * 1000
-        return float(json) if pa.types.is_floating(target) else json
-    elif isinstance(json, bool) or not isinstance(json, int | float):
-        raise _NoValueError
-    else:
-        return float(json)
-    return json
+def _shown(path: str) -> str:
+    return ascii(path if len(path) <= 100 else f"{path[:100]}...")

@@ -30,7 +30,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
-from pulsar_spark.values.avro.defaults import default_array
+from pulsar_spark.values.avro.defaults import Defaults
 
 # Kinds that a writer's may become.
 PROMOTIONS: Final = {
@@ -107,6 +107,7 @@ def _kind(column: pa.DataType) -> str:
 class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
+        self._defaults = Defaults(_WAY_OUT)
 
     def step(
         self,
@@ -169,7 +170,7 @@ class _Resolver:
         for name, index in indexes.items():
             if name not in found:
                 below = f"{path}.{name}" if path else name
-                constants[index] = default_array(by_name[name], target[index].type, below)
+                constants[index] = self._defaults.array(by_name[name], target[index].type, below)
         return steps.RecordStep(target, tuple(fields), constants)
 
     def _from_union(

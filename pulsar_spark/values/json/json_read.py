@@ -21,14 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.cursor import JsonPayloads
 from pulsar_spark.values.json.fast import can_read, read_columns
 from pulsar_spark.values.json.general import explain, read_rows
-from pulsar_spark.values.json.make_tree import make_tree, wrong_default
+from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.scan import has_more_tokens
 from pulsar_spark.values.json.shape import JsonLayout
 from pulsar_spark.values.json.tree import (
@@ -83,7 +83,10 @@ def _check_defaults(node: JsonNode, path: str) -> None:
             below = f"{path}.{member.key}" if path else member.key
             reason = explain(member.node, member.default.encode())
             if reason:
-                raise wrong_default(below, reason)
+                raise SchemaError(
+                    f"the default of field {below!r} of the topic's schema is wrong: {reason}",
+                    advice="Correct the schema, or read the topic with valueFormat=raw",
+                )
             _check_defaults(member.node, below)
     elif isinstance(node, JsonArray):
         _check_defaults(node.item, f"{path}[]")

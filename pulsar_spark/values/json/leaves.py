@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.scan import (
     NOT_FINITE,
     NUMBER,
@@ -25,9 +26,6 @@ from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 
 # Takes the text and the position of a value; gives what the array holds, and where the value ends.
 Parser: TypeAlias = Callable[[str, int], tuple[Any, int]]
-
-# From here on a double is nearer to infinity than to the largest float.
-MAX_FLOAT: Final = float(2**128 - 2**103)
 
 _EPOCH: Final = date(1970, 1, 1)
 _BITS: Final = {pa.int32(): 32, pa.int64(): 64}

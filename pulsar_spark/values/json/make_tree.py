@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
-    AvroEnum,
     AvroField,
     AvroFixed,
     AvroMap,
-    AvroPrimitive,
     AvroRecord,
     AvroType,
     AvroUnion,
@@ -24,6 +22,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     parse,
 )
+from pulsar_spark.values.avro.defaults import Branch, Default, Defaults, decimal_of, member_number, unit_of
 from pulsar_spark.values.avro.resolve import check_target, field_matches
 from pulsar_spark.values.json.projection import filled_type
 from pulsar_spark.values.json.tree import (
@@ -41,7 +40,7 @@ from pulsar_spark.values.json.tree import (
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _MAX_DEFAULTS: Final = 64 << 10  # bytes of all defaults, each with those of all fields in it
-_T = TypeVar("_T")
+_WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
 def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
@@ -72,7 +71,7 @@ def _plain(avro: AvroType | None) -> AvroType | None:
 class _Maker:
     def __init__(self, is_base64: bool) -> None:
         self._is_base64 = is_base64
-        self._defaults = _Defaults()
+        self._defaults = _DefaultTexts()
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Make one node; the writer's type is None where that has none in this place."""
@@ -135,16 +134,11 @@ class _Maker:
             )
         if pa.types.is_timestamp(target):
             is_theirs = "timestamp" in getattr(writer, "logical", "")
-            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=_unit(writer if is_theirs else reader))
+            return JsonLeaf(JsonKind.TIMESTAMP, target, unit=unit_of(writer if is_theirs else reader))
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
         return JsonLeaf(_kind(source, target), target)
-
-
-def _unit(avro: AvroType | None) -> int:
-    """Microseconds that 1 stands for, in a timestamp of the type."""
-    return 1000 if getattr(avro, "logical", "").endswith("millis") else 1
 
 
 def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
@@ -162,10 +156,11 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
     return JsonKind.DECIMAL
 
 
-class _Defaults:
+class _DefaultTexts:
     """Defaults as payloads have them, which is not how Avro's JSON has them."""
 
     def __init__(self) -> None:
+        self._defaults = Defaults(_WAY_OUT)
         self._left = _MAX_DEFAULTS
 
     def text(self, field: AvroField, node: JsonNode, path: str) -> str:
@@ -178,92 +173,67 @@ class _Defaults:
         if not field.has_default or field.default is None:
             return "null"
         try:
-            return json.dumps(self._payload(field.type, node, field.default))
-        except (ValueError, TypeError):
-            raise wrong_default(path, "it has another type") from None
+            return json.dumps(self._payload(field.type, node, self._defaults.of(field, path)))
+        except _TooLargeError:
+            raise self._defaults.too_large(path) from None
 
-    def _payload(self, avro: AvroType, node: JsonNode, value: object) -> object:
-        """Make a default of a type to what the node reads as it; ValueError or TypeError: it is none."""
-        if value is None:
-            self._count(None)
-            return None
-        if isinstance(avro, AvroUnion):
-            if not avro.members:
-                raise TypeError
-            member = node.members[0] if isinstance(node, JsonUnion) else node
-            return self._payload(avro.members[0], member, value)
-        if isinstance(node, JsonRecord):
+    def _payload(self, avro: AvroType, node: JsonNode, value: Default) -> object:
+        """Make a default of a type to what the node reads as it."""
+        if isinstance(value, Branch):
+            assert isinstance(avro, AvroUnion)
+            if isinstance(node, JsonUnion) and value.value is not None:
+                node = node.members[member_number(avro, value.number)]
+            return self._payload(avro.branches[value.number], node, value.value)
+        if isinstance(node, JsonRecord) and value is not None:
             assert isinstance(avro, AvroRecord)
-            return self._record(avro, node, _of(dict, value))
-        if isinstance(node, JsonArray):
+            assert isinstance(value, dict)
+            return self._record(avro, node, value)
+        if isinstance(node, JsonArray) and value is not None:
             assert isinstance(avro, AvroArray)
+            assert isinstance(value, list)
             self._count([])
-            return [self._payload(avro.items, node.item, each) for each in _of(list, value)]
-        if isinstance(node, JsonMap):
+            return [self._payload(avro.items, node.item, each) for each in value]
+        if isinstance(node, JsonMap) and value is not None:
             assert isinstance(avro, AvroMap)
+            assert isinstance(value, dict)
             entries = {}
-            for key, each in _of(dict, value).items():
+            for key, each in value.items():
                 self._count(key)
                 entries[key] = self._payload(avro.values, node.value, each)
             return entries
-        assert isinstance(node, JsonLeaf)
         payload = _leaf_payload(avro, node, value)
         self._count(payload)
         return payload
 
-    def _record(self, avro: AvroRecord, node: JsonRecord, value: dict[str, object]) -> object:
+    def _record(self, avro: AvroRecord, node: JsonRecord, value: dict[str, Default]) -> object:
         self._count({})
-        fields = {each.name: each for each in avro.fields}
+        types = {each.name: each.type for each in avro.fields}
         members = {}
         for column, member in zip(node.type, node.members, strict=True):
-            field = fields[column.name]
             self._count(member.key)
-            part = value.get(field.name, field.default)
-            members[member.key] = self._payload(field.type, member.node, part)
+            members[member.key] = self._payload(types[column.name], member.node, value[column.name])
         return members
 
     def _count(self, part: object) -> None:
         self._left -= len(json.dumps(part))
         if self._left < 0:
-            raise UnsupportedError(
-                "the defaults of the topic's schema are too long",
-                advice="Read the topic with valueFormat=raw",
-            )
+            raise _TooLargeError
 
 
-def wrong_default(path: str, reason: str) -> SchemaError:
-    """Make the error of a default that is no value of its field's type."""
-    return SchemaError(
-        f"the default of field {path!r} of the topic's schema is wrong: {reason}",
-        advice="Correct the schema, or read the topic with valueFormat=raw",
-    )
+class _TooLargeError(Exception):
+    pass
 
 
-def _leaf_payload(avro: AvroType, node: JsonLeaf, value: object) -> object:
-    """Make a default without parts to what a payload has in its place.
-
-    Raises:
-        ValueError, TypeError: it is no value of the type.
-    """
-    if isinstance(value, list | dict):
-        raise TypeError
-    if isinstance(avro, AvroEnum):
-        return _of(str, value)
-    assert isinstance(avro, AvroPrimitive | AvroFixed)
-    if avro.logical == "decimal":
-        unscaled = int.from_bytes(_of(str, value).encode("latin-1"), "big", signed=True)
-        return f"{unscaled}e-{avro.scale}"
-    if isinstance(avro, AvroFixed) or avro.kind == "bytes":
-        return base64.b64encode(_of(str, value).encode("latin-1")).decode()
-    unit = _unit(avro)
-    if node.kind is JsonKind.TIMESTAMP and node.unit != unit:
-        # Seconds with a point, which are the same whatever the writer's unit is.
-        seconds, micros = divmod(_of(int, value) * unit, 1_000_000)
-        return f"{seconds}.{micros:06}"
-    return value
-
-
-def _of(kind: type[_T], value: object) -> _T:
-    if not isinstance(value, kind):
-        raise TypeError
+def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
+    """Make a default without parts to what a payload has in its place."""
+    if isinstance(value, bytes):
+        if isinstance(node, JsonLeaf) and node.kind is JsonKind.DECIMAL:
+            return str(decimal_of(avro, value))
+        return base64.b64encode(value).decode()
+    if isinstance(value, int) and isinstance(node, JsonLeaf) and node.kind is JsonKind.TIMESTAMP:
+        unit = unit_of(avro)
+        if node.unit != unit:
+            # Seconds with a point, which are the same whatever the writer's unit is.
+            seconds, micros = divmod(value * unit, 1_000_000)
+            return f"{seconds}.{micros:06}"
     return value

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of, with_nulls
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of, parts_by_size, with_nulls
 from pulsar_spark.arrow.join import (
     EncodedField,
     big_endian,
@@ -207,13 +207,8 @@ class EncodedSingles(Sequence[EncodedSingle]):
 
     def blocks(self, count: int, size: int) -> Iterator[EncodedSingles]:
         """Cut the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
-        ends = np.cumsum(self.sizes)
-        first = done = 0
-        while first < len(self):
-            stop = min(first + count, int(np.searchsorted(ends, done + size, side="right")))
-            stop = max(stop, first + 1)
+        for first, stop in parts_by_size(np.append(0, np.cumsum(self.sizes)), size, count):
             yield self[first:stop]
-            first, done = stop, int(ends[stop - 1])
 
     def __len__(self) -> int:
         return len(self._payload_at)

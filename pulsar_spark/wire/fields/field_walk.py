@@ -12,6 +12,7 @@ from enum import Enum, auto
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Bytes, Ints, every
+from pulsar_spark.errors import assert_never
 from pulsar_spark.wire.fields.field_spans import BYTES, LONGEST_VARINT, MAX_PROPERTIES, VARINT, Fields
 
 _MAX_ROUNDS = 64  # rounds of a walk; messages with more fields than that are not plain
@@ -130,13 +131,18 @@ def _walk_field(
         values, cursor = varints(body, cursor, limits)
         if kind is FieldKind.NUMBER:
             found.set_number(tag >> 3, rows, values)
-        return cursor
+        return cursor  # a span or property of another wire type is not looked at
     require(tag & 7 == BYTES)
     cursor, end = lengths(body, cursor, limits)
-    if kind is FieldKind.SPAN:
-        found.set_span(tag >> 3, rows, cursor, end)
-    elif kind is FieldKind.PROPERTY:
-        properties.append((rows, *_walk_property(body, cursor, end)))
+    match kind:
+        case FieldKind.SPAN:
+            found.set_span(tag >> 3, rows, cursor, end)
+        case FieldKind.PROPERTY:
+            properties.append((rows, *_walk_property(body, cursor, end)))
+        case FieldKind.NUMBER | FieldKind.IGNORED:
+            pass
+        case _:
+            assert_never(kind)
     return end
 
 

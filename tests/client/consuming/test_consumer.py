@@ -359,35 +359,6 @@ def test_a_cumulative_ack_returns_with_its_receipt(broker, client, ids):
         assert consumer.backlog() == 6
 
 
-def test_single_acks_are_sent_together(broker, client, ids):
-    with Consumer(client, TOPIC, DURABLE) as consumer:
-        for one in (ids[0], ids[1], ids[5]):
-            consumer.acknowledge(one)
-        consumer.flush_acks()
-        assert consumer.last_message_id().mark_delete == ids[1]
-        assert consumer.backlog() == 17
-        acked = [one.message_id for one in broker.seen(Type.ACK)]
-        consumer.flush_acks()
-        assert len(broker.seen(Type.ACK)) == len(acked)
-    assert [from_wire_id(one) for part in acked for one in part] == [ids[0], ids[1], ids[5]]
-
-
-def test_acks_that_wait_are_sent_when_they_are_due(broker, client, ids):
-    with open_consumer(client, DURABLE) as consumer:
-        take(consumer, 20)
-        for one in ids:
-            consumer.acknowledge(one)
-        assert len(consumer.receive(Deadline(HANG), idle=0.3)) == 0
-        assert broker.consumers[0].cursor.mark == ids[-1]
-
-
-def test_acks_that_wait_are_sent_at_the_end(broker, client, ids):
-    with open_consumer(client, DURABLE) as consumer:
-        take(consumer, 20)
-        consumer.acknowledge(ids[0])
-    assert broker.topics[str(TOPIC)].cursors["held"].mark == ids[0]
-
-
 @pytest.mark.parametrize("loss", [cut, lose_answer])
 def test_an_ack_whose_receipt_is_lost_is_sent_again(broker, client, ids, loss):
     with Consumer(client, TOPIC, DURABLE) as consumer:
@@ -397,21 +368,28 @@ def test_an_ack_whose_receipt_is_lost_is_sent_again(broker, client, ids, loss):
     assert len(broker.seen(Type.ACK)) == 2
 
 
-def test_an_ack_that_is_refused_waits_for_the_next(broker, client, ids):
+def test_an_ack_never_moves_back_and_is_sent_again(broker, client, ids):
     with Consumer(client, TOPIC, DURABLE) as consumer:
-        consumer.acknowledge(ids[0])
+        for one in (ids[5], ids[2], ids[5]):
+            consumer.ack_cumulative(one)
+    assert [from_wire_id(ack.message_id[0]) for ack in broker.seen(Type.ACK)] == [ids[5]] * 3
+
+
+def test_an_ack_that_is_refused_is_sent_again_on_closing(broker, client, ids):
+    with Consumer(client, TOPIC, DURABLE) as consumer:
         broker.script(Type.ACK, [refuses(pb.AuthorizationError, "no right")])
         with pytest.raises(AuthError, match="no right"):
-            consumer.flush_acks()
+            consumer.ack_cumulative(ids[0])
         assert consumer.last_message_id().mark_delete < ids[0]
-        consumer.flush_acks()
-        assert consumer.last_message_id().mark_delete == ids[0]
+    assert broker.topics[str(TOPIC)].cursors["held"].mark == ids[0]
+    assert len(broker.seen(Type.ACK)) == 2
 
 
 def test_acks_that_do_not_reach_the_broker_do_not_hold_the_end_up(broker, client, ids, caplog):
     with Consumer(client, TOPIC, DURABLE) as consumer:
-        consumer.acknowledge(ids[0])
-        broker.script(Type.ACK, [refuses(pb.AuthorizationError)])
+        broker.script(Type.ACK, [refuses(pb.AuthorizationError)] * 2)
+        with pytest.raises(AuthError):
+            consumer.ack_cumulative(ids[0])
     assert "acknowledgements did not reach the broker" in caplog.text
     assert broker.open_consumers == []
 

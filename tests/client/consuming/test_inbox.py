@@ -5,9 +5,10 @@ import threading
 import numpy as np
 import pytest
 
-from pulsar_spark.client.consuming.inbox import Inbox
+from pulsar_spark.client.consuming.inbox import Inbox, TopicEnd
 from pulsar_spark.errors import ConnectError, NotReadyError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.messages import Messages
 from tests.fake_broker import HANG
@@ -73,6 +74,21 @@ def test_what_does_not_concern_an_exclusive_consumer_changes_nothing(kind):
     inbox.deliver([frame(kind)])
     assert inbox.error is None
     assert inbox.take_group(0) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        (frame(Type.REACHED_END_OF_TOPIC), TopicEnd.TERMINATED),
+        (Frame(pb.BaseCommand(type=Type.TOPIC_MIGRATED), memoryview(b"")), TopicEnd.MIGRATED),
+        (frame(Type.ACTIVE_CONSUMER_CHANGE), None),
+    ],
+)
+def test_whether_the_topic_has_ended(said, end):
+    inbox = Inbox()
+    assert inbox.topic_end is None
+    inbox.deliver([said, frame(Type.ACTIVE_CONSUMER_CHANGE)])
+    assert inbox.topic_end is end
 
 
 @pytest.mark.parametrize("ends_with", ["messages", "error"])

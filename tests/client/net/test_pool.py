@@ -10,6 +10,7 @@ from pulsar_spark.client import Deadline, TlsOptions
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.errors import ClosedError, ConnectError
+from pulsar_spark.protocol.lookup import Address
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, silence
 from tests.fake_clients import Type
@@ -131,3 +132,26 @@ def test_after_the_end_no_session_is_opened(broker):
     with pytest.raises(ClosedError):
         pool.service(Purpose.READ, Deadline(HANG))
     assert len(broker.seen(Type.CONNECT)) == 1
+
+
+def test_a_host_that_takes_all_its_time_takes_none_of_the_others(monkeypatch, first_host):
+    """Each gets its part of what is left, and the first leaves nothing of its own."""
+    clock, given = [0.0], []
+    monkeypatch.setattr("pulsar_spark.client.net.deadline.time.monotonic", lambda: clock[0])
+    pool = SessionPool(
+        tuple(Address("host", port, tls=False) for port in (1, 2, 3)),
+        Identity(None, TlsOptions()),
+        connection_timeout=HANG,
+        keep_alive=HANG,
+        max_idle=HANG,
+    )
+
+    def takes_its_time(address, purpose, deadline):
+        given.append(deadline.left)
+        clock[0] += deadline.left
+        raise ConnectError(f"nothing of {address}")
+
+    monkeypatch.setattr(pool, "get", takes_its_time)
+    with pytest.raises(ConnectError):
+        pool.service(Purpose.READ, Deadline(30.0))
+    assert given == pytest.approx([10.0, 10.0, 10.0])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.client import ChunkLimits, read_range
+from pulsar_spark.client import ChunkLimits
 from pulsar_spark.client.reading import chunk_search
 from pulsar_spark.client.reading.chunk_search import has_chunks_before, positions_before
 from pulsar_spark.errors import DeadlineError
@@ -12,6 +12,7 @@ from tests.client.clients import TOPIC, flat, hurry, singles, values_in
 from tests.fake_broker import HANG, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import chunk_sections, section_of
+from tests.ranges import read_range
 
 VALUE = bytes(range(250)) * 4
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pulsar_spark.client import position_before, read_range
+from pulsar_spark.client import position_before
 from pulsar_spark.client.reading import entry_range
 from pulsar_spark.errors import AuthError, CorruptError, DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TxnId
@@ -13,6 +13,7 @@ from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, 
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, section_of
+from tests.ranges import read_range
 
 
 @pytest.fixture

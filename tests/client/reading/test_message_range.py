@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pulsar_spark.client import ChunkLimits, read_range, read_ranges
+from pulsar_spark.client import ChunkLimits, read_ranges
 from pulsar_spark.client.reading import message_range
 from pulsar_spark.errors import CryptoError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -13,6 +13,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, flat, ids_of, values_in
 from tests.fake_broker import HANG, Held
 from tests.fake_topics import chunk_sections, section_of
+from tests.ranges import read_range
 
 A, B = b"a" * 90 + b"end", bytes(range(256)) * 3
 

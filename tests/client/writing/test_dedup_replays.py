@@ -24,7 +24,6 @@ from pulsar_spark.client import (
     TopicWriter,
     UserCode,
     decode_entries,
-    read_range,
 )
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError, SendError
@@ -35,6 +34,7 @@ from tests.client.test_encryption import put_key
 from tests.fake_broker import HANG, FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
+from tests.ranges import read_range
 
 SECRET = b"only the query knows this"
 FIRST, SECOND = numbered(10), [*numbered(5), b"more", *numbered(5, 20)]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import read_range, retry_count
+from pulsar_spark.client import retry_count
 from pulsar_spark.errors import QueueFullError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -34,6 +34,7 @@ from tests.fake_broker import (
     without_answer,
 )
 from tests.fake_clients import Type
+from tests.ranges import read_range
 
 
 @pytest.fixture

@@ -12,9 +12,13 @@ from pulsar_spark.errors import BusyError, DeadlineError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.singles import encode_singles
+from pulsar_spark.wire.frames import Frame
+from pulsar_spark.wire.receipts import Receipts
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
+
+NOTHING = memoryview(b"")
 
 
 def open_producer(client, **options):
@@ -233,3 +237,30 @@ def test_many_entries_leave_room_for_what_is_urgent(size):
     ProducerLink(session, 1, None).send([outgoing(size)] * (4_000_000 // size))
     assert len(session.sizes) >= 3
     assert max(session.sizes) < 1_600_000
+
+
+def test_frames_of_an_old_link_do_not_count(broker, client):
+    """They may wait for the producer's lock while it is opened again on another connection."""
+    broker.create(TOPIC)
+    producer, held = open_producer(client), Held(broker)
+    old = producer._link
+    broker.script(Type.SEND, [silence, held])
+    send(producer, numbered(1))
+    broker.wait_for_command(Type.SEND, 1)
+    broker.close_all(TOPIC)
+    thread = threading.Thread(target=producer.flush)
+    thread.start()
+    broker.wait_for(lambda: held.count == 1)
+    assert producer._link is not old
+    command = pb.BaseCommand(type=Type.CLOSE_PRODUCER)
+    command.close_producer.producer_id = command.close_producer.request_id = 0
+    refused = pb.BaseCommand(type=Type.SEND_ERROR)
+    refused.send_error.producer_id = refused.send_error.sequence_id = 0
+    refused.send_error.error, refused.send_error.message = pb.NotAllowedError, "not for this one"
+    producer.on_frames(old, [Receipts(0, [0], [7], [1]), Frame(refused, NOTHING), Frame(command, NOTHING)])
+    assert len(producer.pending) == 1
+    held.release()
+    thread.join(HANG)
+    assert not producer.pending
+    producer.close()
+    assert broker.topics[str(TOPIC)].values == numbered(1)

@@ -19,6 +19,11 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 
+def held_bytes(chunks):
+    """Bytes that have arrived of incomplete messages."""
+    return sum(each.size for each in chunks._open.values())
+
+
 def metadata_of(uuid, number, chunks, total, *, producer_name=b"p", publish_time=0, sequence_id=0):
     return pb.MessageMetadata(
         producer_name=producer_name,
@@ -75,7 +80,7 @@ def test_chunks_in_order_are_a_message():
     log.entries = 7
     assert log.take_all("a", [0, 1, 2]) == Assembled(MessageId(1, 7), memoryview(whole("a")), is_odd=False)
     assert log.chunks.pending == 0
-    assert log.chunks.held_bytes == 0
+    assert held_bytes(log.chunks) == 0
     assert not log.chunks.dropped
 
 
@@ -156,7 +161,7 @@ def test_sizes_must_be_as_declared(first, second, total, dropped):
     else:
         assert message is dropped
         assert log.chunks.dropped == {dropped: 1}
-    assert log.chunks.held_bytes <= max(total, 0)
+    assert held_bytes(log.chunks) <= max(total, 0)
 
 
 STRANGE = [{"chunks": 4}, {"total": 100}, {"producer_name": b"q"}]
@@ -266,7 +271,7 @@ def test_what_contradicts_takes_no_more_memory_than_the_message():
     log.take("a", 0, payload=chunk, total=3000)
     for number in range(100):
         log.take("a", number % 2, payload=b"%d" % number + chunk[5:], total=3000)
-    assert log.chunks.held_bytes <= 6000
+    assert held_bytes(log.chunks) <= 6000
     assert log.take("a", 1, payload=chunk, total=3000) is None
     assert log.take("a", 2, payload=chunk, total=3000) is Dropped.CONTRADICTION
 
@@ -336,7 +341,7 @@ def test_declared_sizes_take_no_memory():
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert log.chunks.held_bytes == 10
+    assert held_bytes(log.chunks) == 10
 
 
 def test_long_uuids_are_not_kept():
@@ -504,7 +509,7 @@ def completed(steps, **limits):
             count += 1
             assert len(message.payload) == total
         assert log.chunks.pending <= limits["max_pending"]
-        assert log.chunks.held_bytes <= limits["max_pending"] * 2 * LARGEST
+        assert held_bytes(log.chunks) <= limits["max_pending"] * 2 * LARGEST
     return count
 
 

@@ -44,3 +44,11 @@ def test_the_last_chunk_is_the_message():
     assert tally.sent == SentTotals(0, 6, None, None)
     tally.add(single(EntryKind.LAST_CHUNK), 7, 3)
     assert tally.sent == SentTotals(1, 12, MessageId(7, 3), MessageId(7, 3))
+
+
+def test_ledger_0_is_a_ledger():
+    tally = ReceiptTally()
+    tally.add(single(), 0, 0)
+    tally.add(batch(2), 0, 1)
+    assert tally.sent == SentTotals(3, 16, MessageId(0, 0), MessageId(0, 1, 1))
+    assert tally.first_entry == MessageId(0, 0)

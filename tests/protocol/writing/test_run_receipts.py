@@ -6,7 +6,7 @@ from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import WriterState
 from pulsar_spark.wire.receipts import Receipts
-from tests.protocol.writing.partition_writers import CUT, ids, new_writer, register, run_of
+from tests.protocol.writing.partition_writers import CUT, ids, new_writer, outgoing, register, run_of
 
 
 def with_run(count, **options):
@@ -103,3 +103,17 @@ def test_a_receipt_that_is_missing_ends_the_connection():
     with pytest.raises(ProtocolError, match="sequence id 3 came before that of 2"):
         taken(writer, *stored(0, 1, 3, 4))
     assert ids(writer.pending) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_receipt_of_ledger_0_is_no_drop(is_run):
+    if is_run:
+        writer = with_run(1)
+    else:
+        writer = new_writer(max_messages=100)
+        register(writer)
+        writer.add([outgoing(0)], 0.0)
+    ((entry, number),) = writer.receipts(Receipts(3, [0], [0], [0]))
+    assert (entry.sequence_id, number) == (0, 0)
+    writer.check()
+    assert (writer.sent.first_id.ledger, writer.sent.last_id.ledger, writer.dropped) == (0, 0, 0)

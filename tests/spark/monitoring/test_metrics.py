@@ -39,7 +39,9 @@ def test_each_metric_has_a_help_a_type_and_samples_with_its_labels():
 def test_names_have_units_and_counters_end_in_total():
     for metric in METRICS:
         assert metric.name.endswith("_total") == (metric.kind == "counter")
-        ending = rf"({UNITS})_total|_seconds|_per_second|backlog_entries|messages_estimate|batch_id"
+        ending = (
+            rf"({UNITS})_total|_seconds|_per_second|backlog_entries|messages_estimate|batch_id|partitions"
+        )
         assert re.search(f"({ending})$", metric.name), metric.name
         assert metric.kind in ("counter", "gauge")
         assert metric.text.endswith(".")

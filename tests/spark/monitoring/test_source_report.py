@@ -39,6 +39,10 @@ def counted(position, planned, last, entries=None, means=MEANS):
         (MessageId(7, 4), MessageId(7, 9), MessageId(9, 3), 40, (40, 5, 4000)),
         (MessageId(7, 4), MessageId(8, 2), MessageId(9, 3), 40, (40, 3, 4000)),
         (MessageId.EARLIEST, MessageId(9, 3), MessageId(9, 3), None, (1, 1, 100)),
+        # The broker counts none, but its last message is after the position: something waits.
+        (MessageId(7, 4), MessageId(7, 4), MessageId(9, 3), 0, (1, 0, 100)),
+        (MessageId(7, 4), MessageId(9, 3), MessageId(9, 3), 0, (1, 1, 100)),
+        (MessageId(0, 4), MessageId(0, 4), MessageId(0, 9), None, (5, 0, 500)),
         (MessageId(7, 4), MessageId(9, 3), MessageId(9, 3), -67, (1, 1, 100)),
     ],
 )

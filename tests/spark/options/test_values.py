@@ -21,7 +21,7 @@ USUAL = ValueOptions(
 def test_payloads_are_not_looked_into_unless_that_is_asked_for():
     for options in (source(), source(valueFormat="RAW")):
         assert options.values == USUAL
-        assert options.values.is_raw
+        assert options.values.format.is_raw
 
 
 def test_all_that_there_is():
@@ -31,12 +31,12 @@ def test_all_that_there_is():
         mode="permissive",
         allowDifferentTopicSchemas="true",
     ).values
-    assert (values.format, values.is_raw, values.is_flat) == (ValueFormat.COLUMNS, False, True)
+    assert (values.format, values.format.is_raw, values.format.is_flat) == (ValueFormat.COLUMNS, False, True)
     assert values.evolution is EvolutionMode.RESTART
     assert values.bad_rows is BadRows.PERMISSIVE
     assert values.allow_different
     values = source(Mode.BATCH, valueFormat="struct", schemaVersion="7", mode="DropMalformed").values
-    assert (values.format, values.is_flat, values.version) == (ValueFormat.STRUCT, False, 7)
+    assert (values.format, values.format.is_flat, values.version) == (ValueFormat.STRUCT, False, 7)
     assert values.bad_rows is BadRows.DROPMALFORMED
 
 
@@ -44,7 +44,7 @@ def test_all_that_there_is():
 @pytest.mark.parametrize("kind", ["avro", "json"])
 def test_a_schema_of_the_users_own(kind, schema):
     values = source(valueFormat=kind, valueSchema=schema).values
-    assert (values.format.value, values.schema, values.is_flat) == (kind, schema, True)
+    assert (values.format.value, values.schema, values.format.is_flat) == (kind, schema, True)
 
 
 @pytest.mark.parametrize("text", ["", "some/file", "string", "{", "file:relative", "[" * 10_000])
@@ -53,7 +53,7 @@ def test_what_is_no_schema(text):
 
 
 def test_the_option_of_the_jvm_connector_may_stay():
-    assert source(allowDifferentTopicSchemas="true").values.is_raw
+    assert source(allowDifferentTopicSchemas="true").values.format.is_raw
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pulsar_spark.client import (
     PartitionBounds,
     PlanningClient,
     SubscriptionOptions,
+    TopicEnd,
 )
 from pulsar_spark.errors import BusyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
@@ -30,6 +31,7 @@ class SimulatedTopic:
         held: subscriptions that a foreign consumer holds.
         compacted: what compaction has kept of ledgers that do not exist any more.
         tails: of readers that are to hear of each entry.
+        topic_end: why nothing more will come, for those who have acknowledged everything.
     """
 
     def __init__(self, ledger: int) -> None:
@@ -39,8 +41,10 @@ class SimulatedTopic:
         self.held: set[str] = set()
         self.compacted: list[EntryInfo] = []
         self.tails: list[_Tail] = []
+        self.topic_end: TopicEnd | None = None
         self._markers: list[MessageId] = []
         self._next = 0
+        self._newest = MessageId.EARLIEST  # a broker knows it until it loads the topic again
 
     def produce(
         self, count: int = 1, *, time: int = 0, messages: int = 1, chunks: bool = False
@@ -52,6 +56,7 @@ class SimulatedTopic:
             is_part = chunks and number < count - 1
             self.entries.append(EntryInfo(place, messages, 100 * messages, time, None, is_part, chunks))
             self._next += 1
+            self._newest = place
             ids.append(place)
             self._push()
         return ids
@@ -70,6 +75,10 @@ class SimulatedTopic:
         """Begin the next ledger."""
         self.ledgers.append(self.ledgers[-1] + 10 if ledger is None else ledger)
         self._next = 0
+
+    def reload(self) -> None:
+        """Have the broker load the topic again: it forgets what is not stored any more."""
+        self._newest = MessageId.EARLIEST
 
     def compact_and_trim(self, *kept: MessageId) -> None:
         """Remove all ledgers, but have these entries for those who read what compaction left."""
@@ -94,7 +103,8 @@ class SimulatedTopic:
     @property
     def end(self) -> MessageId:
         """The last entry, visible or not."""
-        return max(self.last, *self._markers) if self._markers else self.last
+        last = self._newest if self._newest.is_message and not self.entries else self.last
+        return max(last, *self._markers) if self._markers else last
 
     @property
     def ids(self) -> list[MessageId]:
@@ -295,6 +305,7 @@ class _Cursor:
 
     def __init__(self, cluster: SimulatedCluster, topic: TopicName, options: SubscriptionOptions) -> None:
         self._cluster, self._topic, self._options = cluster, topic, options
+        self._has_acked = False
         found = cluster.topic(topic)
         if options.name in found.held:
             raise BusyError("another consumer has it", topic=str(topic))
@@ -330,6 +341,12 @@ class _Cursor:
             return lambda seconds: None
         return lambda seconds: found
 
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        found = self._cluster.topics.get(self._topic)
+        is_told = found is not None and self._has_acked and found.cursors[self._options.name] >= found.last
+        return found.topic_end if found is not None and is_told else None
+
     def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
         if self._topic in self._cluster.failing or self._topic not in self._cluster.topics:
             return lambda seconds: False
@@ -339,6 +356,7 @@ class _Cursor:
     def ack_cumulative(self, message_id: MessageId) -> None:
         found = self._opened(InitialPosition.LATEST)
         self._cluster.note("ack", self._topic, message_id)
+        self._has_acked = True
         found.cursors[self._options.name] = max(found.cursors[self._options.name], message_id)
 
     def backlog(self) -> int:
@@ -368,7 +386,7 @@ class _Reader:
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
         taken: list[EntryInfo] = []
-        for entry in self._cluster.topic(self._topic).entries:
+        for entry in self._cluster._entries(self._cluster.topic(self._topic)):
             if self._position < entry.id <= end and messages > 0 and size > 0:
                 taken.append(entry)
                 messages -= 0 if entry.chunk else entry.messages
@@ -392,12 +410,16 @@ class _Tail:
         self.after = self.reached = after
         self.has_chunks = self.was_waiting = False
         self.has_permits = self._is_armed = True
+        self._came = after
         self._found.tails.append(self)
         self.arrived()
 
     def arrived(self) -> None:
         """The topic has another entry, or is gone."""
-        if self.is_lost or (self._is_armed and self._new()):
+        new = self._new()
+        if self.is_lost or (self._is_armed and new):
+            if new:
+                self._came = new[0].id
             self._is_armed = False
             self._on_arrival()
 
@@ -409,8 +431,15 @@ class _Tail:
         return self._cluster.topics.get(self._topic) is not self._found
 
     def has_passed(self, end: MessageId) -> bool:
-        newest = max([self.reached, *(each.id for each in self._new()[: not self._is_armed])])
-        return self.is_lost or newest > end
+        return self.is_lost or self.newest > end
+
+    @property
+    def topic_end(self) -> TopicEnd | None:
+        return self._found.topic_end if self.reached >= self._found.last else None
+
+    @property
+    def newest(self) -> MessageId:
+        return max(self.reached, self._came)
 
     def follow(self, end: MessageId) -> bool:
         new = [each for each in self._new() if each.id <= end]

@@ -11,6 +11,7 @@ from pulsar_spark.spark.plan.data_loss import (
     Judgement,
     LossReporter,
     LossVerdict,
+    Stored,
     judge_answer,
     judge_restart,
     lost_by_deletion,
@@ -20,17 +21,18 @@ from tests.spark.plan.simulated_spark import at
 
 T = TopicName.parse("t-partition-3")
 STRICT = LossReporter(fail_on_data_loss=True)
-FINE, ASK, MOVED, LOST, SET_BACK = (
+FINE, ASK, MOVED, LOST, UNSURE, SET_BACK = (
     LossVerdict.FINE,
-    LossVerdict.ASK_BEGIN,
+    LossVerdict.ASK,
     LossVerdict.MOVED,
     LossVerdict.LOST,
+    LossVerdict.UNSURE,
     LossVerdict.SET_BACK,
 )
 
 
-def asked(begin):
-    return None if begin is None else at(begin)
+def stored(begin, end="9:9"):
+    return None if begin is None else Stored(at(begin), at(end))
 
 
 RESTART = [
@@ -39,8 +41,6 @@ RESTART = [
     ("5:9", "5:9", "5:9", False, None, FINE, None),
     ("5:9", "7:3", "5:4", False, None, FINE, None),
     ("5:9", "7:3", "4:-1", False, None, FINE, None),
-    ("5:9", "7:3", "6:-1", False, None, FINE, None),
-    ("5:9", "-1:-1", "6:-1", False, None, FINE, None),
     ("5:9:2", "7:3", "5:8", False, None, FINE, None),
     # somebody else moved it
     ("5:9", "7:3", "5:10", False, None, ASK, None),
@@ -51,6 +51,9 @@ RESTART = [
     ("5:9", "7:3", "7:3", False, "6:-1", LOST, "(5:9, 6:-1]"),
     ("5:9:2", "7:3", "7:3", False, "5:9", LOST, "(5:9:2, 5:9]"),
     ("5:9:2", "7:3", "7:3", False, "5:8", MOVED, None),
+    # the broker does not remove a ledger of which a part was never acknowledged
+    ("5:9:2", "7:3", "6:-1", False, None, ASK, None),
+    ("5:9:2", "7:3", "6:-1", False, "6:-1", LOST, "(5:9:2, 6:-1]"),
     # it is gone
     ("5:9", "5:9", "5:9", True, None, ASK, None),
     ("5:9", "7:3", "7:3", True, "4:-1", MOVED, None),
@@ -59,12 +62,14 @@ RESTART = [
     # the topic ends before what is processed
     ("5:9", "4:3", "4:3", True, None, SET_BACK, None),
     ("5:9", "4:3", "4:-1", False, None, SET_BACK, None),
-    ("5:9", "5:3", "5:3", False, None, FINE, None),
+    ("5:9", "5:3", "5:3", False, None, SET_BACK, None),
+    ("5:9:2", "5:9", "5:8", False, None, FINE, None),
+    ("5:9:2", "5:9", "5:7", False, None, FINE, None),
     ("5:9", "4:-1", "4:-1", True, "4:-1", MOVED, None),
     ("5:9", "4:3", "5:8", False, None, SET_BACK, None),
     # after its last visible message are markers of transactions, where the query began
     ("5:0", "4:3", "5:0", False, None, FINE, None),
-    ("5:0", "4:3", "6:-1", False, None, FINE, None),
+    ("5:0", "4:3", "6:-1", False, None, ASK, None),
     ("5:0", "4:3", "5:1", False, "3:-1", MOVED, None),
     ("5:0", "4:3", "5:1", True, "3:-1", MOVED, None),
 ]
@@ -78,12 +83,53 @@ def test_a_partition_at_restart(position, last, mark, missing, begin, verdict, l
         mark_delete=at(mark),
         was_missing=missing,
         is_message=at(position).is_message,
-        begin=asked(begin),
+        stored=stored(begin),
     )
     assert found.verdict is verdict
     assert (found.lost and str(found.lost)) == lost
-    assert found.was_removed is (missing and verdict in (MOVED, LOST, SET_BACK))
+    assert found.was_removed is missing
     assert bool(found.why) is (verdict in (MOVED, LOST))
+
+
+LEDGERS = [
+    # processed, subscription, begin, end, end of its ledger, verdict, lost
+    ("5:9", "6:-1", None, None, None, ASK, None),
+    # nothing ever came after it
+    ("5:9", "6:-1", "6:-1", "5:9", None, FINE, None),
+    ("5:9", "6:-1", "5:-1", "5:9", 9, FINE, None),
+    ("5:-1", "6:-1", "6:-1", "5:-1", None, FINE, None),
+    # retention keeps the ledger
+    ("5:9", "6:-1", "5:-1", "6:3", 9, FINE, None),
+    ("5:9", "6:-1", "4:-1", "6:3", 9, FINE, None),
+    ("5:9", "6:-1", "5:-1", "6:3", 11, MOVED, None),
+    ("5:-1", "6:-1", "5:-1", "6:3", 0, MOVED, None),
+    # all that came after it is gone
+    ("5:9", "6:-1", "6:-1", "5:10", None, LOST, "(5:9, 6:-1]"),
+    ("5:9", "9:-1", "8:2", "8:2", None, LOST, "(5:9, 8:2]"),
+    # it may have been the last of its ledger
+    ("5:9", "6:-1", "6:-1", "6:0", None, UNSURE, "(5:9, 6:-1]"),
+    ("5:9", "6:-1", "6:-1", "7:3", None, UNSURE, "(5:9, 6:-1]"),
+    ("5:9", "6:-1", "6:-1", "6:-1", None, UNSURE, "(5:9, 6:-1]"),
+    ("5:-1", "6:-1", "6:-1", "6:-1", None, UNSURE, "(5:-1, 6:-1]"),
+]
+
+
+@pytest.mark.parametrize(("position", "mark", "begin", "end", "ledger_end", "verdict", "lost"), LEDGERS)
+def test_a_partition_whose_subscription_stands_before_a_later_ledger_at_restart(
+    position, mark, begin, end, ledger_end, verdict, lost
+):
+    found = judge_restart(
+        at(position),
+        last=at("9:9"),
+        mark_delete=at(mark),
+        was_missing=False,
+        is_message=at(position).is_message,
+        stored=begin and Stored(at(begin), at(end), ledger_end),
+    )
+    assert found.verdict is verdict
+    assert (found.lost and str(found.lost)) == lost
+    assert not found.was_removed
+    assert bool(found.why) is (verdict not in (FINE, ASK))
 
 
 @pytest.mark.parametrize(("last", "verdict"), [("4:3", FINE), ("5:9", FINE)])
@@ -128,15 +174,53 @@ def test_a_partition_under_the_running_query(position, acked, seen, mark, begin,
     found = judge_answer(
         at(position),
         acknowledged=at(acked),
+        asked=at(acked),
         last_seen=at(seen),
+        next_seen=at(seen),
         last=at("9:9"),
         mark_delete=at(mark),
         is_message=at(position).is_message,
-        begin=asked(begin),
+        stored=stored(begin),
     )
     assert found.verdict is verdict
     assert (found.lost and str(found.lost)) == lost
-    assert found.was_removed is (verdict in (MOVED, LOST) and mark.endswith(":-1"))
+    assert not found.was_removed, "the rest must be held"
+
+
+UNASKED = [
+    # processed, asked, seen, a message, goes on, begin, verdict
+    # the ledger cannot have been consumed: this query never acknowledged all of it
+    ("5:9", "5:4", "5:9", True, "-1:-1", None, ASK),
+    ("5:9", "4:4", "5:9", True, "-1:-1", "6:-1", LOST),
+    ("5:9", "4:4", "5:9", True, "-1:-1", "5:-1", MOVED),
+    ("5:9", "5:9", "5:9", True, "-1:-1", None, FINE),
+    ("5:9:2", "5:8", "5:9", True, "-1:-1", None, ASK),
+    # a start of the user may lie where nothing is
+    ("5:9", "4:4", "5:9", False, "-1:-1", None, FINE),
+    ("5:9", "4:4", "4:4", True, "-1:-1", None, FINE),
+    # it is known that nothing came between the two ledgers
+    ("5:9", "5:9", "6:1", True, "6:-1", "6:-1", MOVED),
+    ("5:9", "5:9", "6:1", True, "6:-1", "7:-1", LOST),
+]
+
+
+@pytest.mark.parametrize(("position", "asked", "seen", "is_message", "goes_on", "begin", "verdict"), UNASKED)
+def test_a_partition_whose_subscription_stands_before_a_later_ledger(
+    position, asked, seen, is_message, goes_on, begin, verdict
+):
+    found = judge_answer(
+        at(position),
+        acknowledged=at("4:4"),
+        asked=at(asked),
+        last_seen=at(seen),
+        next_seen=at(seen),
+        last=at("9:9"),
+        mark_delete=at("7:-1"),
+        is_message=is_message,
+        goes_on=at(goes_on),
+        stored=stored(begin),
+    )
+    assert found.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -152,11 +236,13 @@ def test_loss_where_the_topic_was_deleted_and_made_again(seen, deleted, verdict)
     found = judge_answer(
         at("5:9"),
         acknowledged=at("5:9"),
+        asked=at("5:9"),
         last_seen=at(seen),
+        next_seen=at(seen),
         last=at("9:9"),
         mark_delete=at("9:5"),
         is_message=True,
-        begin=at("9:-1"),
+        stored=stored("9:-1"),
     )
     judged = found.of_deleted(lambda: deleted)
     assert judged.verdict is verdict
@@ -176,7 +262,8 @@ def test_nobody_waits_for_a_report_where_nothing_is_lost():
     [
         ("4:9", "4:2", True, SET_BACK),
         ("4:9", "4:2", False, FINE),
-        ("5:3", "4:2", True, FINE),
+        ("5:3", "4:2", True, SET_BACK),
+        ("5:3", "5:9", True, FINE),
         ("-1:-1", "4:2", True, FINE),
         # after its last visible message are markers of transactions, where the query began
         ("4:9", "5:8", True, SET_BACK),
@@ -188,7 +275,9 @@ def test_a_topic_that_is_set_back_under_the_running_query(last, mark, is_message
     found = judge_answer(
         at("5:9"),
         acknowledged=at("5:9"),
+        asked=at("5:9"),
         last_seen=at("5:9"),
+        next_seen=at("5:9"),
         last=at(last),
         mark_delete=at(mark),
         is_message=is_message,
@@ -208,6 +297,12 @@ def test_a_topic_that_is_set_back_is_an_error_or_a_warning(caplog):
         assert all(part in text for part in (str(T), "5:9", "ends at 4:3"))
     assert "failOnDataLoss=false" in str(caught.value)
     assert "failOnDataLoss" not in caplog.text, "it is set"
+
+
+def test_what_may_be_lost_is_a_warning_that_names_it_and_is_not_counted(caplog):
+    STRICT.unsure(T, LostRange(at("5:9"), at("7:-1"), "the ledger is gone"))
+    assert STRICT.count == 0
+    assert all(part in caplog.text for part in (str(T), "(5:9, 7:-1] may be lost", "the ledger is gone"))
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_a_missing_one_that_cannot_be_removed_again_is_logged(cluster, caplog):
     _, check = restarted(cluster, missing=[P0])
     bounds = cluster.bounds(P0)
     cluster.bounds = lambda topic: bounds
+    cluster.stored_end = lambda topic: MessageId(20, 1)
     cluster.failing[P0] = DeadlineError("late")
     with caplog.at_level(logging.WARNING), pytest.raises(DataLossError):
         check(P0)
@@ -90,6 +91,14 @@ def test_without_an_error_what_is_left_is_held(cluster):
     _, check = restarted(cluster, missing=[P0], fails=False)
     check(P0)
     assert mark(cluster) == cluster.topics[P0].begin < ids[0]
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_in_a_new_cluster_the_same_ledger_holds_other_messages(cluster, caplog, is_missing):
+    cluster.topics[P0].cursors["s"] = MessageId(10, 2)
+    _, check = restarted(cluster, missing=[P0] if is_missing else [])
+    check(P0)
+    assert ("a new one: messages up to 10:0 are not read" in caplog.text) is is_missing
 
 
 def test_one_that_was_moved_is_put_back_with_a_warning(cluster, caplog):

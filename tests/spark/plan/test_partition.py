@@ -305,3 +305,13 @@ def test_a_subscription_that_was_moved_begins_there():
     state.moved(at("5:2"))
     assert state.is_unacknowledged(at("5:3"))
     assert (state.start, state.position) == (at("5:2"), at("5:4"))
+
+
+def test_the_first_message_after_the_position_that_was_seen():
+    state = PartitionState(at("5:9"), at("5:9"), at("5:9"), position=at("5:9"))
+    for message, seen in [("5:9", "-1:-1"), ("7:3", "7:3"), ("6:1", "6:1"), ("8:0", "6:1"), ("5:2", "6:1")]:
+        state.see(at(message))
+        assert state.next_seen == at(seen)
+    state.position = at("6:1")
+    state.see(at("8:0"))
+    assert state.next_seen == at("8:0")

@@ -153,6 +153,7 @@ def test_a_broker_that_is_silent_holds_up_its_partition_only(cluster, caplog):
     cluster.failing.clear()
     assert spark.drain() == rows_of(P1, ids[1])
     cluster.failing[P1] = DeadlineError("no answer")
+    cluster.clock += 20.0  # a tail follows the end, so it is requested rarely
     spark.drain()
     assert caplog.text.count("is not known at the moment") == 2
 
@@ -193,6 +194,7 @@ def test_an_acknowledgement_that_a_crashed_broker_forgot_is_sent_again(cluster, 
     topic.produce(3)
     spark.drain()
     topic.cursors[spark.subscription] = at("10:0")
+    cluster.clock += 20.0  # a tail follows the end, so it is requested rarely
     assert spark.trigger() is None
     assert mark(spark) == topic.last
     assert caplog.text == ""
@@ -294,16 +296,14 @@ def test_a_topic_that_is_made_again_shows_at_once_in_quiet_times(cluster, ledger
     (new,) = cluster.create("t", 1, ledger=ledger)
     new.produce(2)
     start = Offsets.from_json(json.loads(spark.offsets[-1]))
-    if ledger < 500:
+    if ledger <= 500:
         with pytest.raises(
-            DataLossError, match="ends at 30:1, before the position that this query has processed"
+            DataLossError, match=f"ends at {ledger}:1, before the position that this query has processed"
         ):
             spark.poll(1.0)
-    elif ledger > 500:
+    else:
         cluster.clock += 0.2
         assert spark.planner.latest(start).positions == {P0: new.last}, "it is read from its beginning"
-    else:
-        assert spark.planner.latest(start) == start
     assert len(cluster.requests) > requests
 
 

@@ -5,7 +5,7 @@ import pytest
 from pulsar_spark.errors import DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId
 from tests.spark.plan import simulated_cluster
-from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, mark, rows_of
+from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, rows_of
 
 
 def move(topic, name, remove):
@@ -103,6 +103,71 @@ def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
     spark.restart()
     assert spark.trigger() is None
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.parametrize("state", ["idle", "in a micro-batch"])
+def test_what_somebody_removes_up_to_a_ledger_while_the_query_runs_is_loss(cluster, topic, state, later):
+    """The broker itself moves the subscription to the same place when it removes a consumed ledger."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    if state == "idle":
+        spark.drain()
+        assert mark(spark) == topic.last
+    else:
+        spark.trigger()
+        assert mark(spark) < topic.last
+    topic.produce(3)
+    topic.roll_over()
+    topic.trim()
+    topic.produce(later)
+    topic.cursors[spark.subscription] = topic.begin
+    with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+        spark.trigger()
+    assert spark.subscription in topic.cursors, "what is left must be held"
+
+
+@pytest.mark.parametrize("later", [0, 2])
+def test_what_may_be_removed_up_to_a_ledger_while_the_query_is_stopped(cluster, topic, later, caplog):
+    """Once more was written, nobody knows where the ledger ended."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    spark.planner.close()
+    topic.produce(3)
+    topic.roll_over()
+    topic.trim()
+    ids = topic.produce(later)
+    topic.cursors[spark.subscription] = topic.begin
+    if later:
+        spark.start()
+        assert spark.drain() == rows_of(T, ids)
+        assert caplog.text.count("messages in (10:1, 20:-1] may be lost") == 1
+        return
+    for _ in range(2):
+        spark.start()
+        with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+            spark.trigger()
+        spark.planner.close()
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_consumed_ledger_that_goes_away_while_the_query_is_stopped(cluster, topic, is_stored, caplog):
+    """With retention it is still there, and shows that nothing is lost."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    spark.planner.close()
+    topic.roll_over()
+    if not is_stored:
+        topic.trim()
+    topic.cursors[spark.subscription] = at("20:-1")
+    ids = topic.produce(2)
+    topic.reload()
+    spark.start()
+    assert spark.drain() == rows_of(T, ids)
+    assert ("(10:1, 20:-1] may be lost" in caplog.text) is not is_stored
+    assert "PULSAR_DATA_LOSS" not in caplog.text
 
 
 @pytest.fixture

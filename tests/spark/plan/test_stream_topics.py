@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from pulsar_spark.client import TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.plan import stream
 from tests.client.clients import wait_until
@@ -195,6 +196,22 @@ def test_a_partition_that_is_deleted_when_all_is_read_is_left_out(cluster, caplo
     assert str(P1.partition) not in spark.planner.report()["topics"][str(T)]
 
 
+@pytest.mark.parametrize("gone", ["t", "u"])
+def test_new_partitions_are_read_also_while_another_topic_is_gone(cluster, gone):
+    left = {"t": "u", "u": "t"}[gone]
+    for name in (gone, left):
+        cluster.create(name, 1)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    del spark.options["topic"]
+    spark.restart(topics="t,u")
+    spark.drain()
+    cluster.delete(gone)
+    spark.drain()
+    (new,) = cluster.create(left, 2)
+    ids = new.produce(3)
+    assert spark.drain() == rows_of({"t": T, "u": U}[left].of_partition(1), ids)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fails, caplog):
     first, second = cluster.create("t")[0], cluster.create("u")[0]
@@ -356,6 +373,35 @@ def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
     spark.restart(topics="t")
     assert spark.drain() == rows_of(T, ids)
     assert "the query no longer reads persistent://public/default/u" in caplog.text
+
+
+# ---- topics that have ended
+
+
+@pytest.mark.parametrize("end", list(TopicEnd))
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_topic_that_has_ended_is_warned_of_once_and_counted(cluster, caplog, end, available_now):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    ids = first.produce(2)
+    first.topic_end = end
+    spark.restart(available_now=available_now)
+    assert spark.drain() == rows_of(P0, ids)
+    for _ in range(3):
+        assert spark.trigger() is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "[PULSAR_TOPIC_ENDED] nothing more will come from this topic: it was"
+    )
+    assert str(P0) in record.getMessage()
+    assert spark.planner.report()["endedPartitions"] == 1
+    if not available_now:
+        spark.restart()
+        for _ in range(3):
+            assert spark.trigger() is None
+        assert spark.planner.report()["endedPartitions"] == 1, "its tail was told"
+        ids = second.produce(1)
+        assert spark.drain() == rows_of(P1, ids), "the others are read on"
 
 
 # ---- what compaction left

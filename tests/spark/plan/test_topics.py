@@ -159,6 +159,32 @@ def test_a_named_topic_that_is_gone_is_left_to_the_planner(cluster, caplog):
     assert "does not exist at the moment" in caplog.text
 
 
+@pytest.mark.parametrize("most", [100, 1])
+@pytest.mark.parametrize("gone", ["parted", "plain"])
+def test_a_named_topic_that_is_gone_hides_nothing_of_the_others(cluster, caplog, monkeypatch, gone, most):
+    """Whether topics are watched one by one or together."""
+    monkeypatch.setattr(plan_topics, "_MAX_WATCHES", most)
+    cluster.create("growing", 1)
+    topics = watched(cluster, topics="plain,growing,parted")
+    cluster.delete(gone)
+    for count in (2, 3):
+        cluster.create("growing", count)
+        topics.refresh()
+        assert {f"growing-partition-{n}" for n in range(count)} <= set(names(topics.partitions))
+    assert caplog.text.count("does not exist at the moment") == 1
+    for topic in [each for each in topics.partitions if gone in (each.local, each.base.local)]:
+        topics.drop(topic)  # the planner has found that they are gone
+    cluster.create("growing", 4)
+    topics.refresh()
+    assert len(topics.partitions) == 4 + (2 if gone == "plain" else 1)
+    cluster.create(gone, 2 if gone == "parted" else 0)
+    topics.refresh()
+    assert len(topics.partitions) == 4 + 3
+    cluster.delete(gone)
+    topics.refresh()
+    assert caplog.text.count("does not exist at the moment") == 2
+
+
 def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     topics = watched(cluster, topic="plain")
     topics.refresh()

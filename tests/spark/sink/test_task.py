@@ -423,3 +423,10 @@ def test_options_are_not_changed(fakes, monkeypatch):
     options = parse_sink({"service.url": "pulsar://localhost:6650", "pulsar.producer.producerName": "mine"})
     write_task(options, message_shape(ROWS, None, upsert=False), {}, iter([]), None, {})
     assert replace(fakes.producer, name="mine") == options.producer
+
+
+def test_retries_are_those_of_the_task_alone(fakes, monkeypatch):
+    """A worker counts those of all tasks that it has run."""
+    counts = iter([40, 43])
+    monkeypatch.setattr(task, "retry_count", lambda: next(counts))
+    assert write([rows(("a", "t"))]).retries == 3

@@ -125,7 +125,7 @@ def test_a_default_has_its_parts_once_however_many_aliases_their_fields_have():
 )
 def test_defaults_that_are_too_large_are_refused(avro):
     schema = json_schema(avro)
-    with pytest.raises(UnsupportedError, match="are too long"):
+    with pytest.raises(UnsupportedError, match="are too large"):
         decoder(schema, schema, column_type(schema))
 
 

@@ -438,3 +438,16 @@ def test_more_than_arrow_can_hold_and_more_messages_than_bytes_are_refused_unrea
         decode_joined(pa.py_buffer(huge), np.array([2**30, 2**30]), [1, 1])
     with pytest.raises(CorruptError, match="cannot hold 4000000000 messages"):
         decode_joined(pa.py_buffer(ONE * 2), np.array([len(ONE)] * 2), np.array([2 * 10**9, 2 * 10**9]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize("key", [b"k", b"a longer key of 27 bytes...", b"k" * 200])
+def test_a_key_that_ends_the_buffer(key, count):
+    """Messages without a value whose key is written last: nothing comes after the last one's bytes."""
+    size = b"\x18\x00"  # payload_size, before the key
+    length = len(key).to_bytes(1, "big") if len(key) < 128 else bytes([len(key) & 0x7F | 0x80, len(key) >> 7])
+    body = frame(size + b"\x12" + length + key) * count
+    assert body.endswith(key)
+    found = together([body], [count])
+    assert found.rows == [Row(value=b"", key=key)] * count
+    assert found == in_one_buffer([body], [count])

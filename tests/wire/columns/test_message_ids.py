@@ -14,6 +14,7 @@ from pulsar_spark.wire.columns.message_ids import (
     serialize_chunked_id,
     serialize_ids,
 )
+from pulsar_spark.wire.messages import varint
 
 U62 = st.integers(0, 300) | st.integers(0, 2**62)
 # Sizes around those where the index of a message takes one byte more.
@@ -97,3 +98,19 @@ def test_what_is_no_id_is_a_value_error(data):
 def test_what_lacks_a_ledger_or_an_entry_is_a_value_error(data):
     with pytest.raises(ValueError, match="without ledger or entry"):
         parse_message_id(data)
+
+
+EDGES = [0, *(2 ** (7 * size) + by for size in range(1, 9) for by in (-1, 0, 1))]
+
+
+@pytest.mark.parametrize("kind", [1, 40])
+def test_a_number_takes_another_byte_from_each_power_of_128_on(kind):
+    """127 and 128, 16,383 and 16,384, ...: in few kinds of entries and in many."""
+    assert message_ids._widths(np.array(EDGES)).tolist() == [len(varint(number)) for number in EDGES]
+    entries = [(ledger, entry, 0) for entry in EDGES for ledger in range(kind)]
+    assert serialized(entries, -1) == [by_protobuf(ledger, entry, -1) for ledger, entry, _ in entries]
+
+
+def test_ledger_0_is_a_ledger():
+    assert parse_message_id(by_protobuf(0, 0, -1)) == MessageId(0, 0)
+    assert serialized([(0, 0, 2)], 0) == [by_protobuf(0, 0, 0, index, 2) for index in (0, 1)]

@@ -1,15 +1,15 @@
 from pathlib import Path
 
-from pulsar_spark.spark.rows.columns_page import COLUMN_TEXTS, docs_page
+from docs.pages.columns_page import COLUMN_TEXTS, docs_page
 from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
 from pulsar_spark.spark.rows.write import written_types
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_docs_page_is_the_table():
     page = (ROOT / "docs/columns.md").read_text()
-    assert page == docs_page(), "run: python -m pulsar_spark.spark columns > docs/columns.md"
+    assert page == docs_page(), "run: python -m docs.pages columns > docs/columns.md"
 
 
 def test_each_column_has_its_texts_and_no_other():

@@ -1,11 +1,5 @@
-"""The live page's script: it requests the figures every two seconds and draws them.
-
-Names are set as text, never as HTML.
-"""
-
-from __future__ import annotations
-
-SCRIPT = r"""
+// The live page's script: it requests the figures every two seconds and draws them.
+// Names are set as text, never as HTML.
 "use strict";
 const EVERY = 2000, SVG = "http://www.w3.org/2000/svg";
 const opened = new Set(), hovered = new Map();
@@ -196,4 +190,3 @@ async function ask() {
 }
 addEventListener("resize", draw);
 ask();
-"""

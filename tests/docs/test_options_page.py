@@ -1,14 +1,14 @@
 from pathlib import Path
 
+from docs.pages.options_page import _grouped, docs_page
 from pulsar_spark.spark.options.option import Table
-from pulsar_spark.spark.options_page import _grouped, docs_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_docs_page_is_the_table():
     page = (ROOT / "docs/options.md").read_text()
-    assert page == docs_page(), "run: python -m pulsar_spark.spark > docs/options.md"
+    assert page == docs_page(), "run: python -m docs.pages options > docs/options.md"
 
 
 def test_each_row_says_who_takes_the_option():

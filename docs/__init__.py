@@ -1,0 +1,1 @@
+"""The pages for users and developers, and what makes some of them."""

@@ -1,0 +1,1 @@
+"""Pages that are made of the package's own tables; not in the wheel."""

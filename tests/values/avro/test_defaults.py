@@ -1,0 +1,163 @@
+"""Defaults: Avro's reader, JSON's reader and Avro's writer agree on what is one, and on its value."""
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import SchemaType
+from pulsar_spark.values import formats
+from tests.values.random_avro import schema_of_tree
+
+FIXED = {"type": "fixed", "name": "F", "size": 2}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+INTS = {"type": "array", "items": "int"}
+MAP = {"type": "map", "values": "int"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+SHORT_DECIMAL = {**FIXED, "logicalType": "decimal", "precision": 4, "scale": 4}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+DATE = {"type": "int", "logicalType": "date"}
+RECORD = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "x", "type": "int", "default": 3}, {"name": "y", "type": "string"}],
+}
+
+GOOD = [
+    ("boolean", True),
+    ("int", -(2**31)),
+    ("long", 2**63 - 1),
+    ("float", 1),
+    ("float", 3.4028234e38),
+    ("float", math.inf),
+    ("double", 1e300),
+    ("double", 5),
+    ("string", "é"),
+    ("bytes", "\xff\x00"),
+    (FIXED, "\xff\x00"),
+    (ENUM, "B"),
+    (INTS, []),
+    (INTS, [1, 300]),
+    (MAP, {}),
+    (MAP, {"é": 1}),
+    (DECIMAL, "\x80"),
+    (DECIMAL, "\xd8\xf1"),
+    (SHORT_DECIMAL, "\x00\x01"),
+    (MILLIS, -1500),
+    (MICROS, 2**62),
+    (DATE, 1),
+    (["null", "int"], None),
+    (["int", "null"], 7),
+    (["null", "int"], 7),
+    (["string", "boolean", "null"], "a"),
+    (["string", "boolean", "null"], True),
+    (["null", "string", RECORD], {"y": "a"}),
+    (["float", "double"], 1e300),
+    ({"type": "array", "items": ["null", "int"]}, [1, None]),
+    (RECORD, {"y": "a"}),
+    (RECORD, {"x": 4, "y": "a", "z": 1}),
+]
+BAD = [
+    ("boolean", 1),
+    ("int", "5"),
+    ("int", True),
+    ("int", 2**31),
+    ("int", 1.0),
+    ("long", -(2**63) - 1),
+    ("float", 1e300),
+    ("float", -3.5e38),
+    ("float", "1"),
+    ("double", 10**400),
+    ("double", True),
+    ("string", 1),
+    ("string", "\ud800"),
+    ("bytes", "Ā"),
+    ("bytes", []),
+    (FIXED, "a"),
+    (ENUM, "C"),
+    (ENUM, []),
+    (INTS, {}),
+    (INTS, [None]),
+    (MAP, []),
+    (MAP, {"a": None}),
+    (MAP, {"\ud800": 1}),
+    (DECIMAL, ""),
+    (DECIMAL, "\x27\x10"),
+    (SHORT_DECIMAL, "\x7f\xff"),
+    (MILLIS, 2**62),
+    (["int", "null"], "a"),
+    (["string", "boolean"], 0.5),
+    ([RECORD, "null"], 5),
+    (RECORD, []),
+]
+EMPTY = {"type": "record", "name": "Top", "fields": [{"name": "k", "type": "int"}]}
+
+
+def schemas(avro, default, type_=SchemaType.AVRO):
+    """The schema without a field, and the one with it and its default."""
+    whole = {**EMPTY, "fields": [*EMPTY["fields"], {"name": "d", "type": avro, "default": default}]}
+    return schema_of_tree(EMPTY, type_), schema_of_tree(whole, type_)
+
+
+def read_by_avro(avro, default):
+    older, newer = schemas(avro, default)
+    return decoded(older, newer, b"\x02")
+
+
+def read_by_json(avro, default):
+    older, newer = schemas(avro, default, SchemaType.JSON)
+    return decoded(older, newer, b'{"k":1}')
+
+
+def written_by_avro(avro, default):
+    """What a reader of the newest schema makes of a row that was written without the column."""
+    _, newer = schemas(avro, default)
+    rows = pa.array([{"k": 1}], pa.struct([("k", pa.int32())]))
+    (payload,) = formats.encoder(newer, rows.type).encode(rows).values.to_pylist()
+    return decoded(newer, newer, payload)
+
+
+def decoded(writer, reader, payload):
+    found = formats.decoder(writer, reader, formats.column_type(reader)).decode(
+        pa.array([payload], pa.binary()), pa.nulls(1, pa.binary())
+    )
+    assert found.is_bad is None or not found.is_bad.any()
+    return found.column.field("d")
+
+
+@pytest.mark.parametrize(("avro", "default"), GOOD, ids=str)
+def test_all_find_the_same_value(avro, default):
+    value = read_by_avro(avro, default)
+    assert value.equals(read_by_json(avro, default))
+    assert value.equals(written_by_avro(avro, default))
+    assert value.null_count == (default is None)
+
+
+@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro])
+@pytest.mark.parametrize(("avro", "default"), BAD, ids=ascii)
+def test_all_refuse_what_is_no_value_of_the_type(avro, default, made):
+    with pytest.raises(SchemaError, match="default of field 'd' in the topic's schema is not a value"):
+        made(avro, default)
+
+
+@pytest.mark.parametrize(("avro", "default"), [("int", None), (RECORD, None), (RECORD, {"x": 4})], ids=str)
+def test_a_field_without_a_value_is_null_to_readers_and_cannot_be_written(avro, default):
+    value = read_by_avro(avro, default)
+    assert value.equals(read_by_json(avro, default))
+    assert (value.field("y") if default else value).null_count == 1
+    with pytest.raises(SchemaError, match="default of field 'd'"):
+        written_by_avro(avro, default)
+
+
+@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro])
+def test_defaults_that_grow_are_refused_before_they_take_time(made):
+    avro: object = "int"
+    default: object = 1
+    for level in range(20):
+        field = {"name": "f", "type": avro, "default": default}
+        avro = {"type": "array", "items": {"type": "record", "name": f"N{level}", "fields": [field]}}
+        default = [{}, {}]
+    with pytest.raises(UnsupportedError, match="are too large"):
+        made(avro, default)
