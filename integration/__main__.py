@@ -27,6 +27,8 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -157,8 +159,7 @@ def test(python: str, rest: list[str]) -> int:
         ("bytecode", lambda: run(python, "-m", "compileall", "-q", "pulsar_spark", "integration")),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
-        ("types", lambda: run(python, "-m", "mypy")),
-        ("docs", lambda: docs(python, [])),
+        ("types and docs", lambda: side_by_side(lambda: run(python, "-m", "mypy"), lambda: docs(python, []))),
         ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
         ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
@@ -169,6 +170,12 @@ def test(python: str, rest: list[str]) -> int:
             print(f"integration: {name} failed", file=sys.stderr)
             return 1
     return 0
+
+
+def side_by_side(*steps: Callable[[], int]) -> int:
+    """Run steps that use one core each; returns 1 if one failed."""
+    with ThreadPoolExecutor() as pool:
+        return int(any(list(pool.map(lambda step: step(), steps))))
 
 
 def unit_tests(python: str) -> int:

@@ -34,6 +34,9 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 
+# Six servers take half a minute of all cores.
+pytestmark = pytest.mark.long
+
 _REDIRECT, _CONNECT = pb.CommandLookupTopicResponse.Redirect, pb.CommandLookupTopicResponse.Connect
 
 # In a minute or two; the chaos run has them all.
@@ -109,7 +112,6 @@ def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
     assert admin.subscriptions(name) == []
 
 
-@pytest.mark.long
 def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(
     pulsar_cluster: PulsarCluster, tmp_path: Path
 ):
@@ -118,7 +120,6 @@ def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(
     assert doubled["effectively-once"] == doubled["transactional"] == 0
 
 
-@pytest.mark.long
 def test_nothing_stays_when_the_process_is_killed():
     script = (
         "from integration.broker.pulsar_cluster import PulsarCluster\n"
