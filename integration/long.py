@@ -25,6 +25,7 @@ CHAOS_TIMES = {
     "pauses": 1,
     "replays": 20_000,
     "restarts": 20,
+    "silent": 60,  # seconds of each kind
     "starts": 10,
     "storm": 25,
     "transactional": 6,
@@ -68,8 +69,8 @@ def steps() -> dict[str, Sequence[str]]:
         "matrix": ("integration.matrix", "full"),
         "deploy": ("integration.deploy",),
     }
-    for name in (*RUNS, "once"):
-        option = "--runs" if name == "once" else "--times"
+    for name in (*RUNS, "once", "silent"):
+        option = {"once": "--runs", "silent": "--seconds"}.get(name, "--times")
         module[f"chaos {name}"] = ("integration.chaos", name, option, str(CHAOS_TIMES[name]))
     return {name: ("-m", *arguments) for name, arguments in module.items()}
 

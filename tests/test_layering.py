@@ -42,11 +42,12 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "login_turns", "lookup", "outgoing_queue", "reopening", "reading", "writing"},
+        {"encryption", "login_turns", "lookup", "outgoing_queue", "pauses", "reopening"}
+        | {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (
-        {"closing", "parallel", "net"},
+        {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
         {"first_contact", "topic_watch"},

@@ -2,6 +2,7 @@
 
 python -m integration.chaos RUN [--seed N] [--times N]
 python -m integration.chaos once [--seed N] [--runs N] [--rows N]
+python -m integration.chaos silent [--seconds N]
 python -m integration.chaos soak [--minutes N] [--trigger SECONDS] [--samples FILE] [--again]
 """
 
@@ -23,6 +24,7 @@ from integration.chaos.once import once
 from integration.chaos.pauses import pauses
 from integration.chaos.replays import replays
 from integration.chaos.restarts import restarts
+from integration.chaos.silent import silent
 from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
 from integration.chaos.storm import storm
@@ -53,11 +55,12 @@ _SAMPLES = Path("build/soak.jsonl")
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.chaos", description="Long runs with faults.")
-    parser.add_argument("run", choices=[*RUNS, "once", "soak"], help="what to do")
+    parser.add_argument("run", choices=[*RUNS, "once", "silent", "soak"], help="what to do")
     parser.add_argument("--seed", type=int, default=1, help="of what happens by chance (default: 1)")
     parser.add_argument("--times", type=int, default=200, help="how often to break something (default: 200)")
     parser.add_argument("--runs", type=int, default=30, help="of once: how many (default: 30)")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of once: in each run (default: 1000000)")
+    parser.add_argument("--seconds", type=float, default=300, help="of silent: of each kind (default: 300)")
     parser.add_argument("--minutes", type=float, default=120, help="of soak: how long (default: 120)")
     parser.add_argument("--trigger", type=float, default=1, help="of soak: seconds (default: 1)")
     parser.add_argument(
@@ -86,6 +89,8 @@ def _start(chosen: argparse.Namespace) -> tuple[str, Iterable[tuple[object, ...]
             return f"judged again from {chosen.samples}", judge(read_samples(chosen.samples))
         title = f"{chosen.minutes:g} minutes, a micro-batch every {chosen.trigger:g} s"
         return title, soak(chosen.minutes, chosen.trigger, chosen.samples)
+    if chosen.run == "silent":
+        return f"{chosen.seconds:g} s of each kind of request", silent(chosen.seconds)
     if chosen.run == "once":
         return f"seed {chosen.seed}, {chosen.runs} times", once(chosen.seed, chosen.runs, rows=chosen.rows)
     return f"seed {chosen.seed}, {chosen.times} times", RUNS[chosen.run](chosen.seed, chosen.times)

@@ -62,7 +62,7 @@ def _line(cell: Cell, outcome: Outcome | None, problem: str) -> tuple[object, ..
         len(outcome.missing),
         " ".join(outcome.lost) or "-",
         " ".join(outcome.unsure) or "-",
-        problem or "kept",
+        problem or ("kept" if outcome.missing or not outcome.lost else "told, and nothing is lost"),
     )
 
 

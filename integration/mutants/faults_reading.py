@@ -20,8 +20,8 @@ FAULTS = (
     Fault(
         name="refused-acknowledgement-taken-for-confirmed",
         file="pulsar_spark/client/consuming/consumer.py",
-        old='return found is not None and not found.ackResponse.HasField("error")',
-        new="return found is not None",
+        old="            self._check_ack(command.ackResponse)\n            return message_id",
+        new="            return message_id",
         test="tests/client/consuming/test_consumer.py::test_many_are_asked_without_waiting",
     ),
     Fault(

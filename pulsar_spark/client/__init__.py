@@ -7,7 +7,7 @@ Internal: these names are for spark, cli and integration, and change without not
 from pulsar_spark.arrow.arrays import parts_by_size
 from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
 from pulsar_spark.client.closing import Closing
-from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.encryption import (
@@ -28,7 +28,8 @@ from pulsar_spark.client.net.places import path_of
 from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.net.tls import KeyStore, TlsOptions
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
-from pulsar_spark.client.parallel import PendingCalls, prefetch, run_all
+from pulsar_spark.client.parallel import prefetch, run_all
+from pulsar_spark.client.pending_calls import PROMPT, PendingCalls
 from pulsar_spark.client.reading.decode import decode_entries
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.entry_range import position_before
@@ -60,6 +61,7 @@ from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.lookup import Address, parse_service_url
+from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.reading.range_progress import LostRange
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
@@ -79,6 +81,7 @@ from pulsar_spark.wire.entry.origin import Origin
 __all__ = [
     "COMPRESSION_TYPES",
     "NO_USER_CODE",
+    "PROMPT",
     "PROTOCOLS",
     "AccessMode",
     "Address",
@@ -121,6 +124,7 @@ __all__ = [
     "PartKind",
     "PartType",
     "PartitionBounds",
+    "Pauses",
     "PendingCalls",
     "PlanningClient",
     "Producer",
@@ -156,6 +160,7 @@ __all__ = [
     "check_identity",
     "check_reachable",
     "checked_admin_url",
+    "close_consumers",
     "count_stored_run",
     "decode_entries",
     "epoch_ms",

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -305,12 +306,22 @@ class Client(Closing):
         return self._ask(self.service(deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Send a request that brokers answer immediately; close a connection that does not answer."""
+        """Send a request that brokers answer immediately; close a connection on which nothing comes any more.
+
+        A broker whose metadata store is down answers no such request, and serves consumers all the same: it
+        is asked for a PONG before all of them lose their connection.
+        """
         within = deadline.at_most(self.options.connection_timeout)
+        began, answer = time.monotonic(), session.ask(build, within.left)
         try:
-            return session.request(build, within)
+            return answer.result(within.seconds / 2)
+        except FutureTimeoutError:
+            session.ping()
+        try:
+            return answer.result()
         except DeadlineError as error:
-            if within.seconds >= min(_SHORT, self.options.connection_timeout):
+            is_long = within.seconds >= min(_SHORT, self.options.connection_timeout)
+            if is_long and session.heard_at < began:
                 session.close()
             raise ConnectError(
                 f"the broker at {session.address} did not answer within {within.seconds:.1f} s"

@@ -1,17 +1,16 @@
-"""Work in short-lived threads: parallel blocking calls, waited for or not, and prefetching of items."""
+"""Work in short-lived threads: parallel blocking calls, and prefetching of items."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Generic, TypeVar
 
 from pulsar_spark.errors import PulsarError
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 # Calls in flight: enough requests per connection that neither side waits for the other.
@@ -66,87 +65,6 @@ def _work(
             results[number] = error
         except BaseException as error:  # noqa: BLE001 - raised by run_all()
             failures.append(error)
-
-
-class PendingCalls(Generic[K]):
-    """Blocking calls that one thread makes and need not wait for: one at a time for each key.
-
-    Args:
-        limit: maximum number of calls that begin at the same time.
-    """
-
-    def __init__(self, limit: int = _LIMIT) -> None:
-        self._limit = limit
-        self._changed = threading.Condition()
-        self._waiting: deque[tuple[K, Callable[[], object]]] = deque()
-        self._busy: set[K] = set()
-        self._results: dict[K, object] = {}
-        self._left: dict[K, Callable[[], object]] = {}
-        self._failure: BaseException | None = None
-
-    @property
-    def busy(self) -> set[K]:
-        """The keys whose call has not ended."""
-        with self._changed:
-            return set(self._busy)
-
-    def run(self, calls: Mapping[K, Callable[[], T]], patience: float | None) -> dict[K, T | PulsarError]:
-        """Run calls on short-lived threads and return the results of all that have ended, earlier ones too.
-
-        No call is made for a key that is busy, or whose earlier result is given now: a call that always takes
-        longer than ``patience`` would be busy for ever.
-
-        Args:
-            calls: by key; all runs of one object give results of one type.
-            patience: seconds to wait for the calls that begin here; None: until they end. Earlier calls are
-                not waited for.
-
-        Returns:
-            The result by key, or the PulsarError of a call that failed. Any other exception is raised.
-        """
-        with self._changed:
-            begun = calls.keys() - self._busy - self._results.keys()
-            self._busy |= begun
-            self._waiting.extend((key, call) for key, call in calls.items() if key in begun)
-            for _ in range(min(self._limit, len(self._waiting))):
-                threading.Thread(target=self._work, daemon=True).start()
-            self._changed.wait_for(lambda: self._failure is not None or not begun & self._busy, patience)
-            if self._failure is not None:
-                raise self._failure
-            results, self._results = self._results, {}
-        return results  # type: ignore[return-value]  # each call has left its result
-
-    def leave(self, key: K, then: Callable[[], object]) -> bool:
-        """Drop the call for ``key``, and call ``then`` when it has ended; False if there is none."""
-        with self._changed:
-            if key in self._busy:
-                self._left[key] = then
-                return True
-            self._results.pop(key, None)
-            return False
-
-    def _work(self) -> None:
-        """Take one call after the other until none is left."""
-        while True:
-            with self._changed:
-                if not self._waiting:
-                    return
-                key, call = self._waiting.popleft()
-            result: object = None
-            try:
-                result = call()
-            except PulsarError as error:
-                result = error
-            except BaseException as error:  # noqa: BLE001 - raised by run()
-                self._failure = error
-            with self._changed:
-                then = self._left.pop(key, None)
-                if then is None:
-                    self._results[key] = result
-                self._busy.discard(key)
-                self._changed.notify_all()
-            if then is not None:
-                then()
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:

@@ -22,7 +22,7 @@ from pulsar_spark.wire.frames import Frame
 _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
-_CLOSE_TIMEOUT = 5.0
+_CLOSE_TIMEOUT = 1.0
 # Maximum deleted topics that are remembered: some may never be taken.
 _MAX_DELETED = 10_000
 
@@ -153,12 +153,10 @@ class TopicWatch(Closing):
         self._deleted.forget(map(str, topics))
 
     def close(self) -> None:
-        """Stop watching; errors of the broker are not raised."""
+        """Stop watching, without waiting for the broker."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-        if self._thread is not None:
-            self._thread.join()
         if session is not None:
             self._close_watch(session, self._id)
 
@@ -186,9 +184,7 @@ class TopicWatch(Closing):
             except PulsarError as error:
                 session.detach_watcher(watcher_id)
                 if isinstance(error, DeadlineError) and session.error is None:
-                    session.ask(
-                        lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), 1.0
-                    )
+                    self._close_watch(session, watcher_id)
                 if not isinstance(error, AuthError):
                     raise
                 # A role that may read a topic need not have a permission on its namespace.
@@ -203,13 +199,10 @@ class TopicWatch(Closing):
             self._close_watch(watched, watcher_id)
 
     def _close_watch(self, session: Session, watcher_id: int) -> None:
-        if session.error is not None:
-            return
         session.detach_watcher(watcher_id)
-        within = Deadline(_CLOSE_TIMEOUT)
         try:
-            session.request(
-                lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), within
+            session.ask(
+                lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), _CLOSE_TIMEOUT
             )
         except PulsarError as error:
-            _log.info("a watch of topics was closed without a response of the broker: %s", error)
+            _log.debug("the connection of a watch of topics has ended before it was closed: %s", error)

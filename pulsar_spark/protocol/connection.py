@@ -154,6 +154,11 @@ class Connection:
         timeout: seconds that CONNECTED may take.
         proxy_to: the broker to name in CONNECT, if the connection is to a proxy.
         login: the credentials in CONNECT; None without authentication.
+
+    Attributes:
+        outgoing: what is to be sent.
+        connected: whether the handshake is done.
+        heard_at: when the peer last sent something, or took bytes again.
     """
 
     def __init__(
@@ -172,7 +177,7 @@ class Connection:
         self._keep_alive = keep_alive
         self._timeout = timeout
         self._opened_at = now
-        self._heard_at = now
+        self.heard_at = now
         self._pinged_at = now
         self._deadlines: dict[int, float] = {}
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
@@ -219,9 +224,14 @@ class Connection:
         self._deadlines[request_id] = deadline
         return request_id
 
+    def ping(self, now: float) -> None:
+        """Send a PING; a living peer answers."""
+        self._pinged_at = now
+        self.outgoing.put_urgent(commands.ping())
+
     def written(self, now: float) -> None:
         """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
-        self._heard_at = now
+        self.heard_at = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer.
@@ -231,7 +241,7 @@ class Connection:
             BrokerError: the broker refused CONNECT, for whatever reason.
             After either error the connection must be closed.
         """
-        self._heard_at = now
+        self.heard_at = now
         events: list[Event] = []
         for frame in self._reader.feed(data):
             event = self._event(frame)
@@ -255,11 +265,10 @@ class Connection:
                 f"the peer did not answer CONNECT within {self._timeout:g} s",
                 advice="Check that service.url names a Pulsar broker's binary port",
             )
-        if now >= self._heard_at + 2 * self._keep_alive:
+        if now >= self.heard_at + 2 * self._keep_alive:
             raise ConnectError(f"nothing was received from the broker for {2 * self._keep_alive:g} s")
         if now >= self._ping_at():
-            self._pinged_at = now
-            self.outgoing.put_urgent(commands.ping())
+            self.ping(now)
         expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
         events: list[Event] = [self._expire(request_id) for request_id in expired]
         if self._is_challenged and now >= self._next_challenge:
@@ -269,13 +278,13 @@ class Connection:
     @property
     def next_deadline(self) -> float:
         """When ``tick`` must be called next."""
-        silence = self._heard_at + 2 * self._keep_alive
+        silence = self.heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
         challenge = [self._next_challenge] if self._is_challenged else []
         return min(self._ping_at(), silence, handshake, *challenge, *self._deadlines.values())
 
     def _ping_at(self) -> float:
-        return max(self._heard_at, self._pinged_at) + self._keep_alive
+        return max(self.heard_at, self._pinged_at) + self._keep_alive
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
         """End the requests to a consumer that the broker closes; the consumer gets the command first."""
@@ -319,8 +328,8 @@ class Connection:
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
-            if self._heard_at >= self._next_challenge:
-                return self._challenge(self._heard_at)
+            if self.heard_at >= self._next_challenge:
+                return self._challenge(self.heard_at)
             self._is_challenged = True
         # PONG was counted as a sign of life above; other commands that nobody requested are ignored.
         return None

@@ -25,7 +25,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol import lookup
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of, hurry, open_consumer, reader
+from tests.client.clients import TOPIC, client_of, hurry, numbered, open_consumer, reader, singles
 from tests.fake_broker import HANG, FakeBroker, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
@@ -143,9 +143,31 @@ def test_what_does_not_pass_is_not_tried_again(broker, client):
 def test_a_connection_that_gives_no_answer_is_given_up(broker):
     broker.create(TOPIC)
     broker.script(Type.PARTITIONED_METADATA, [silence])
+    broker.script(Type.PING, [silence] * 9)
     with client_of(broker, connection_timeout=0.8) as client:
         assert client.partitions(TOPIC) == [TOPIC]
     assert [seen.connection for seen in broker.commands if seen.command.type == 21] == [0, 1]
+
+
+@pytest.mark.parametrize("kind", [Type.PARTITIONED_METADATA, Type.LOOKUP, Type.GET_TOPICS_OF_NAMESPACE])
+def test_a_request_without_an_answer_costs_no_consumer_its_connection(broker, kind):
+    """As where the metadata store is down: the broker serves consumers, and answers a PING."""
+    broker.publish(TOPIC, *singles(numbered(2)))
+    with client_of(broker, connection_timeout=0.8) as client:
+        consumer = open_consumer(client)
+        assert len(consumer.receive(client.operation(), 1)) == 1
+        broker.script(kind, [silence])
+        if kind == Type.LOOKUP:
+            with pytest.raises(ConnectError, match="did not answer"):
+                locate(client)
+        elif kind == Type.PARTITIONED_METADATA:
+            assert client.partitions(TOPIC) == [TOPIC]
+        else:
+            assert client.topics_of_namespace("public", "default") == [TOPIC]
+        assert len(consumer.receive(client.operation(), 1)) == 1
+        consumer.close()
+    assert len(broker.seen(Type.SUBSCRIBE)) == len(broker.seen(Type.CONNECT)) == 1
+    assert broker.seen(Type.PING)
 
 
 @pytest.mark.parametrize(("seconds", "is_given_up"), [(0.3, False), (1.1, True)])
@@ -155,6 +177,7 @@ def test_a_short_silence_at_the_end_of_an_operation_says_nothing_of_a_connection
     broker.create(TOPIC)
     session = client.service(client.operation())
     broker.script(Type.PARTITIONED_METADATA, [silence])
+    broker.script(Type.PING, [silence] * 9)
     hurry(client, seconds)
     with pytest.raises(ConnectError, match="did not answer"):
         client.partitions(TOPIC)

@@ -1,14 +1,12 @@
-"""together: order, errors, how many run at once, and that nothing runs on."""
+"""run_all: order, errors, how many run at once, and that nothing runs on."""
 
 import threading
 from collections import Counter
-from functools import partial
 
 import pytest
 
-from pulsar_spark.client.parallel import PendingCalls, run_all
+from pulsar_spark.client.parallel import run_all
 from pulsar_spark.errors import BusyError, OptionError
-from tests.client.clients import wait_until
 
 
 def failing(error):
@@ -31,77 +29,6 @@ def test_results_are_in_the_order_of_the_calls(limit):
 def test_a_pulsar_error_is_the_result_of_its_call():
     busy, option = BusyError("busy"), OptionError("no")
     assert run_all([failing(busy), lambda: 1, failing(option)]) == [busy, 1, option]
-
-
-def test_calls_that_end_in_time_are_waited_for():
-    calls: PendingCalls[int] = PendingCalls(limit=3)
-    busy = BusyError("busy")
-    found = calls.run({0: failing(busy), **{number: partial(abs, -number) for number in range(1, 20)}}, 60)
-    assert found == {0: busy, **{number: number for number in range(1, 20)}}
-    assert calls.busy == set()
-    assert calls.run({}, 60) == {}
-
-
-@pytest.mark.parametrize("stuck", [1, 5])
-def test_a_call_that_takes_long_holds_nobody_up(stuck):
-    """Also where more of them take long than may begin at once."""
-    calls, end, made = PendingCalls(limit=2), threading.Event(), Counter()
-
-    def wait(key):
-        made[key] += 1
-        return end.wait(60)
-
-    slow = {number: lambda number=number: wait(number) for number in range(stuck)}
-    assert calls.run(slow, 0.01) == {}
-    assert calls.busy == set(slow)
-    quick = {}
-    while not quick:
-        quick = calls.run({**slow, "quick": lambda: "here"}, 0.01)
-    assert quick == {"quick": "here"}
-    assert calls.busy == set(slow)
-    end.set()
-    found = {}
-    while calls.busy or len(found) < stuck:
-        found |= calls.run({}, 60)
-    assert found == dict.fromkeys(slow, True)
-    assert set(made.values()) == {1}, "nobody is asked twice at once"
-    assert calls.run(slow, 60) == found, "and then again"
-
-
-def test_a_late_result_is_given_before_the_next_call_begins():
-    calls, end = PendingCalls(), threading.Event()
-    assert calls.run({"a": lambda: end.wait(60)}, 0.0) == {}
-    end.set()
-    wait_until(lambda: not calls.busy)
-    assert calls.run({"a": lambda: "later", "b": lambda: "new"}, 60) == {"a": True, "b": "new"}
-    assert calls.busy == set()
-    assert calls.run({"a": lambda: "later"}, 60) == {"a": "later"}
-
-
-def test_without_patience_all_are_waited_for():
-    calls, end = PendingCalls(), threading.Event()
-    timer = threading.Timer(0.05, end.set)
-    timer.start()
-    assert calls.run({"a": lambda: end.wait(60)}, None) == {"a": True}
-    timer.join()
-
-
-def test_a_call_that_is_left_is_cleaned_up_when_it_ends():
-    calls, end, cleaned = PendingCalls(), threading.Event(), threading.Event()
-    assert not calls.leave("a", cleaned.set)
-    calls.run({"a": lambda: end.wait(60)}, 0.0)
-    assert calls.leave("a", cleaned.set)
-    assert not cleaned.is_set()
-    end.set()
-    assert cleaned.wait(60)
-    assert calls.run({}, 60) == {}, "nobody wants its result"
-
-
-@pytest.mark.parametrize("error", [ValueError("defect"), SystemExit(1)])
-def test_another_error_of_a_pending_call_is_raised(error):
-    with pytest.raises(type(error)) as caught:
-        PendingCalls[str]().run({"a": failing(error)}, 60)
-    assert caught.value is error
 
 
 def test_as_many_run_at_once_as_may():

@@ -58,7 +58,7 @@ def test_it_changes_when_it_is_opened_and_when_a_wanted_topic_comes_or_goes(brok
         assert len(broker.commands) == commands + 3  # those of this test
     (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
     assert asked.namespace == "public/default"
-    assert len(broker.seen(Type.WATCH_TOPIC_LIST_CLOSE)) == 1
+    broker.wait_for_command(Type.WATCH_TOPIC_LIST_CLOSE)
 
 
 def test_what_was_deleted_is_told_once(broker, client):

@@ -10,7 +10,7 @@ from integration.mutation import DECISIONS, main, settings
     ("path", "tests"),
     [
         ("pulsar_spark/protocol", "tests/protocol"),
-        ("pulsar_spark/protocol/reading/acks.py", "tests/protocol/reading"),
+        ("pulsar_spark/protocol/reading/permits.py", "tests/protocol/reading"),
         ("pulsar_spark/ids.py", "tests"),
     ],
 )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 
 import numpy as np
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
-from pulsar_spark.client.consuming.consumer_link import ConsumerLink
+from pulsar_spark.client.consuming.consumer_link import CLOSE_TIMEOUT, ConsumerLink
 from pulsar_spark.client.consuming.inbox import TopicEnd
 from pulsar_spark.client.consuming.subscription_options import LastMessageId, SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.pending_calls import MappedFuture
 from pulsar_spark.errors import (
     CorruptError,
     PulsarError,
@@ -22,6 +24,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import commands
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, decode
 from pulsar_spark.wire.messages import Messages
 
@@ -173,30 +176,27 @@ class Consumer(Closing):
             )
         )
 
-    def begin_last_message_id(self) -> Callable[[float], LastMessageId | None]:
+    def begin_last_message_id(self) -> MappedFuture[LastMessageId] | None:
         """Ask for the last message id without waiting, so that one thread can ask many consumers.
 
-        Returns:
-            Gives the answer, after waiting for at most so many seconds. None: it has not come, or is an
-            error; then call :meth:`last_message_id`, which retries and raises.
+        The answer may take two operation timeouts, as in :meth:`last_message_id`, which also retries. None:
+        the consumer would have to subscribe again.
         """
-        answer = self._link.begin(commands.get_last_message_id)
-
-        def wait(seconds: float) -> LastMessageId | None:
-            found = answer(seconds)
-            return None if found is None else LastMessageId.of(found)
-
-        return wait
+        patience = 2 * self._client.options.operation_timeout
+        answer = self._link.begin(commands.get_last_message_id, patience)
+        return None if answer is None else MappedFuture(answer, LastMessageId.of)
 
     def backlog(self) -> int:
         """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
 
         The broker also counts entries that it never delivers: markers of transactions, and aborted messages.
         """
-        answer = self._link.request(commands.consumer_stats, ends_with_consumer=True).consumerStatsResponse
-        if answer.HasField("error_code"):
-            raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
-        return commands.from_wire_count(answer.msgBacklog)
+        return self._backlog_in(self._link.request(commands.consumer_stats, ends_with_consumer=True))
+
+    def begin_backlog(self) -> MappedFuture[int] | None:
+        """Ask for the :meth:`backlog` without waiting. None: the consumer would have to subscribe again."""
+        answer = self._link.begin(commands.consumer_stats)
+        return None if answer is None else MappedFuture(answer, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
         """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE).
@@ -209,22 +209,30 @@ class Consumer(Closing):
         self._is_acked = False
         self._ack()
 
-    def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
+    def begin_ack_cumulative(self, message_id: MessageId) -> MappedFuture[MessageId] | None:
         """Acknowledge all entries up to ``message_id`` without waiting.
 
         Returns:
-            Whether the broker has confirmed it, after waiting for at most so many seconds. If not, call
-            :meth:`ack_cumulative`, which retries and raises.
+            Ends with ``message_id`` when the broker has confirmed it; with a DeadlineError after 5 s. None:
+            the consumer would have to subscribe again.
         """
+
+        def confirmed(command: pb.BaseCommand) -> MessageId:
+            self._check_ack(command.ackResponse)
+            return message_id
+
         answer = self._link.begin(
-            lambda request_id, consumer_id: commands.ack(request_id, consumer_id, message_id)
+            lambda request_id, consumer_id: commands.ack(request_id, consumer_id, message_id),
+            _ACK_TIMEOUT,
         )
+        return None if answer is None else MappedFuture(answer, confirmed)
 
-        def wait(seconds: float) -> bool:
-            found = answer(seconds)
-            return found is not None and not found.ackResponse.HasField("error")
+    def lose(self, why: PulsarError) -> None:
+        """Subscribe again before the next request: the broker does not answer an ACK.
 
-        return wait
+        It does not if it has closed the consumer.
+        """
+        self._link.lose(why)
 
     def ack_unconfirmed(self, message_id: MessageId) -> None:
         """Acknowledge all entries up to ``message_id``, without a receipt and without retries.
@@ -275,6 +283,14 @@ class Consumer(Closing):
         finally:
             self._link.close()
 
+    def begin_close(self) -> Future[pb.BaseCommand] | None:
+        """Close without sending an acknowledgement again, and without waiting for the broker's answer.
+
+        Returns:
+            Ends with the answer, or with an error within 5 s; None if the connection has ended.
+        """
+        return self._link.begin_close()
+
     def _ack(self) -> None:
         """Send what has no receipt yet."""
         mark = self._acked
@@ -284,10 +300,19 @@ class Consumer(Closing):
             lambda request_id, consumer_id: commands.ack(request_id, consumer_id, mark),
             attempt_timeout=_ACK_TIMEOUT,
             ends_with_consumer=True,
-        ).ackResponse
+        )
+        self._check_ack(answer.ackResponse)
+        self._is_acked = True
+
+    def _backlog_in(self, command: pb.BaseCommand) -> int:
+        answer = command.consumerStatsResponse
+        if answer.HasField("error_code"):
+            raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
+        return commands.from_wire_count(answer.msgBacklog)
+
+    def _check_ack(self, answer: pb.CommandAckResponse) -> None:
         if answer.HasField("error"):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
-        self._is_acked = True
 
     def _new_entries(self, received: list[Messages]) -> Entries:
         """Decode messages, and leave out those given out before."""
@@ -302,6 +327,14 @@ class Consumer(Closing):
         if len(entries):
             self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
         return entries
+
+
+def close_consumers(consumers: Iterable[Consumer]) -> None:
+    """Close consumers together, within 5 s, without sending pending acks."""
+    closing = [answer for each in consumers if (answer := each.begin_close()) is not None]
+    _, silent = wait(closing, CLOSE_TIMEOUT)
+    if silent:
+        _log.info("%d consumers were closed without a response of the broker", len(silent))
 
 
 def _new_after(entries: Entries, before: MessageId | None) -> Entries:

@@ -24,7 +24,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
 
-_CLOSE_TIMEOUT = 5.0
+CLOSE_TIMEOUT = 5.0
 _MIN_HELD = 8 << 20  # bytes that may wait for any consumer
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class ConsumerLink:
             except DeadlineError as error:
                 if attempt_timeout is None:
                     raise
-                self.inbox.lost(NotReadyError("the broker did not answer"))
+                self.lose(NotReadyError("the broker did not answer"))
                 raise NotReadyError("the broker did not answer an acknowledgement") from error
 
         try:
@@ -162,23 +162,27 @@ class ConsumerLink:
         except PulsarError as error:
             raise error.located(str(self._topic)) from error
 
-    def begin(self, build: Callable[[int, int], bytes]) -> Callable[[float], pb.BaseCommand | None]:
-        """Send a request without waiting.
+    def begin(
+        self, build: Callable[[int, int], bytes], timeout: float | None = None
+    ) -> Future[pb.BaseCommand] | None:
+        """Send a request without waiting; None if the consumer would have to subscribe again.
 
-        Returns:
-            Gives the answer, after waiting for at most so many seconds. None: it has not come, or is an
-            error, or the consumer would have to subscribe again.
+        Args:
+            build: makes the command from a request id and the consumer id.
+            timeout: seconds until the future ends with a DeadlineError; None for one operation timeout.
         """
-        answer = self._ask(build)
-
-        def wait(seconds: float) -> pb.BaseCommand | None:
-            try:
-                return None if answer is None else answer.result(seconds)
-            except (PulsarError, FutureTimeoutError) as error:
-                _log.info("a request is sent again: %s", error or "no answer yet")
-                return None
-
-        return wait
+        session, consumer_id = self._live_session, self._id
+        if session is None:
+            return None
+        try:
+            return session.ask(
+                lambda request_id: build(request_id, consumer_id),
+                self._client.options.operation_timeout if timeout is None else timeout,
+                consumer_id=consumer_id,
+            )
+        except PulsarError as error:
+            _log.info("%s: the request could not be sent: %s", self._topic, error)
+            return None
 
     def send(self, build: Callable[[int], bytes]) -> None:
         """Send a command that has no answer, made from the consumer id; does nothing if it is lost.
@@ -206,24 +210,26 @@ class ConsumerLink:
         self.inbox.lost(NotReadyError("the subscription was moved"))
         self._is_moved = True
 
+    def lose(self, why: PulsarError) -> None:
+        """Subscribe again before the next request: the broker seems to have lost the consumer."""
+        self.inbox.lost(why)
+
     def close(self) -> None:
         """Close the consumer; a broker that cannot be reached notices the lost connection."""
-        self._release(Deadline(_CLOSE_TIMEOUT))
+        self._release(Deadline(CLOSE_TIMEOUT))
 
-    def _ask(self, build: Callable[[int, int], bytes]) -> Future[pb.BaseCommand] | None:
-        """Send a request without waiting; None if the consumer would have to subscribe again."""
-        session, consumer_id = self._live_session, self._id
-        if session is None:
+    def begin_close(self) -> Future[pb.BaseCommand] | None:
+        """Close the consumer without waiting; None if the connection has ended.
+
+        The future ends with the broker's answer, or with an error within 5 s.
+        """
+        session, self._session = self._session, None
+        if self._permits is not None:
+            self._permits.lost()
+        if session is None or session.error is not None:
             return None
-        try:
-            return session.ask(
-                lambda request_id: build(request_id, consumer_id),
-                self._client.options.operation_timeout,
-                consumer_id=consumer_id,
-            )
-        except PulsarError as error:
-            _log.info("%s: the request could not be sent and is repeated: %s", self._topic, error)
-            return None
+        session.detach_consumer(self._id)
+        return _begin_close(session, self._id)
 
     @property
     def _live_session(self) -> Session | None:
@@ -249,7 +255,7 @@ class ConsumerLink:
         session = self._client.reader_session(self._topic, deadline)
         # A new id each time: frames in flight for the old one are dropped.
         consumer_id = self._client.new_id()
-        inbox = Inbox(self._on_arrival, self._max_held, partial(_stop, session, consumer_id))
+        inbox = Inbox(self._on_arrival, self._max_held, partial(_begin_close, session, consumer_id))
         session.attach_consumer(consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
@@ -285,24 +291,22 @@ class ConsumerLink:
 
     def _release(self, deadline: Deadline) -> None:
         """Close the consumer; if the connection is alive, the broker may not know that it is lost."""
-        session, self._session = self._session, None
-        if self._permits is not None:
-            self._permits.lost()
-        if session is not None and session.error is None:
-            consumer_id = self._id
-            session.detach_consumer(consumer_id)
-            within = deadline.at_most(_CLOSE_TIMEOUT)
+        answer = self.begin_close()
+        if answer is not None:
             try:
-                session.request(lambda request_id: commands.close_consumer(request_id, consumer_id), within)
-            except PulsarError as error:
+                answer.result(deadline.at_most(CLOSE_TIMEOUT).left)
+            except (PulsarError, FutureTimeoutError) as error:
                 _log.info(
-                    "%s: the consumer was closed without a response of the broker: %s", self._topic, error
+                    "%s: the consumer was closed without a response of the broker: %s",
+                    self._topic,
+                    error or "no answer yet",
                 )
 
 
-def _stop(session: Session, consumer_id: int) -> None:
+def _begin_close(session: Session, consumer_id: int) -> Future[pb.BaseCommand] | None:
     """Let a broker send no more to a consumer, without waiting for that."""
     try:
-        session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), _CLOSE_TIMEOUT)
+        return session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), CLOSE_TIMEOUT)
     except PulsarError as error:
-        _log.debug("the connection of a consumer that is full has ended: %s", error)
+        _log.debug("the connection of a consumer has ended before it was closed: %s", error)
+        return None

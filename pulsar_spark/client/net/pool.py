@@ -10,7 +10,7 @@ from enum import Enum
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.errors import ClosedError, PulsarError
+from pulsar_spark.errors import ClosedError, ConnectError, PulsarError
 from pulsar_spark.protocol.lookup import Address
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,10 @@ class SessionPool:
         """The session with one broker; raises what ``Session`` raises."""
         with self._lock:
             slot = self._slots.setdefault((address, purpose), _Slot())
-        with slot.lock:
+        # Another thread may be waiting for the handshake of a broker that does not answer.
+        if not slot.lock.acquire(timeout=deadline.left):
+            raise ConnectError(f"the broker at {address} did not answer within {deadline.seconds:.1f} s")
+        try:
             if self._closed:
                 raise ClosedError("this client has been closed")
             if slot.session is None or slot.session.error is not None:
@@ -78,6 +81,8 @@ class SessionPool:
                     max_idle=self._max_idle,
                 )
             return slot.session
+        finally:
+            slot.lock.release()
 
     def service(self, purpose: Purpose, deadline: Deadline) -> Session:
         """A session with the first address of the service URL that answers; raises the first one's error."""

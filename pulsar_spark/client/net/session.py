@@ -183,6 +183,17 @@ class Session:
             self._connection.outgoing.put(buffers, mark)
         self._wake()
 
+    def ping(self) -> None:
+        """Ask for a sign of life (PING); see :attr:`heard_at`."""
+        with self._lock:
+            self._connection.ping(time.monotonic())
+        self._wake()
+
+    @property
+    def heard_at(self) -> float:
+        """When the peer last sent something, in monotonic seconds."""
+        return self._connection.heard_at
+
     def attach_consumer(self, consumer_id: int, handler: Handler[Frame | Messages]) -> None:
         """Deliver the frames for ``consumer_id`` to ``handler`` from now on."""
         self._attach(self._consumers, consumer_id, handler)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
@@ -22,7 +24,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading import time_search
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entry.entries import Entry
+from pulsar_spark.wire.entry.entries import Entries
 
 # Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20
@@ -317,8 +319,8 @@ class EntryProbe(Closing):
         return taken
 
     def close(self) -> None:
-        """Close the reader; errors of the broker are not raised."""
-        self._consumer.close()
+        """Close the reader, without waiting for the broker's answer."""
+        self._consumer.begin_close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
         if self._late is not None:
@@ -384,7 +386,7 @@ def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int
     One that cannot be decoded comes alone, and the consumer goes on after it.
     """
     try:
-        return [_entry_info(entry) for entry in consumer.receive(deadline, remaining_entries)]
+        return entry_infos(consumer.receive(deadline, remaining_entries))
     except CorruptError as error:
         found = MessageId.parse(str(error.message_id))  # the consumer names it
         _log.info("planning continues after an entry that cannot be decoded: %s", error)
@@ -392,15 +394,24 @@ def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int
         return [EntryInfo(found.whole_entry, 1, 1, 0, None, False, False, corrupt=True)]
 
 
-def _entry_info(entry: Entry) -> EntryInfo:
-    metadata = entry.metadata
-    chunks = metadata.num_chunks_from_msg
-    return EntryInfo(
-        id=MessageId(entry.ledger, entry.entry),
-        messages=metadata.num_messages_in_batch,
-        size=len(entry.payload) + metadata.ByteSize(),
-        publish_time=metadata.publish_time,
-        index=entry.broker_index,
-        chunk=chunks > 1 and metadata.chunk_id < chunks - 1,
-        chunked=chunks > 1,
+def entry_infos(entries: Entries) -> list[EntryInfo]:
+    """What is known of entries, by column; metadata is parsed only of chunks."""
+    columns = (
+        entries.ledger.tolist(),
+        entries.entry.tolist(),
+        np.maximum(entries.messages, 1).tolist(),
+        (entries.metadata_sizes + entries.payload_sizes).tolist(),
+        entries.publish_time.astype(np.uint64).tolist(),
+        entries.index.tolist(),
     )
+    found = [
+        EntryInfo(
+            MessageId(ledger, entry), messages, size, time_ms, index if index >= 0 else None, False, False
+        )
+        for ledger, entry, messages, size, time_ms, index in zip(*columns, strict=True)
+    ]
+    for row in np.flatnonzero(entries.chunked).tolist():
+        metadata = entries.one(row).metadata
+        is_part = metadata.chunk_id < metadata.num_chunks_from_msg - 1
+        found[row] = replace(found[row], chunk=is_part, chunked=True)
+    return found

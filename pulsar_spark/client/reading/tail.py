@@ -131,8 +131,8 @@ class Tail(Closing):
         return not self._is_lost
 
     def close(self) -> None:
-        """Close the reader; errors of the broker are not raised."""
-        self._consumer.close()
+        """Close the reader, without waiting for the broker's answer."""
+        self._consumer.begin_close()
 
 
 class Arrivals:

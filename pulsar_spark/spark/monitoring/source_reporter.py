@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pulsar_spark.client import PlanningClient
+from pulsar_spark.client import PlanningClient, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
 from pulsar_spark.spark.monitoring.planner_file import new_planner_id
@@ -27,7 +27,7 @@ class PlannedPartition(Protocol):
     planned: MessageId | None
     last: MessageId
     backlog: int | None
-    topic_end: object
+    topic_end: TopicEnd | None
 
 
 class SourceReporter:

@@ -1,13 +1,14 @@
 """Admission control: the end of each micro-batch, within the user's limits.
 
-Pure: the caller passes ``now`` and the broker's answers.
+The caller passes ``now`` and a source of the broker's answers. A partition whose answers take long is left
+out of a plan, and its answers are used when they have come.
 
 Partitions share a limit in proportion to the entries that wait in each. Each partition takes at least one
 entry, so that any limit allows progress and none starves; beyond that it takes only what fits its share. So a
 batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
 partitions.
 
-    within SCAN_ENTRIES and SCAN_BYTES   exact: every entry was probed (known_entries.KnownEntries)
+    within a ScanLimit                   exact: every entry was probed (known_entries.KnownEntries)
     beyond, with the broker's indexes    messages exact: the end is searched by index difference
     beyond, bytes or without indexes     estimated from the entries that were probed
 
@@ -17,31 +18,22 @@ An estimated end never goes past the end of its ledger, and is always a visible 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
-from pulsar_spark.client import EntryInfo
+from pulsar_spark.client import EntryInfo, PendingCalls
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
-from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, messages_in
+from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, ScanLimit, messages_in
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Probes of single entries in the search for the end of a share by the broker's indexes: first guesses by the
 # mean, which mostly find it, then halvings, which always do.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
-
-
-class RunAll(Protocol):
-    """Runs calls in parallel. Results are in the order of the calls, a PulsarError for each that failed."""
-
-    def __call__(self, calls: Sequence[Callable[[], T]]) -> list[T | PulsarError]:
-        """Run all calls."""
 
 
 class Room(NamedTuple):
@@ -83,20 +75,27 @@ class Admission:
     Args:
         limits: the user's limits.
         source: gives the broker's answers about partitions.
-        run_all: runs calls to ``source`` in parallel.
+        make_calls: makes what calls ``source``.
 
     Attributes:
-        late: partitions for which the broker gave no answer, or only a part of it, for the last plan.
+        failed: partitions for which the broker gave no answer, or only a part of it, for the last plan.
     """
 
-    def __init__(self, limits: Limits, source: EntrySource, run_all: RunAll) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        source: EntrySource,
+        make_calls: Callable[[], PendingCalls[TopicName]] = PendingCalls,
+    ) -> None:
         self._limits = limits
         self._source = source
-        self._run_all = run_all
-        self._known: dict[TopicName, KnownEntries] = {}
+        self._scans = make_calls()
+        self._searches = make_calls()
+        self._known: dict[TopicName, KnownEntries] = {}  # those that are not being scanned
         self._since: float | None = None
         self._failure: PulsarError | None = None
-        self.late: set[TopicName] = set()
+        self._patience: float | None = None
+        self.failed: set[TopicName] = set()
 
     def plan(
         self,
@@ -106,6 +105,7 @@ class Admission:
         now: float,
         *,
         available_now: bool = False,
+        patience: float | None = None,
     ) -> dict[TopicName, MessageId]:
         """The ends of the next batch; equal to ``starts`` if no batch is due yet.
 
@@ -117,6 +117,8 @@ class Admission:
                 that are not given.
             now: time in seconds of a monotonic clock.
             available_now: whether to ignore ``min_messages``.
+            patience: seconds to wait until the broker's answers about another partition are complete; None:
+                until they are for all.
 
         A partition for which the broker gives no answer now stays at its start, with a warning.
 
@@ -126,9 +128,10 @@ class Admission:
                 read.
         """
         self._failure = None
-        self.late = set()
+        self.failed = set()
         self._since = now if self._since is None else self._since
         open_ = {topic: max(1, backlogs.get(topic, 1)) for topic in ends if starts[topic] < ends[topic]}
+        self._patience = patience
         self._forget(starts)
         if not open_:
             return dict(starts)
@@ -144,18 +147,30 @@ class Admission:
             raise self._failure
         return planned
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether answers are missing that may be complete soon."""
+        return bool(self._scans.busy or self._searches.busy)
+
     def close(self) -> None:
         """Close all readers."""
-        for known in self._known.values():
-            known.close()
+        for topic in self._scans.busy:
+            self._scans.leave(topic, _close_scanned)
+        for known in [*self._known.values(), *self._scans.take().values()]:
+            _close_scanned(known)
         self._known.clear()
 
     def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
         """Drop the known entries of positions other than ``starts``."""
+        slow = self._scans.take()
         for topic, known in list(self._known.items()):
-            if topic not in starts or not known.follow(starts[topic]):
-                del self._known[topic]
-                known.close()
+            if known.is_late or topic not in starts or not known.follow(starts[topic]):
+                self._known.pop(topic).close()
+        for topic, found in slow.items():
+            self._take_scan(topic, found)
+            scanned = self._known.get(topic)
+            if scanned is not None and (topic not in starts or not scanned.follow(starts[topic])):
+                self._known.pop(topic).close()
 
     def _enough(
         self,
@@ -195,14 +210,16 @@ class Admission:
             else:
                 further[topic] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        calls = [
-            partial(beyond, self._source, topic, known[topic], room, ends[topic])
+        busy = self._searches.busy | self._searches.take().keys()  # they are made again with today's rooms
+        calls = {
+            topic: partial(beyond, self._source, topic, known[topic], room, ends[topic])
             for topic, room in further.items()
-        ]
-        for topic, end in zip(further, self._run_all(calls) if calls else [], strict=True):
+            if topic not in busy
+        }
+        for topic, end in self._searches.run(calls, self._patience, is_steady=True).items():
             if isinstance(end, PulsarError):
                 self._leave_out(end, topic)
-            else:
+            elif topic in calls:
                 planned[topic] = end
         return planned
 
@@ -212,39 +229,54 @@ class Admission:
         ends: Mapping[TopicName, MessageId],
         rooms: Mapping[TopicName, Room],
     ) -> dict[TopicName, KnownEntries]:
-        """The entries after the starts, enough to fill ``rooms``; without partitions that fail."""
+        """The entries after starts, enough to fill ``rooms``; without partitions that fail or take long."""
+        limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
-        def scan(topic: TopicName) -> KnownEntries:
-            known = self._known.get(topic) or KnownEntries(self._source, topic, starts[topic])
-            # It is stored before it is used, so that it is closed in any case.
-            self._known[topic] = known
+        def scan(topic: TopicName, known: KnownEntries | None) -> KnownEntries:
+            known = known or KnownEntries(self._source, topic, starts[topic])
+            known.limit = limit
             messages, size = (None if part is None else max(1, part) for part in rooms[topic])
-            known.scan(messages, size, ends[topic])
+            try:
+                known.scan(messages, size, ends[topic])
+            except BaseException:
+                known.close()
+                raise
             return known
 
-        found = {}
-        for topic, known in zip(rooms, self._run_all([partial(scan, topic) for topic in rooms]), strict=True):
-            if isinstance(known, PulsarError):
-                if topic in self._known:
-                    self._known.pop(topic).close()
-                self._leave_out(known, topic)
-            else:
-                found[topic] = known
-                if known.is_late:
-                    self.late.add(topic)
-                    _log.warning(
-                        "%s: this micro-batch contains only the entries that the broker has sent in time",
-                        topic,
-                    )
-        return found
+        late = {topic for topic, known in self._known.items() if known.is_late}
+        calls = {
+            topic: partial(scan, topic, self._known.pop(topic, None))
+            for topic in rooms
+            if topic not in busy and topic not in late
+        }
+        for topic, found in self._scans.run(calls, self._patience, is_steady=True).items():
+            self._take_scan(topic, found)
+        return {topic: self._known[topic] for topic in rooms if topic in self._known}
+
+    def _take_scan(self, topic: TopicName, found: KnownEntries | PulsarError) -> None:
+        """Keep what a scan has found; report what it has not."""
+        if isinstance(found, PulsarError):
+            self._leave_out(found, topic)
+            return
+        self._known[topic] = found
+        if found.is_late:
+            self.failed.add(topic)
+            _log.warning(
+                "%s: this micro-batch contains only the entries that the broker has sent in time", topic
+            )
 
     def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
         """Leave a partition out of the plan if the broker may answer later; raise the error otherwise."""
         self._failure = error.located(str(topic))
         if not error.is_passing:
             raise self._failure
-        self.late.add(topic)
+        self.failed.add(topic)
         _log.warning("a partition is left out of this micro-batch: %s", self._failure)
+
+
+def _close_scanned(found: KnownEntries | PulsarError) -> None:
+    if isinstance(found, KnownEntries):
+        found.close()
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:

@@ -19,6 +19,9 @@ Entries up to the known end do not count as new while the tail follows. If trigg
 processed later than a second after the answer. If the tail has waited for permits or for one of these entries
 meanwhile, the end is requested.
 
+A tail that cannot be opened, for example because of a limit of consumers, is tried again after a growing
+pause; the partition's end is requested meanwhile.
+
 A partition whose tail receives nothing takes no work: :class:`Arrivals` reports new entries, and the
 remaining requests wait in a queue by time.
 """
@@ -28,12 +31,21 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import Arrivals, LastMessageId, PlanningClient, Tail, TopicEnd, run_all
+from pulsar_spark.client import (
+    PROMPT,
+    Arrivals,
+    LastMessageId,
+    Pauses,
+    PendingCalls,
+    PlanningClient,
+    Tail,
+    TopicEnd,
+)
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
@@ -172,6 +184,8 @@ class EndTracker:
         self._on_chunk = on_chunk
         self._tracked: dict[TopicName, _Tracked] = {}
         self._arrivals = Arrivals()
+        self._openings: PendingCalls[TopicName] = PendingCalls()
+        self._pauses: Pauses[TopicName] = Pauses()
         # Partitions without a tail, or with new entries, in order: requested when their answers are too old.
         self._active: dict[TopicName, None] = {}
         self._queue: list[tuple[float, int, TopicName]] = []
@@ -189,14 +203,15 @@ class EndTracker:
         """Stop tracking a partition."""
         tracked = self._tracked.pop(topic, None)
         self._active.pop(topic, None)
+        self._openings.leave(topic, _close_opened)
+        self._pauses.succeeded(topic)
         if tracked is not None:
-            self._close_tails([tracked])
+            _close_tail(tracked)
 
     def close(self) -> None:
         """Stop tracking all partitions."""
-        self._close_tails(self._tracked.values())
-        self._tracked.clear()
-        self._active.clear()
+        for topic in list(self._tracked):
+            self.drop(topic)
         self._queue.clear()
 
     @property
@@ -325,18 +340,16 @@ class EndTracker:
         Call this after the answers were judged: an error here must not hide them.
         """
         now = self._client.now()
-        left_behind = []
         for topic in topics:
             tracked, tail = self._tracked[topic], self._tracked[topic].tail
             if tail is None:
                 continue
             known = max(tail.reached, tracked.schedule.last.whole_entry)
             if tracked.is_blind or not self._follow(topic, tracked, tail):
-                left_behind.append(tracked)
+                _close_tail(tracked)
             elif tail.reached <= known:
                 self._is_followed(topic, tracked, now)
             # Otherwise the tail would process entries after the answer. The next request comes soon.
-        self._close_tails(left_behind)
         without = [topic for topic in topics if self._tracked[topic].tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([topic for topic in without if self._tracked[topic].schedule.is_idle(now)])
@@ -347,34 +360,47 @@ class EndTracker:
         self._enqueue(topic, tracked)
 
     def _open_tails(self, topics: list[TopicName]) -> None:
-        def open_tail(topic: TopicName) -> Tail:
-            tracked = self._tracked[topic]
-            # The next tail could not see either what was too large for the last one.
-            after = tracked.schedule.last.whole_entry if tracked.is_behind else self._tail_start(topic)
-            return self._client.open_tail(topic, after, partial(self._arrivals.add, topic))
-
-        tails = run_all([partial(open_tail, topic) for topic in topics]) if topics else []
+        """Open tails, and take those that were slow to open."""
+        now, calls = self._client.now(), {}
+        for topic in topics:
+            if self._pauses.is_over(topic, now):
+                tracked = self._tracked[topic]
+                # The next tail could not see either what was too large for the last one.
+                after = tracked.schedule.last.whole_entry if tracked.is_behind else self._tail_start(topic)
+                calls[topic] = partial(
+                    self._client.open_tail, topic, after, partial(self._arrivals.add, topic)
+                )
+        slow = self._openings.take()
+        tails = slow | self._openings.run(calls, PROMPT)
         now = self._client.now()
-        for topic, tail in zip(topics, tails, strict=True):
+        for topic, tail in tails.items():
             if isinstance(tail, PulsarError):
-                _log.info(
+                _log.log(
+                    logging.INFO if self._pauses.failed(topic, now) else logging.DEBUG,
                     "%s: its end is requested regularly, because no reader can wait for new entries: %s",
                     topic,
                     tail,
                 )
-            else:
-                tracked = self._tracked[topic]
-                tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
-                # It then also gets what comes next, if the next trigger is far away.
-                self._follow(topic, tracked, tail)
-                self._is_followed(topic, tracked, now)
+                continue
+            tracked = self._tracked[topic]
+            tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
+            self._pauses.succeeded(topic)
+            # It then also gets what comes next, if the next trigger is far away.
+            self._follow(topic, tracked, tail)
+            self._is_followed(topic, tracked, now)
+            if topic in slow:
+                self._arrivals.add(topic)  # what came before it was taken showed nothing
 
-    def _close_tails(self, partitions: Iterable[_Tracked]) -> None:
-        closing = [(tracked, tracked.tail) for tracked in partitions if tracked.tail is not None]
-        if closing:
-            run_all([tail.close for _, tail in closing])
-        for tracked, _ in closing:
-            tracked.tail, tracked.is_blind = None, False
+
+def _close_tail(tracked: _Tracked) -> None:
+    if tracked.tail is not None:
+        tracked.tail.close()
+    tracked.tail, tracked.is_blind = None, False
+
+
+def _close_opened(opened: Tail | PulsarError) -> None:
+    if not isinstance(opened, PulsarError):
+        opened.close()
 
 
 class QuietTime:

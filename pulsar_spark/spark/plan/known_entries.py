@@ -10,9 +10,27 @@ from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 
 # Maximum entries and bytes after a partition's position that are probed one by one; the rest of its share is
-# estimated.
+# estimated. The second ones are those of all partitions together, since probing an entry costs as much as
+# reading it, in the planner's one process.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
+SCAN_ENTRIES_IN_ALL = 16_000
+SCAN_BYTES_IN_ALL = 64 << 20
+
+
+class ScanLimit(NamedTuple):
+    """Maximum entries and bytes of one partition that are probed one by one."""
+
+    entries: int
+    size: int
+
+    @classmethod
+    def of(cls, partitions: int) -> ScanLimit:
+        """The limit of each of so many partitions."""
+        return cls(
+            max(1, min(SCAN_ENTRIES, SCAN_ENTRIES_IN_ALL // partitions)),
+            max(1, min(SCAN_BYTES, SCAN_BYTES_IN_ALL // partitions)),
+        )
 
 
 class LedgerEnd(NamedTuple):
@@ -67,6 +85,7 @@ class KnownEntries:
         reached: position up to which everything is known.
         is_late: whether the broker did not send the next entry in time. The known entries are then used and
             forgotten.
+        limit: how much of it is probed one by one.
     """
 
     def __init__(self, source: EntrySource, topic: TopicName, start: MessageId) -> None:
@@ -76,10 +95,11 @@ class KnownEntries:
         self.entries: list[EntryInfo] = []
         self.reached = after
         self.is_late = False
+        self.limit = ScanLimit.of(1)
 
     def follow(self, start: MessageId) -> bool:
-        """Drop entries up to ``start``; False if ``start`` is not among the known ones, or these are late."""
-        if self.is_late or not self._after <= start <= self.reached:
+        """Drop entries up to ``start``; False if ``start`` is not among the known ones."""
+        if not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)
         self.entries = [entry for entry in self.entries if entry.id > start]
@@ -98,7 +118,7 @@ class KnownEntries:
     @property
     def is_full(self) -> bool:
         """Whether the maximum of entries probed one by one is reached."""
-        return len(self.entries) >= SCAN_ENTRIES or self.size >= SCAN_BYTES
+        return len(self.entries) >= self.limit.entries or self.size >= self.limit.size
 
     def scan(self, messages: int | None, size: int | None, end: MessageId) -> None:
         """Probe until this much is known, or everything up to ``end``, or :attr:`is_full`.
@@ -113,13 +133,13 @@ class KnownEntries:
             count, known = self.messages, self.size
             if (messages is not None and count >= messages) or (size is not None and known >= size):
                 return
-            left = SCAN_ENTRIES - len(self.entries)
+            left = self.limit.entries - len(self.entries)
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
                 # Chunks complete no message: request as many again as there were, not one per round.
                 wanted = min(wanted, max(messages, held) - count)
-            bytes_wanted = SCAN_BYTES - known if size is None else min(SCAN_BYTES, size) - known
+            bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:
                 found = self._reader.read(wanted, max(1, bytes_wanted), end)
             except DeadlineError:

@@ -11,10 +11,9 @@ keeps its position if
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Set
 
-from pulsar_spark.client import PlanningClient, run_all
+from pulsar_spark.client import PROMPT, Pauses, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
@@ -23,12 +22,13 @@ from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.start import after_start_times
-from pulsar_spark.spark.plan.topics import REST
 
 _log = logging.getLogger(__name__)
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
+# Seconds until answers that take long are used, if they are all that the batch could have.
+_LOOK_AGAIN = 0.1
 
 
 class MicroBatchPlanner:
@@ -46,9 +46,9 @@ class MicroBatchPlanner:
         self._client = client
         self._options = options
         self._broker_probe = BrokerProbe(client, options.admin_url, on_chunk)
-        self._admission = Admission(options.limits, self._broker_probe, run_all)
+        self._admission = Admission(options.limits, self._broker_probe)
         self._held_back_until = 0.0
-        self._rest_until: dict[TopicName, float] = {}
+        self._pauses: Pauses[TopicName] = Pauses()
 
     def ends(
         self,
@@ -73,9 +73,9 @@ class MicroBatchPlanner:
             TopicNotFoundError: a partition was deleted; the error names it.
             PulsarError: as in :meth:`Admission.plan`.
         """
+        now = self._client.now()
         starts = {topic: state.position for topic, state in partitions.items() if state.position is not None}
-        resting = self._resting()
-        left_out = silent if available_now else silent | resting
+        left_out = silent if available_now else silent | self._pauses.resting(now)
         ends = {
             topic: position
             if checkpoint.positions.get(topic, position) > position or topic in left_out
@@ -85,25 +85,24 @@ class MicroBatchPlanner:
         limits = self._options.limits
         if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
             return ends
-        now = self._client.now()
         if now < self._held_back_until:
             return starts
         backlogs = {
             topic: count for topic, end in ends.items() if (count := partitions[topic].entries_until(end))
         }
-        began = self._client.now()
-        planned = self._admission.plan(starts, ends, backlogs, began, available_now=available_now)
+        patience = None if available_now else PROMPT
+        planned = self._admission.plan(
+            starts, ends, backlogs, now, available_now=available_now, patience=patience
+        )
         now = self._client.now()
-        self._rest_until |= dict.fromkeys(self._admission.late, now + REST * (now - began))
+        for topic, end in planned.items():
+            if topic in self._admission.failed:
+                self._pauses.failed(topic, now)
+            elif end != starts[topic]:
+                self._pauses.succeeded(topic)
         if planned == starts:
-            self._held_back_until = self._client.now() + _HELD_BACK
+            self._held_back_until = now + (_LOOK_AGAIN if self._admission.is_busy else _HELD_BACK)
         return planned
-
-    def _resting(self) -> set[TopicName]:
-        """Partitions that could not be probed in time, and are not probed again yet."""
-        now = self._client.now()
-        self._rest_until = {topic: until for topic, until in self._rest_until.items() if now < until}
-        return set(self._rest_until)
 
     def due_at(self, now: float) -> float:
         """When :meth:`ends` may find more although nothing comes; infinity if it will not.
@@ -111,10 +110,10 @@ class MicroBatchPlanner:
         Args:
             now: time in seconds of a monotonic clock, as is the result.
         """
-        times = list(self._rest_until.values())
+        times = [self._pauses.due_at(now)]
         if self._held_back_until > now:
             times.append(self._held_back_until)
-        return min(times, default=math.inf)
+        return min(times)
 
     def tasks(
         self, partitions: Mapping[TopicName, PartitionState], start: Offsets, end: Offsets

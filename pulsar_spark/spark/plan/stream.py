@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeVar
 
-from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
+from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, Pauses, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
@@ -35,7 +35,7 @@ from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
-from pulsar_spark.spark.plan.topics import REST, Topics, first_contact
+from pulsar_spark.spark.plan.topics import Topics, first_contact
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +43,6 @@ T = TypeVar("T")
 
 # Seconds after which pending acknowledgements and answers are checked again.
 _LOOK_AGAIN = 0.1
-# Seconds that a trigger waits for the brokers' answers about the partitions that it reads.
-_PATIENCE = 1.0
-# Minimum seconds until a new partition that cannot be opened is tried again.
-_OPEN_AGAIN = 0.5
 
 
 class QueryPlanner:
@@ -75,8 +71,10 @@ class QueryPlanner:
         self._fresh_is_planned = False
         self._start_is_durable = False
         self._frozen: Mapping[TopicName, MessageId] | None = None
+        self._waits_for_all = False
         self._silent: set[TopicName] = set()
-        self._open_again_at: dict[TopicName, float] = {}
+        self._told: set[TopicName] = set()  # partitions named in a warning that do not answer promptly
+        self._open_pauses: Pauses[TopicName] = Pauses()
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
@@ -123,6 +121,9 @@ class QueryPlanner:
         self._add_new_partitions(subscription)
         for topic, state in subscription.partitions.items():
             state.take_up(start.positions.get(topic))
+        # What a run leaves out that is limited to existing messages, or has one micro-batch (Trigger.Once),
+        # would seem to be read.
+        self._waits_for_all = self._frozen is not None or not limited
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
@@ -166,8 +167,14 @@ class QueryPlanner:
     def _next_due(self, *, is_all_acknowledged: bool) -> float:
         """When the next work is due if nothing comes."""
         now = self._client.now()
-        times = [self._ends.due_at, self._micro_batches.due_at(now), *self._open_again_at.values()]
-        if self._silent or not is_all_acknowledged:
+        times = [
+            self._ends.due_at,
+            self._micro_batches.due_at(now),
+            self._open_pauses.due_at(now),
+            self._topics.due_at(now),
+        ]
+        is_opening = self._subscription is not None and self._subscription.is_opening
+        if self._silent or is_opening or not is_all_acknowledged:
             times.append(now + _LOOK_AGAIN)
         return min(times)
 
@@ -287,6 +294,7 @@ class QueryPlanner:
                 self._leave(before)
         self._ends.close()
         self._silent = set()
+        self._told = set()
         self._subscription = found
         self._track({topic: answers[topic] for topic in found.partitions})
         return found
@@ -332,24 +340,25 @@ class QueryPlanner:
         if self._frozen is not None:
             return
         self._topics.refresh()
-        began = self._client.now()
-        new = [topic for topic in self._topics.partitions if topic not in subscription.partitions]
-        self._open_again_at = {
-            topic: time for topic in new if (time := self._open_again_at.get(topic, 0.0)) > began
-        }
-        new = [topic for topic in new if topic not in self._open_again_at]
-        if not new:
-            return
-        opened, failed = subscription.try_open(dict.fromkeys(new, InitialPosition.EARLIEST))
+        now = self._client.now()
+        new = [
+            topic
+            for topic in self._topics.partitions
+            if topic not in subscription.partitions and self._open_pauses.is_over(topic, now)
+        ]
+        opened, failed, gone = subscription.try_open(dict.fromkeys(new, InitialPosition.EARLIEST), PROMPT)
         now = self._client.now()
         for topic, error in failed.items():
             if not error.is_passing:
                 raise error
-            _log.warning("a new partition cannot be read yet; this is retried: %s", error)
-            self._open_again_at[topic] = now + max(_OPEN_AGAIN, REST * (now - began))
-        for topic in set(new) - opened.keys() - failed.keys():
+            level = logging.WARNING if self._open_pauses.failed(topic, now) else logging.INFO
+            _log.log(level, "a new partition cannot be read yet; this is retried: %s", error)
+        for topic in gone:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
+            self._open_pauses.succeeded(topic)
             self._topics.drop(topic)
+        for topic in opened:
+            self._open_pauses.succeeded(topic)
         if opened:
             subscription.begin_before(opened)
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
@@ -372,12 +381,14 @@ class QueryPlanner:
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:
             return {}
-        # A run limited to existing messages would end as if everything were read, so it waits for all.
-        answers = self._subscription.ask(topics, _PATIENCE if self._frozen is None else None)
-        silent = self._subscription.silent
-        for topic in silent - self._silent:
-            _log.warning("%s does not respond; it is left out of micro-batches until it responds", topic)
-        self._silent = silent
+        answers = self._subscription.ask(topics, None if self._waits_for_all else PROMPT)
+        late = self._subscription.late
+        self._silent = self._subscription.silent
+        for topic in (self._silent & late) - self._told:
+            _log.warning(
+                "%s does not respond promptly; it is left out of micro-batches until it responds", topic
+            )
+        self._told = (self._told | self._silent) & late
         return answers
 
     def _meet_chunks(self, topic: TopicName) -> None:

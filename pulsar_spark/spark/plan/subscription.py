@@ -8,43 +8,58 @@ data may be lost, which :mod:`loss_check` finds out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
 from pulsar_spark.client import (
+    PROMPT,
     Consumer,
-    Deadline,
     InitialPosition,
     LastMessageId,
+    Pauses,
     PendingCalls,
     PlanningClient,
     SubscriptionOptions,
     TopicEnd,
+    close_consumers,
     run_all,
 )
-from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, DeadlineError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen
 
 _log = logging.getLogger(__name__)
 
-# Seconds to wait for the answers of all partitions. Those without an answer by then are requested again, on a
-# thread that retries.
-_PATIENCE = 1.0
+# Maximum partitions on which it is opened at the same time.
+_OPENED_AT_ONCE = 32
 
 
 class OpenAnswers(NamedTuple):
-    """The result of opening a subscription on partitions; partitions that do not exist are left out.
+    """The result of opening a subscription on partitions.
 
     Attributes:
         opened: end of each partition, and the subscription's position there.
         failed: errors of partitions on which it could not be opened.
+        gone: partitions that do not exist (any more).
     """
 
     opened: Mapping[TopicName, LastMessageId]
     failed: Mapping[TopicName, PulsarError]
+    gone: Sequence[TopicName]
+
+
+class _Opened(NamedTuple):
+    consumer: Consumer
+    answer: LastMessageId
+
+
+class _ChunkProbe(NamedTuple):
+    """Whether there are chunks; if so, the publish time of an entry in ms, or why it is not known."""
+
+    has_chunks: bool
+    published: int | PulsarError = 0
 
 
 class Subscription:
@@ -72,8 +87,17 @@ class Subscription:
         self._client = client
         self._consumers: dict[TopicName, Consumer] = {}
         self._held_for_chunks: set[TopicName] = set()
+        self._openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
+        # Requests for the last message; only these open a lost consumer again, on a thread. The consumer is
+        # used for nothing else meanwhile.
         self._asked: PendingCalls[TopicName] = PendingCalls()
-        self._asked_at: dict[TopicName, float] = {}  # start of the last call that was answered
+        self._asked_at: dict[TopicName, float] = {}  # start of the last request
+        self._answers: dict[TopicName, LastMessageId | PulsarError] = {}  # to be given by the next ask()
+        self._acks: PendingCalls[TopicName] = PendingCalls()
+        self._ack_pauses: Pauses[TopicName] = Pauses()
+        self._counts: PendingCalls[TopicName] = PendingCalls()
+        self._probes: PendingCalls[TopicName] = PendingCalls()
+        self._probed: dict[TopicName, tuple[MessageId, float]] = {}  # what is probed now, and since when
 
     # ---- opening and closing
 
@@ -92,39 +116,54 @@ class Subscription:
             BusyError: another query uses it.
             BrokerError: it cannot be opened on one of the partitions.
         """
-        opened, failed = self.try_open(initial)
-        for error in failed.values():
+        answers = self.try_open(initial)
+        for error in answers.failed.values():
             raise error
-        return opened
+        return answers.opened
 
-    def try_open(self, initial: Mapping[TopicName, InitialPosition]) -> OpenAnswers:
-        """Like :meth:`open`, but partitions on which it cannot be opened now are not an error."""
+    def try_open(
+        self, initial: Mapping[TopicName, InitialPosition], patience: float | None = None
+    ) -> OpenAnswers:
+        """Like :meth:`open`, but partitions on which it cannot be opened now are not an error.
 
-        def open_one(topic: TopicName, position: InitialPosition) -> LastMessageId:
-            # Brokers remove idle partitions, but the topic's metadata still names them: they may be created
-            # again.
-            options = SubscriptionOptions(
-                name=self.name,
-                durable=True,
-                initial=position,
-                create=topic.partition >= 0,
-                properties=self._settings.properties,
-                is_replicated=self._settings.is_replicated,
-            )
-            consumer = self._consumers[topic] = self._client.subscribe(topic, options)
-            return self._last_message_id(topic, consumer)
-
-        answers = run_all([partial(open_one, topic, position) for topic, position in initial.items()])
-        opened, failed = {}, {}
-        for topic, answer in zip(initial, answers, strict=True):
-            if isinstance(answer, PulsarError):
-                self.drop(topic)
-                if not isinstance(answer, TopicNotFoundError):
-                    failed[topic] = _naming(answer, self.name).located(str(topic))
+        Args:
+            initial: as in :meth:`open`.
+            patience: seconds to wait; later calls give the results that take longer. None: until all are
+                known.
+        """
+        answers = self._openings.run(
+            {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
+            patience,
+        )
+        opened, failed, gone = {}, {}, []
+        in_order = {topic: answers[topic] for topic in initial if topic in answers}
+        for topic, answer in (in_order | answers).items():
+            if isinstance(answer, TopicNotFoundError):
+                gone.append(topic)
+            elif isinstance(answer, PulsarError):
+                failed[topic] = _naming(answer, self.name).located(str(topic))
             else:
-                opened[topic] = answer
-                self.partitions[topic] = PartitionState.opened(answer)
-        return OpenAnswers(opened, failed)
+                self._consumers[topic], opened[topic] = answer
+                self.partitions[topic] = PartitionState.opened(answer.answer)
+        return OpenAnswers(opened, failed, gone)
+
+    def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
+        # Brokers remove idle partitions, but the topic's metadata still names them: they may be created
+        # again.
+        options = SubscriptionOptions(
+            name=self.name,
+            durable=True,
+            initial=position,
+            create=topic.partition >= 0,
+            properties=self._settings.properties,
+            is_replicated=self._settings.is_replicated,
+        )
+        consumer = self._client.subscribe(topic, options)
+        try:
+            return _Opened(consumer, self._last_message_id(topic, consumer))
+        except PulsarError:
+            consumer.begin_close()
+            raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
         """Move it before the partitions' logs: messages that compaction has kept outlive the logs."""
@@ -151,8 +190,16 @@ class Subscription:
         """Close it on one partition, which is gone."""
         self.partitions.pop(topic, None)
         consumer = self._consumers.pop(topic, None)
-        if consumer is not None and not self._asked.leave(topic, consumer.close):
-            consumer.close()
+        if consumer is not None and not self._leave(topic, consumer):
+            consumer.begin_close()
+
+    def _leave(self, topic: TopicName, consumer: Consumer) -> bool:
+        """Drop the requests of a partition; True if its consumer is closed when one of them has ended."""
+        for pending in (self._acks, self._counts, self._probes):
+            pending.leave(topic, _ignore)
+        self._ack_pauses.succeeded(topic)
+        self._answers.pop(topic, None)
+        return self._asked.leave(topic, lambda _: consumer.begin_close())
 
     def remove(self, topic: TopicName) -> None:
         """Remove it from one partition and close it there. A failure is logged, and leaves it open."""
@@ -182,75 +229,71 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Close it; the broker keeps it and its position."""
+        """Close it, within 5 s; the broker keeps it and its position."""
         consumers, self._consumers = self._consumers, {}
         self.partitions.clear()
-        closing = [
-            each.close for topic, each in consumers.items() if not self._asked.leave(topic, each.close)
-        ]
-        if closing:
-            run_all(closing)
+        for topic in self._openings.busy:
+            self._openings.leave(topic, _close_opened)
+        close_consumers([each for topic, each in consumers.items() if not self._leave(topic, each)])
 
     # ---- what the broker answers
 
     def ask(
         self, topics: Sequence[TopicName], patience: float | None = None
     ) -> dict[TopicName, LastMessageId | PulsarError]:
-        """Request the last messages of partitions, in parallel and within one operation timeout.
+        """Request the last messages of partitions, in parallel.
 
         A partition that does not answer is :attr:`silent`, until a later call has its answer.
 
         Args:
             topics: partitions to ask, unless they are silent.
-            patience: seconds to wait for the answers; None: until all have answered.
+            patience: seconds to wait for the answers, of partitions that have answered promptly before; None:
+                until all have answered.
         """
-        deadline = self._client.operation()
-        until = Deadline(_PATIENCE if patience is None else patience)
+        answers, self._answers = self._answers, {}
+        return answers | self._ask([topic for topic in topics if topic not in answers], patience)
 
-        def ask_one(topic: TopicName, consumer: Consumer) -> LastMessageId:
-            now = self._client.now()
-            answer = self._last_message_id(topic, consumer, deadline)
-            self._asked_at[topic] = now
-            return answer
-
-        answers = self._ask_at_once(topics, until)
-        calls = {
-            topic: partial(ask_one, topic, self._consumers[topic]) for topic in topics if topic not in answers
-        }
-        found = self._asked.run(calls, None if patience is None else until.left)
-        for topic, answer in found.items():
+    def _ask(
+        self, topics: Iterable[TopicName], patience: float | None
+    ) -> dict[TopicName, LastMessageId | PulsarError]:
+        now, busy, answers = self._client.now(), self._asked.busy, self._asked.take()
+        calls, begun = {}, {}
+        for topic in topics:
+            if topic in busy or topic in answers:
+                continue
+            consumer = self._consumers[topic]
             # The time of the request, not of the answer: the partition may have grown since the answer was
             # made.
+            self._asked_at[topic] = now
+            calls[topic] = partial(self._last_message_id, topic, consumer)
+            # In a compacted topic one answer may require another request.
+            request = None if self._client.read_compacted else consumer.begin_last_message_id()
+            if request is not None:
+                begun[topic] = request
+        answers |= self._asked.run(calls, patience, begun)
+        for topic, answer in answers.items():
             if not isinstance(answer, PulsarError):
                 self.partitions[topic].asked_at = self._asked_at[topic]
-        return {**found, **answers}
-
-    def _ask_at_once(self, topics: Sequence[TopicName], until: Deadline) -> dict[TopicName, LastMessageId]:
-        """Ask all in one thread; the answers of those that give one at the first attempt and in time."""
-        if self._client.read_compacted:  # one answer may require another request
-            return {}
-        now, silent = self._client.now(), self.silent
-        begun = [
-            (topic, self._consumers[topic].begin_last_message_id()) for topic in topics if topic not in silent
-        ]
-        answers = {}
-        for topic, wait in begun:
-            answer = wait(until.left)
-            if answer is not None:
-                answers[topic] = answer
-                self.partitions[topic].asked_at = now
         return answers
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether :meth:`try_open` has more results later."""
+        return bool(self._openings.busy)
 
     @property
     def silent(self) -> set[TopicName]:
         """The partitions that have not answered for a while; they get no further requests meanwhile."""
         return self._asked.busy
 
-    def _last_message_id(
-        self, topic: TopicName, consumer: Consumer, deadline: Deadline | None = None
-    ) -> LastMessageId:
+    @property
+    def late(self) -> set[TopicName]:
+        """The partitions whose last answer took a while, or takes so now; they are not waited for."""
+        return self._asked.late
+
+    def _last_message_id(self, topic: TopicName, consumer: Consumer) -> LastMessageId:
         """A partition's end; if its log is empty, the last message that compaction has kept."""
-        answer = consumer.last_message_id(deadline)
+        answer = consumer.last_message_id()
         state = self.partitions.get(topic)
         is_fresh = state is None or state.position is None or not state.position.is_message
         if self._client.read_compacted and is_fresh and not answer.last.is_message:
@@ -258,12 +301,17 @@ class Subscription:
         return answer
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
-        """The number of unacknowledged entries, of partitions whose broker answers."""
-        silent = self.silent
-        topics = [topic for topic in topics if topic not in silent]
-        counts = run_all([self._consumers[topic].backlog for topic in topics])
-        found = zip(topics, counts, strict=True)
-        return {topic: count for topic, count in found if not isinstance(count, PulsarError)}
+        """The number of unacknowledged entries, of partitions whose broker answers promptly."""
+        counts = self._counts.take()
+        busy = self._asked.busy | self._counts.busy | counts.keys()
+        asked = [topic for topic in topics if topic not in busy]
+        begun = {
+            topic: request
+            for topic in asked
+            if (request := self._consumers[topic].begin_backlog()) is not None
+        }
+        counts |= self._counts.run({}, PROMPT, begun)
+        return {topic: count for topic, count in counts.items() if not isinstance(count, PulsarError)}
 
     def note_ends(self, told_tail: Callable[[TopicName], TopicEnd | None]) -> None:
         """Note which topics have ended; warn of each once.
@@ -286,6 +334,7 @@ class Subscription:
     def put_back(self, topic: TopicName, position: MessageId) -> None:
         """Move it back, so that it holds everything that exists after ``position``."""
         consumer = self._consumers[topic]
+        self._acks.leave(topic, _ignore)
         consumer.seek(position if position.is_message else MessageId.EARLIEST)
         self.partitions[topic].moved(consumer.last_message_id().mark_delete)
 
@@ -322,53 +371,93 @@ class Subscription:
         Returns:
             Whether nothing is left to acknowledge later.
         """
-        now, silent = self._client.now(), self.silent
+        now = self._client.now()
+        self._take_acks(self._acks.take())
+        waiting = self._waiting(now)
         steps = {
             topic: step
             for topic, state in self.partitions.items()
-            if topic not in silent
+            if topic not in waiting
             and (step := state.ack_step(now, expire, seen(topic), is_polled=is_polled)) is not AckStep.NOTHING
         }
         probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
         if expire == 0:
             self._warn_of_chunks()
-        self.acknowledge(
-            {
-                topic: self.partitions[topic].settle(expire)
-                for topic, step in steps.items()
-                if step is AckStep.ACKNOWLEDGE or topic in probed
-            }
-        )
-        return not silent and all(
+        positions = {
+            topic: self.partitions[topic].settle(expire)
+            for topic, step in steps.items()
+            if step is AckStep.ACKNOWLEDGE
+        }
+        for topic, entry in probed.items():
+            state = self.partitions[topic]
+            # Without chunks everything up to the probed entry is settled; more may be processed by now.
+            positions[topic] = state.settle(expire) if state.has_chunks else entry
+        self.acknowledge(positions)
+        return not waiting and all(
             self.partitions[topic].ack_step(now, expire) is AckStep.NOTHING for topic in steps
         )
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
         """Acknowledge everything up to ``positions`` that is not acknowledged yet.
 
-        A failure is logged, and the next call acknowledges the same: the checkpoint is authoritative, and the
+        A failure is logged, and a later call acknowledges the same: the checkpoint is authoritative, and the
         broker only retains more than necessary meanwhile.
         """
+        waiting = self._waiting(self._client.now())
         due = {
             topic: entry
             for topic, position in positions.items()
-            if self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
+            if topic not in waiting
+            and self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
         }
         for topic, entry in due.items():
             self.partitions[topic].asked = entry
-        begun = [self._consumers[topic].begin_ack_cumulative(entry) for topic, entry in due.items()]
-        until, again = Deadline(_PATIENCE), {}
-        for (topic, entry), is_confirmed in zip(due.items(), begun, strict=True):
-            if is_confirmed(until.left):
-                self.partitions[topic].acknowledged = entry
+        lost = self._send_acks(due)
+        if lost:
+            found = self._ask(lost, PROMPT)
+            self._answers |= found
+            again = self._send_acks({topic: due[topic] for topic in lost & found.keys()})
+            for topic in again | (lost - found.keys()):
+                self._ack_failed(topic, "the broker has closed its consumer")
+
+    def _waiting(self, now: float) -> set[TopicName]:
+        """The partitions that are not acknowledged now: a request is open, or failed lately."""
+        return self._asked.busy | self._acks.busy | self._ack_pauses.resting(now)
+
+    def _send_acks(self, due: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """Acknowledge, and return the partitions whose consumer must first be opened again."""
+        begun = {
+            topic: request
+            for topic, entry in due.items()
+            if (request := self._consumers[topic].begin_ack_cumulative(entry)) is not None
+        }
+        return (due.keys() - begun.keys()) | self._take_acks(self._acks.run({}, PROMPT, begun), due.keys())
+
+    def _take_acks(
+        self, answers: Mapping[TopicName, MessageId | PulsarError], due: Set[TopicName] = frozenset()
+    ) -> set[TopicName]:
+        """Process answers; return those of ``due`` whose consumer must be opened again."""
+        lost = set()
+        for topic, answer in answers.items():
+            if isinstance(answer, MessageId):
+                self.partitions[topic].acknowledged = answer
+                self._ack_pauses.succeeded(topic)
+            elif answer.retriable and topic in due:
+                lost.add(topic)
             else:
-                again[topic] = entry
-        calls = [partial(self._consumers[topic].ack_cumulative, entry) for topic, entry in again.items()]
-        for (topic, entry), failure in zip(again.items(), run_all(calls) if calls else (), strict=True):
-            if isinstance(failure, PulsarError):
-                _log.warning("an acknowledgement failed and is retried: %s", failure)
-            else:
-                self.partitions[topic].acknowledged = entry
+                if isinstance(answer, DeadlineError) and topic not in self._asked.busy:
+                    self._consumers[topic].lose(answer)
+                self._ack_failed(topic, answer)
+        return lost
+
+    def _ack_failed(self, topic: TopicName, why: object) -> None:
+        is_first = self._ack_pauses.failed(topic, self._client.now())
+        _log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "an acknowledgement of %s failed and is retried: %s",
+            topic,
+            why,
+        )
 
     def _warn_of_chunks(self) -> None:
         """Log once for each partition with chunks that it is no longer acknowledged."""
@@ -381,37 +470,57 @@ class Subscription:
                     topic,
                 )
 
-    def _probe_chunks(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """Probe partitions for chunks up to what is processed; returns those for which it succeeded."""
+    def _probe_chunks(self, topics: Sequence[TopicName]) -> dict[TopicName, MessageId]:
+        """Probe partitions for chunks up to what is processed; returns what was probed, also earlier."""
 
-        def probe(topic: TopicName, entry: MessageId) -> None:
-            state = self.partitions[topic]
-            if not state.has_chunks and self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
-                state.meet_chunks()
-            if state.has_chunks:
-                # With the publish time of a fast clock, chunks of other producers would expire too early.
-                published = min(self._client.probe_entry(topic, entry).publish_time, self._client.time_ms())
-                state.dated(entry, published, self._client.now())
+        def probe(topic: TopicName, entry: MessageId, *, has_chunks: bool) -> _ChunkProbe:
+            if not has_chunks and not self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
+                return _ChunkProbe(has_chunks=False)
+            try:
+                published = self._client.probe_entry(topic, entry).publish_time
+            except PulsarError as error:
+                return _ChunkProbe(has_chunks=True, published=error)
+            # With the publish time of a fast clock, chunks of other producers would expire too early.
+            return _ChunkProbe(has_chunks=True, published=min(published, self._client.time_ms()))
 
-        entries = {
-            topic: entry for topic in topics if (entry := self.partitions[topic].processed) is not None
-        }
-        calls = [partial(probe, topic, entry) for topic, entry in entries.items()]
-        done, began = set(), self._client.now()
-        for (topic, entry), failure in zip(entries.items(), run_all(calls) if calls else (), strict=True):
+        began, done = self._client.now(), self._probes.take()
+        calls = {}
+        for topic in topics:
             state = self.partitions[topic]
-            if isinstance(failure, PulsarError) and (failure.is_passing or state.has_chunks):
-                _log.info(
-                    "the last messages of %s could not be probed for chunks; this is retried later: %s",
-                    topic,
-                    failure,
-                )
-                now = self._client.now()
-                state.probe_failed(now, now - began)
-            else:
-                state.probed(entry, self._client.now())
-                done.add(topic)
-        return done
+            entry = state.processed
+            if entry is not None and topic not in self._probes.busy and topic not in done:
+                self._probed[topic] = entry, began
+                calls[topic] = partial(probe, topic, entry, has_chunks=state.has_chunks)
+        done |= self._probes.run(calls, PROMPT)
+        return {topic: entry for topic, found in done.items() if (entry := self._take_probe(topic, found))}
+
+    def _take_probe(self, topic: TopicName, found: _ChunkProbe | PulsarError) -> MessageId | None:
+        """Note what a probe has found; return up to where it was probed, None if that is not known."""
+        state, (entry, began), now = self.partitions[topic], self._probed.pop(topic), self._client.now()
+        has_chunks, published = (False, found) if isinstance(found, PulsarError) else found
+        if has_chunks:
+            state.meet_chunks()
+        if isinstance(published, PulsarError) and (published.is_passing or state.has_chunks):
+            _log.info(
+                "the last messages of %s could not be probed for chunks; this is retried later: %s",
+                topic,
+                published,
+            )
+            state.probe_failed(now, now - began)
+            return None
+        if has_chunks and not isinstance(published, PulsarError):
+            state.dated(entry, published, now)
+        state.probed(entry, now)
+        return entry
+
+
+def _ignore(_: object) -> None:
+    """Drop a result."""
+
+
+def _close_opened(opened: object) -> None:
+    if isinstance(opened, _Opened):
+        opened.consumer.begin_close()
 
 
 def _naming(error: PulsarError, name: str) -> PulsarError:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from pulsar_spark.client import PlanningClient, TopicWatch, run_all
+from pulsar_spark.client import PROMPT, Pauses, PendingCalls, PlanningClient, TopicWatch, run_all
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
@@ -18,8 +18,9 @@ _log = logging.getLogger(__name__)
 # Seconds to wait for a report that a topic was deleted, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
-# After a vain wait for a broker the query reads what it can for this many times as long before it asks again.
-REST = 10
+_LIST = "list"  # the one key of the pending call
+# Seconds after which a list that takes long is looked for.
+_LOOK_AGAIN = 0.1
 
 # Maximum topics of one namespace that are watched one by one. The partitions of more are listed once a
 # minute.
@@ -102,43 +103,65 @@ class Topics:
         self._patterns = _patterns(options)
         self._watches: list[TopicWatch] = []
         self._stale = False
-        self._again_at = 0.0
         self._missing: set[TopicName] = set()
+        self._listing: PendingCalls[str] = PendingCalls()
+        self._pauses: Pauses[str] = Pauses()
 
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last list is a minute old.
 
-        If a broker does not answer, that is logged, and it is asked again later: an exception would end the
-        query. The known partitions are read meanwhile, for ten times as long as the vain wait.
+        It waits for the list for at most 1 s, and takes it later if it takes longer. If a broker does not
+        answer, that is logged, and it is asked again later: an exception would end the query. The known
+        partitions are read meanwhile.
         """
-        began = self._client.now()
-        if began < self._again_at:
-            return
-        try:
-            may_list = self._options.pattern is not None
-            # If one cannot be opened, those opened before it are kept.
-            for pattern in self._patterns[len(self._watches) :]:
-                self._watches.append(self._client.watch_topics(pattern, may_list=may_list))
+        calls = {}
+        if not self._listing.busy and self._pauses.is_over(_LIST, self._client.now()):
             changed = [watch.changed for watch in self._watches]
-            if any(changed) or self._stale:
-                self._stale = True
-                missing, self._missing = self._missing, set()
+            self._stale = self._stale or any(changed) or len(self._watches) < len(self._patterns)
+            if self._stale:
+                calls = {_LIST: self._list}
+        for found in self._listing.run(calls, PROMPT).values():
+            self._take(found)
 
-                def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
-                    """The planner determines which of its partitions are gone, and whether that is loss."""
-                    self._missing.add(name)
-                    if name not in missing:
-                        _log.warning("a topic of this query does not exist at the moment: %s", error)
-                    return [topic for topic in self.partitions if name in (topic, topic.base)]
+    def due_at(self, now: float) -> float:
+        """When :meth:`refresh` may have a list that takes long, or lists again after a failure."""
+        return now + _LOOK_AGAIN if self._listing.busy else self._pauses.due_at(now)
 
-                self.partitions = find_partitions(self._client, self._options, known)
-                self._stale = False
-        except PulsarError as error:
-            if not error.is_passing:
-                raise
-            _log.warning("the topics could not be listed; this is retried: %s", error)
-            now = self._client.now()
-            self._again_at = now + REST * (now - began)
+    def _list(self) -> list[TopicName]:
+        """Watch what is not watched yet, and list all partitions; runs on a thread."""
+        may_list = self._options.pattern is not None
+        # If one cannot be opened, those opened before it are kept.
+        for pattern in self._patterns[len(self._watches) :]:
+            watch = self._client.watch_topics(pattern, may_list=may_list)
+            _ = watch.changed  # the list shows what has changed by now
+            self._watches.append(watch)
+        missing, self._missing = self._missing, set()
+
+        def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
+            """The planner determines which of its partitions are gone, and whether that is loss."""
+            self._missing.add(name)
+            if name not in missing:
+                _log.warning("a topic of this query does not exist at the moment: %s", error)
+            return [topic for topic in self.partitions if name in (topic, topic.base)]
+
+        return find_partitions(self._client, self._options, known)
+
+    def _take(self, found: list[TopicName] | PulsarError) -> None:
+        """Use a list, or report why there is none."""
+        if not isinstance(found, PulsarError):
+            self.partitions = found
+        elif not found.is_passing:
+            raise found
+        else:
+            is_first = self._pauses.failed(_LIST, self._client.now())
+            _log.log(
+                logging.WARNING if is_first else logging.INFO,
+                "the topics could not be listed; this is retried: %s",
+                found,
+            )
+            return
+        self._stale = False
+        self._pauses.succeeded(_LIST)
 
     def take_deleted(self, topic: TopicName) -> bool:
         """Whether a partition was deleted since the last call; it may exist again.
@@ -163,8 +186,12 @@ class Topics:
 
     def close(self) -> None:
         """Stop watching."""
-        for watch in self._watches:
-            watch.close()
+        self._close_watches()
+        self._listing.leave(_LIST, lambda _: self._close_watches())
+
+    def _close_watches(self) -> None:
+        while self._watches:
+            self._watches.pop().close()
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:

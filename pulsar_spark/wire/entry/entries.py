@@ -181,6 +181,14 @@ class Entries:
         return (end - at)[self._first : self._stop]
 
     @property
+    def metadata_sizes(self) -> Ints:
+        """Bytes of the entries' metadata, int64[n]."""
+        metadata = self._block.metadata
+        if metadata is not None:
+            return np.array([one.ByteSize() for one in metadata[self._first : self._stop]], np.int64)
+        return (self._block.fields.value[0] - self._block.fields.start)[self._first : self._stop]
+
+    @property
     def text_sizes(self) -> Ints:
         """Bytes of the texts that each message of an entry takes from its entry, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pulsar_spark.errors import (
     CorruptError,
     DeadlineError,
     NotReadyError,
+    PulsarError,
     TopicNotFoundError,
     UnsupportedError,
 )
@@ -148,31 +150,62 @@ def test_what_a_closed_consumer_was_asked_is_asked_again(broker, client, ids):
             assert consumer.last_message_id().last == ids[-1]
             assert time.monotonic() - began < HANG / 5
         assert consumer.last_message_id().mark_delete == ids[4]
-        broker.script(Type.GET_LAST_MESSAGE_ID, [close])
-        assert consumer.begin_last_message_id()(HANG) is None
-    assert len(broker.seen(Type.SUBSCRIBE)) == 3
+        for kind, begin in (
+            (Type.GET_LAST_MESSAGE_ID, consumer.begin_last_message_id),
+            (Type.CONSUMER_STATS, consumer.begin_backlog),
+            (Type.ACK, lambda: consumer.begin_ack_cumulative(ids[4])),
+        ):
+            broker.script(kind, [close])
+            with pytest.raises(NotReadyError):
+                begin().result(HANG)
+            assert consumer.last_message_id().last == ids[-1]
+    assert len(broker.seen(Type.SUBSCRIBE)) == 6
 
 
 def test_many_are_asked_without_waiting(broker, client, ids):
     with Consumer(client, TOPIC, DURABLE) as consumer:
         asked, acked = consumer.begin_last_message_id(), consumer.begin_ack_cumulative(ids[3])
-        assert asked(HANG) == LastMessageId(ids[-1], MessageId(ids[0].ledger, -1))
-        assert acked(HANG)
-        assert consumer.begin_last_message_id()(HANG) == LastMessageId(ids[-1], ids[3])
-        broker.script(Type.GET_LAST_MESSAGE_ID, [refuses(pb.MetadataError), silence])
-        assert consumer.begin_last_message_id()(HANG) is None
-        assert consumer.begin_last_message_id()(0.01) is None
-        broker.script(Type.ACK, [refuses(pb.MetadataError)])
-        assert not consumer.begin_ack_cumulative(ids[4])(HANG)
+        counted = consumer.begin_backlog()
+        assert asked.result(HANG) == LastMessageId(ids[-1], MessageId(ids[0].ledger, -1))
+        assert acked.result(HANG) == ids[3]
+        assert counted.result(HANG) == consumer.backlog()
+        assert consumer.begin_last_message_id().result(HANG) == LastMessageId(ids[-1], ids[3])
+        for kind, begin in (
+            (Type.GET_LAST_MESSAGE_ID, consumer.begin_last_message_id),
+            (Type.CONSUMER_STATS, consumer.begin_backlog),
+            (Type.ACK, lambda: consumer.begin_ack_cumulative(ids[4])),
+        ):
+            broker.script(kind, [refuses(pb.MetadataError)])
+            with pytest.raises(PulsarError, match="refused by the test"):
+                begin().result(HANG)
         assert consumer.last_message_id().mark_delete == ids[3]
         subscribed = len(broker.seen(Type.SUBSCRIBE))
         broker.close_all(TOPIC)
         wait_until(lambda: consumer.lost)
-        assert consumer.begin_last_message_id()(HANG) is None
-        assert not consumer.begin_ack_cumulative(ids[4])(HANG)
+        assert consumer.begin_last_message_id() is None
+        assert consumer.begin_backlog() is None
+        assert consumer.begin_ack_cumulative(ids[4]) is None
         assert len(broker.seen(Type.SUBSCRIBE)) == subscribed, "others try again"
         consumer.ack_cumulative(ids[4])
         assert consumer.last_message_id().mark_delete == ids[4]
+
+
+def test_one_that_is_given_up_subscribes_again(broker, client, ids):
+    with Consumer(client, TOPIC, DURABLE) as consumer:
+        consumer.lose(NotReadyError("it does not answer"))
+        assert consumer.begin_ack_cumulative(ids[0]) is None
+        assert consumer.last_message_id().last == ids[-1]
+        assert consumer.begin_ack_cumulative(ids[0]).result(HANG) == ids[0]
+    assert len(broker.seen(Type.SUBSCRIBE)) == 2
+
+
+def test_many_are_closed_without_waiting(broker, client, ids):
+    consumers = [Consumer(client, TOPIC, replace(DURABLE, name=f"d{number}")) for number in range(20)]
+    broker.script(Type.CLOSE_CONSUMER, [silence] * 20)
+    closing = [each.begin_close() for each in consumers]
+    broker.wait_for_command(Type.CLOSE_CONSUMER, 20)
+    assert not any(each.done() for each in closing)
+    assert all(each.begin_close() is None for each in consumers), "once"
 
 
 def test_silence(broker, client):

@@ -63,7 +63,7 @@ def test_what_comes_shows_without_a_question(broker, client, ids, bell):
             assert tail.has_passed(ids[-1])
         assert len(broker.commands) == commands
         assert len(broker.consumers[0].sent) == 1  # and it is sent one entry only
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: broker.open_consumers == [])
 
 
 def test_it_follows_what_comes(broker, client, ids, bell):

@@ -3,8 +3,9 @@
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from pulsar_spark.client import (
     Deadline,
@@ -17,8 +18,10 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     TopicEnd,
 )
-from pulsar_spark.errors import BusyError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+
+T = TypeVar("T")
 
 
 class SimulatedTopic:
@@ -133,6 +136,9 @@ class SimulatedCluster(PlanningClient):
         clock: seconds.
         failing: what a request about a topic raises.
         stalled: topics whose last message is answered when the event is set.
+        held: of kinds of requests and topics, what was asked and is not answered: "ack", "backlog" or "last
+            message".
+        refused: of the same, the error of the next one.
         requests: what was asked or done, such as ("last", topic) or ("ack", topic, position).
         open_readers: readers, tails and watches that are not closed.
         deleted: what watches have yet to report as deleted.
@@ -146,6 +152,8 @@ class SimulatedCluster(PlanningClient):
         self.clock = 1000.0
         self.failing: dict[TopicName, Exception] = {}
         self.stalled: dict[TopicName, threading.Event] = {}
+        self.held: dict[tuple[str, TopicName], list[Future[Any]]] = {}
+        self.refused: dict[tuple[str, TopicName], PulsarError] = {}
         self.requests: list[tuple[Any, ...]] = []
         self.open_readers = 0
         self.deleted: set[TopicName] = set()
@@ -332,14 +340,10 @@ class _Cursor:
         last = found.last if found.entries or not found.compacted else MessageId.EARLIEST
         return LastMessageId(last, found.cursors[self._options.name])
 
-    def begin_last_message_id(self) -> Callable[[float], LastMessageId | None]:
+    def begin_last_message_id(self) -> Future[LastMessageId] | None:
         if self._topic in self._cluster.stalled or self._topic in self._cluster.failing:
-            return lambda seconds: None
-        try:
-            found = self.last_message_id()
-        except TopicNotFoundError:
-            return lambda seconds: None
-        return lambda seconds: found
+            return None
+        return self._begin("last message", self.last_message_id)
 
     @property
     def topic_end(self) -> TopicEnd | None:
@@ -347,17 +351,40 @@ class _Cursor:
         is_told = found is not None and self._has_acked and found.cursors[self._options.name] >= found.last
         return found.topic_end if found is not None and is_told else None
 
-    def begin_ack_cumulative(self, message_id: MessageId) -> Callable[[float], bool]:
+    def begin_ack_cumulative(self, message_id: MessageId) -> Future[MessageId] | None:
         if self._topic in self._cluster.failing or self._topic not in self._cluster.topics:
-            return lambda seconds: False
-        self.ack_cumulative(message_id)
-        return lambda seconds: True
+            return None
+        return self._begin("ack", lambda: self.ack_cumulative(message_id))
 
-    def ack_cumulative(self, message_id: MessageId) -> None:
+    def begin_backlog(self) -> Future[int] | None:
+        return self._begin("backlog", self.backlog)
+
+    def _begin(self, kind: str, answer: Callable[[], T]) -> Future[T]:
+        """A request; one that the cluster does not answer ends as the test wants."""
+        held = self._cluster.held.get((kind, self._topic))
+        if held is not None:
+            self._cluster.note(f"held {kind}", self._topic)
+            held.append(Future())
+            return held[-1]
+        found: Future[T] = Future()
+        refused = self._cluster.refused.pop((kind, self._topic), None)
+        try:
+            if refused is not None:
+                raise refused
+            found.set_result(answer())
+        except PulsarError as error:
+            found.set_exception(error)
+        return found
+
+    def ack_cumulative(self, message_id: MessageId) -> MessageId:
         found = self._opened(InitialPosition.LATEST)
         self._cluster.note("ack", self._topic, message_id)
         self._has_acked = True
         found.cursors[self._options.name] = max(found.cursors[self._options.name], message_id)
+        return message_id
+
+    def lose(self, why: PulsarError) -> None:
+        self._cluster.note("lose", self._topic)
 
     def backlog(self) -> int:
         self._cluster.note("backlog", self._topic)
@@ -372,8 +399,10 @@ class _Cursor:
     def unsubscribe(self, deadline: Any = None) -> None:
         self._cluster.topic(self._topic).cursors.pop(self._options.name, None)
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
         """The cursor stays."""
+
+    close = begin_close
 
 
 class _Reader:

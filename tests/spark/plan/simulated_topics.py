@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
-from pulsar_spark.client import EntryInfo
+from pulsar_spark.client import EntryInfo, PendingCalls
 from pulsar_spark.errors import DeadlineError, PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan.known_entries import LedgerEnd
@@ -103,12 +103,14 @@ class _Reader:
         self._broker.open -= 1
 
 
-def one_by_one(calls):
-    """What the client's ``run_all`` does, without threads."""
-    results = []
-    for call in calls:
-        try:
-            results.append(call())
-        except PulsarError as error:
-            results.append(error)
-    return results
+class CallsInTurn(PendingCalls):
+    """Makes each call at once, without threads."""
+
+    def run(self, calls, patience, begun=None, *, is_steady=False):
+        results = {}
+        for key, call in calls.items():
+            try:
+                results[key] = call()
+            except PulsarError as error:
+                results[key] = error
+        return results

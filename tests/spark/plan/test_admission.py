@@ -1,4 +1,5 @@
 import logging
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -11,7 +12,8 @@ from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.known_entries import messages_in
-from tests.spark.plan.simulated_topics import Broker, Partition, one_by_one
+from tests.client.clients import wait_until
+from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(8)]
 
@@ -54,7 +56,7 @@ limits = st.builds(
 
 def run(broker, limits, *, available_now=True):
     """Plan until nothing is left; each batch as what it takes of each partition."""
-    admission = Admission(limits, broker, one_by_one)
+    admission = Admission(limits, broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
     batches = []
@@ -184,7 +186,7 @@ def test_a_start_within_an_entry():
 
 def test_a_start_elsewhere_is_looked_at_anew():
     broker = Broker({TOPICS[0]: uniform(100)})
-    admission = Admission(Limits(max_messages=10), broker, one_by_one)
+    admission = Admission(Limits(max_messages=10), broker, CallsInTurn)
     for entry in (9, 50, 20, -1):
         planned = admission.plan({TOPICS[0]: MessageId(10, entry)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0)
         assert planned == {TOPICS[0]: MessageId(10, entry + 10)}
@@ -197,7 +199,7 @@ class Waiting:
 
     def __init__(self, **limits):
         self.broker = Broker({TOPICS[0]: uniform(100, messages=2)})
-        self.admission = Admission(Limits(**limits), self.broker, one_by_one)
+        self.admission = Admission(Limits(**limits), self.broker, CallsInTurn)
 
     def plan(self, start, end, now, **how):
         (planned,) = self.admission.plan(
@@ -244,7 +246,7 @@ def test_the_least_is_estimated_beyond_what_is_looked_at():
 @pytest.mark.parametrize("error", [ConnectError("cut"), DeadlineError("late")])
 def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
     broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
-    admission = Admission(Limits(max_messages=4), broker, one_by_one)
+    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 9))
     starts = admission.plan(starts, ends, {}, 0.0)
@@ -265,14 +267,14 @@ def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
 def test_silence_lifts_no_limit(limits, caplog):
     """An entry that is late is taken for none that is never delivered."""
     broker = Broker({topic: uniform(1000) for topic in TOPICS[:2]})
-    admission = Admission(limits, broker, one_by_one)
+    admission = Admission(limits, broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 999))
     broker.silent_after = {TOPICS[0]: MessageId(10, 5)}
     for first, late in ((3, set()), (5, {TOPICS[0]}), (5, {TOPICS[0]})):
         starts = admission.plan(starts, ends, {}, 0.0)
         assert starts[TOPICS[0]] == MessageId(10, first)
-        assert admission.late == late
+        assert admission.failed == late
     assert starts[TOPICS[1]] > MessageId(10, 8)
     assert caplog.text.count(str(TOPICS[0])) == 2
     opened = broker.opened
@@ -283,10 +285,74 @@ def test_silence_lifts_no_limit(limits, caplog):
     assert broker.open == 0
 
 
+class SlowBroker(Broker):
+    """A broker of so many partitions that sends nothing of the first before :attr:`answered` is set."""
+
+    def __init__(self, count):
+        super().__init__({topic: uniform(10) for topic in TOPICS[:count]})
+        self.answered, self.waited = threading.Event(), 0
+
+    def probe_entries(self, topic, after):
+        if topic == TOPICS[0]:
+            self.waited += 1
+            self.answered.wait(60)
+        return super().probe_entries(topic, after)
+
+
+def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
+    broker = SlowBroker(3)
+    admission = Admission(Limits(max_messages=6), broker)
+    starts = dict.fromkeys(TOPICS[:3], MessageId(10, -1))
+    ends = dict.fromkeys(TOPICS[:3], MessageId(10, 9))
+    while starts[TOPICS[1]] < ends[TOPICS[1]]:
+        starts = admission.plan(starts, ends, {}, 0.0, patience=0.01)
+        assert starts[TOPICS[0]] == MessageId(10, -1)
+    assert broker.waited == 1
+    assert admission.is_busy
+    broker.answered.set()
+    wait_until(lambda: not admission.is_busy)
+    while starts != ends:
+        before = starts[TOPICS[0]]
+        starts = admission.plan(starts, ends, {}, 0.0, patience=60)
+        assert before < starts[TOPICS[0]]
+    assert broker.waited == 1, "it is asked once"
+    admission.close()
+    assert broker.open == 0
+
+
+def test_a_reader_that_opens_after_the_end_is_closed():
+    broker = SlowBroker(1)
+    admission = Admission(Limits(max_messages=6), broker)
+    starts = {TOPICS[0]: MessageId(10, -1)}
+    assert admission.plan(starts, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0, patience=0.01) == starts
+    admission.close()
+    broker.answered.set()
+    wait_until(lambda: not admission.is_busy)
+    wait_until(lambda: broker.open == 0)
+    assert broker.opened == 1
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_of_many_partitions_each_is_probed_less(size):
+    """200 partitions and a limit of 120,000 entries took 20 s to plan."""
+    topics = [TopicName.parse("t").of_partition(number) for number in range(200)]
+    broker = Broker({topic: uniform(1000, size=size) for topic in topics})
+    starts = dict.fromkeys(topics, MessageId(10, -1))
+    ends = dict.fromkeys(topics, MessageId(10, 999))
+    admission = Admission(Limits(max_messages=120_000), broker, CallsInTurn)
+    planned = admission.plan(starts, ends, dict.fromkeys(topics, 1000), 0.0)
+    assert broker.scanned <= known_entries.SCAN_ENTRIES_IN_ALL
+    assert broker.scanned * size <= known_entries.SCAN_BYTES_IN_ALL + 200 * size
+    assert broker.probes <= 200
+    assert set(planned.values()) == {MessageId(10, 599)}
+    assert sum(len(known.entries) for known in admission._known.values()) <= 16_000
+    admission.close()
+
+
 def test_an_error_that_stays_is_raised():
     broker = Broker({TOPICS[0]: uniform(10)}, {TOPICS[0]: TopicNotFoundError("gone")})
     with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
-        Admission(Limits(max_messages=4), broker, one_by_one).plan(
+        Admission(Limits(max_messages=4), broker, CallsInTurn).plan(
             {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0
         )
 
@@ -295,7 +361,7 @@ def test_what_is_gone_is_left_to_the_task():
     """Nothing visible is found up to the end: it is planned, so that its task tells of the loss."""
     partition = uniform(10)
     partition.last = MessageId(10, 20)
-    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), one_by_one)
+    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), CallsInTurn)
     for start in (MessageId(10, 9), MessageId(10, 5)):
         assert admission.plan({TOPICS[0]: start}, {TOPICS[0]: partition.last}, {}, 0.0) == {
             TOPICS[0]: partition.last

@@ -3,15 +3,24 @@
 import logging
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
 from pulsar_spark.client import LastMessageId
-from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
+from pulsar_spark.errors import (
+    AuthError,
+    ConnectError,
+    DeadlineError,
+    SubscriptionLimitError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan import ends
 from pulsar_spark.spark.plan.ends import EndSchedule, EndTracker, QuietTime
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Seen
+from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
@@ -304,6 +313,70 @@ def test_a_partition_that_cannot_have_a_tail_is_asked_again_and_again(tracked, c
     assert "its end is requested regularly" in caplog.text
     assert tracked.cluster.open_readers == 2
     assert tracked.after(0.1)[0] == [TOPICS[0]]
+
+
+def test_a_tail_that_cannot_be_opened_is_tried_again_after_pauses_that_grow(tracked, monkeypatch):
+    real, tried = tracked.cluster.open_tail, []
+
+    def refuse(topic, after, on_arrival):
+        if topic == TOPICS[0]:
+            tried.append(tracked.cluster.clock)
+            raise SubscriptionLimitError("too many")
+        return real(topic, after, on_arrival)
+
+    monkeypatch.setattr(tracked.cluster, "open_tail", refuse)
+    asked = 0
+    for _ in range(200):
+        asked += TOPICS[0] in tracked.after(1.0)[0]
+    assert asked == 200, "its end is requested meanwhile"
+    assert [after - before for before, after in pairwise(tried)] == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
+
+
+def test_a_tail_that_is_slow_to_open_holds_nobody_up_and_misses_nothing(tracked, monkeypatch):
+    real, opening, tried = tracked.cluster.open_tail, threading.Event(), []
+
+    def open_slowly(topic, after, on_arrival):
+        tail = real(topic, after, on_arrival)
+        if topic == TOPICS[0]:
+            tried.append(topic)
+            opening.wait(HANG)
+        return tail
+
+    monkeypatch.setattr(tracked.cluster, "open_tail", open_slowly)
+    monkeypatch.setattr(ends, "PROMPT", 0.01)
+    place = None
+    for _ in range(20):
+        tracked.after(0.3)
+    (place,) = tracked.topics[0].produce(1)
+    assert tracked.after(0.3)[1][TOPICS[0]] == place
+    assert tried == TOPICS[:1]
+    opening.set()
+    wait_until(lambda: not tracked.tracker._openings.busy)
+    while tracked.after(0.3)[0]:
+        pass
+    (place,) = tracked.topics[0].produce(1)
+    assert tracked.after(0.1)[1] == {TOPICS[0]: place}
+
+
+@pytest.mark.parametrize("how", ["drop", "close"])
+def test_a_tail_that_opens_too_late_is_closed(tracked, monkeypatch, how):
+    real, opening = tracked.cluster.open_tail, threading.Event()
+
+    def open_slowly(topic, after, on_arrival):
+        opening.wait(HANG)
+        return real(topic, after, on_arrival)
+
+    monkeypatch.setattr(tracked.cluster, "open_tail", open_slowly)
+    monkeypatch.setattr(ends, "PROMPT", 0.01)
+    tracked.after(0.3)
+    if how == "drop":
+        for topic in TOPICS:
+            tracked.tracker.drop(topic)
+    else:
+        tracked.tracker.close()
+    opening.set()
+    wait_until(lambda: not tracked.tracker._openings.busy and not tracked.cluster.open_readers)
+    assert tracked.cluster.count("tail") == 3
 
 
 # ---- triggers that have nothing to do

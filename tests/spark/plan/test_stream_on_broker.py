@@ -1,16 +1,21 @@
 """QueryPlanner on a fake broker, polled as Spark does: what comes is planned soon, and once."""
 
 import random
+import threading
 from collections import Counter
+from itertools import repeat
 
 import pytest
 
 from pulsar_spark.client import Client, ClientOptions, Deadline, PlanningClient
+from pulsar_spark.client.consuming import consumer
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.plan import ends
+from pulsar_spark.spark.plan import ends, stream
 from pulsar_spark.spark.plan.stream import QueryPlanner
-from tests.fake_broker import HANG, FakeBroker
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.fake_broker import HANG, FakeBroker, silence
+from tests.fake_clients import Type
 from tests.fake_topics import batch_section, chunk_sections, section_of
 from tests.spark.plan.simulated_spark import options_of
 
@@ -181,3 +186,37 @@ def test_whatever_happens_is_planned_soon_and_once(broker, client, monkeypatch, 
     finally:
         query.planner.close()
     assert broker.open_consumers == []
+
+
+# ---- a broker that does not answer any more
+
+
+def silence_all(broker):
+    """From now on no command is answered."""
+    for kind in pb.BaseCommand.Type.values():
+        broker.script(kind, repeat(silence))
+
+
+def test_a_frozen_broker_takes_few_threads_and_closing_waits_for_it_once(broker, client, monkeypatch):
+    """It took a thread for each partition, and 5 s for 32 partitions, tails and watches each."""
+    monkeypatch.setattr(stream, "PROMPT", 0.01)
+    monkeypatch.setattr(consumer, "CLOSE_TIMEOUT", 0.01)
+    broker.create("many", 300)
+    options = options_of(Mode.STREAM, topic="many", startingOffsets="earliest")
+    planner = QueryPlanner(options, PlanningClient(client))
+    start = planner.initial()
+    silence_all(broker)
+    before = threading.active_count()
+    for _ in range(20):
+        planner.latest(start)
+    assert threading.active_count() <= before + 1
+    with broker.changed:
+        asked = Counter(each.command.type for each in broker.commands)
+    assert asked[Type.GET_LAST_MESSAGE_ID] <= 2 * 300, "each was asked at its opening, and once again"
+    waits = []
+    monkeypatch.setattr(
+        consumer, "wait", lambda futures, seconds: waits.append(len(futures)) or ([], futures)
+    )
+    planner.close()
+    assert len(waits) == 1
+    assert threading.active_count() <= before + 1

@@ -8,6 +8,7 @@ import pytest
 from pulsar_spark.client import TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, rows_of
@@ -45,7 +46,7 @@ def test_new_partitions_are_read_from_their_first_message(cluster):
 
 
 def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, monkeypatch, caplog):
-    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    monkeypatch.setattr(stream, "PROMPT", 0.01)
     first, second = cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
@@ -57,6 +58,8 @@ def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, mon
         for _ in range(3):
             ids = first.produce(1)
             assert spark.drain() == rows_of(P0, ids)
+        wait_until(lambda: spark.planner._subscription.late)
+        spark.drain()
         assert caplog.text.count("does not respond") == 1
         assert str(P1) in caplog.text
         assert cluster.count("last", P1) <= 3 + 1
@@ -69,7 +72,7 @@ def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, mon
 
 
 def test_a_partition_that_answers_late_each_time_is_read(cluster, topic, monkeypatch):
-    monkeypatch.setattr(stream, "_PATIENCE", 0.01)
+    monkeypatch.setattr(stream, "PROMPT", 0.01)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
     produced = []
@@ -102,15 +105,15 @@ def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, 
         for _ in range(60):
             first.produce(1)
             spark.trigger()
-    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert 6 <= len(tried) <= 30, "660 s of triggers, pauses of up to 30 s, and 30 s for each attempt"
     assert len(spark.rows) == 60
-    cluster.clock += 300.0
+    cluster.clock += 30.0
     spark.drain()
     assert len(spark.rows) == 61
 
 
 def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
-    monkeypatch.setattr(stream, "_PATIENCE", 0.0)
+    monkeypatch.setattr(stream, "PROMPT", 0.0)
     first, second = cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
@@ -125,6 +128,47 @@ def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
     assert (P1, ids[0]) in found
 
 
+def test_the_one_micro_batch_of_trigger_once_waits_for_all(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "PROMPT", 0.0)
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    first.produce(1)
+    ids = second.produce(1)
+    spark.restart()
+    cluster.stalled[P1] = threading.Event()
+    timer = threading.Timer(0.2, cluster.stalled[P1].set)
+    timer.start()
+    start = spark._logged(-1)
+    assert spark.planner.latest(start, limited=False).positions[P1] == ids[0]
+    timer.join()
+
+
+def test_a_partition_that_is_late_again_and_again_is_warned_of_once(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(stream, "PROMPT", 0.01)
+    cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    late = {P1}
+    monkeypatch.setattr(Subscription, "late", property(lambda _: late))
+    for _ in range(3):
+        answered = cluster.stalled[P1] = threading.Event()
+        spark.trigger()
+        answered.set()
+        wait_until(lambda: not spark.planner._subscription.silent)
+        del cluster.stalled[P1]
+        spark.trigger()
+    assert caplog.text.count("does not respond promptly") == 1
+    late.clear()
+    spark.trigger()
+    late.add(P1)
+    answered = cluster.stalled[P1] = threading.Event()
+    spark.trigger()
+    answered.set()
+    wait_until(lambda: not spark.planner._subscription.silent)
+    assert caplog.text.count("does not respond promptly") == 2, "it had answered promptly again"
+
+
 def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, monkeypatch):
     (first,) = cluster.create("t", 1)
     spark = SimulatedSpark(cluster)
@@ -134,7 +178,7 @@ def test_attempts_to_take_in_new_partitions_leave_time_for_the_others(cluster, m
     for _ in range(60):
         first.produce(1)
         spark.trigger()
-    assert 2 <= len(tried) <= 4, "660 s of triggers, and 30 s for each attempt"
+    assert 6 <= len(tried) <= 30, "660 s of triggers, pauses of up to 30 s, and 30 s for each attempt"
     assert len(spark.rows) == 60
 
 

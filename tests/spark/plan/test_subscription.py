@@ -1,13 +1,15 @@
 """Subscription on a cluster in memory: opening, putting back, acknowledging, leaving."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 
-from pulsar_spark.client import InitialPosition
-from pulsar_spark.errors import AuthError, BusyError, DeadlineError
+from pulsar_spark.client import InitialPosition, LastMessageId
+from pulsar_spark.errors import AuthError, BusyError, ConnectError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
+from pulsar_spark.spark.plan import subscription as plan_subscription
 from pulsar_spark.spark.plan.partition import Seen
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
@@ -102,7 +104,7 @@ def test_one_that_is_closed_under_a_question_is_closed_after_it(cluster, monkeyp
     subscription = opened(cluster)
     answered = cluster.stalled[P1] = threading.Event()
     closed = threading.Event()
-    monkeypatch.setattr(subscription._consumers[P1], "close", closed.set)
+    monkeypatch.setattr(subscription._consumers[P1], "begin_close", closed.set)
     subscription.ask([P1], 0.0)
     if how == "drop":
         subscription.drop(P1)
@@ -325,3 +327,147 @@ def test_a_partition_that_is_dropped_meets_no_chunks(cluster):
     subscription.drop(P0)
     subscription.meet_chunks(P0)
     assert list(subscription.partitions) == [P1, P2]
+
+
+# ---- partitions that do not answer
+
+
+def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    subscription = opened(cluster)
+    held = cluster.held["ack", P1] = []
+    processed(subscription, 2)
+    for _ in range(20):
+        assert not subscription.acknowledge_processed(60.0)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [2, -1, 2]
+    assert len(held) == 1, "it is pending"
+    times = []
+    for number in range(6):
+        held[number].set_exception(DeadlineError("late"))
+        while len(held) == number + 1:
+            subscription.acknowledge_processed(60.0)
+            cluster.clock += 0.5
+        times.append(cluster.clock)
+        assert cluster.count("lose", P1) == number + 1, "the broker may have lost the consumer"
+        assert subscription.silent == set(), "it is read meanwhile"
+    assert [round(after - before) for before, after in pairwise(times)] == [2, 4, 8, 16, 30]
+    held[-1].set_result(MessageId(10, 2))
+    assert subscription.acknowledge_processed(60.0)
+    assert subscription.partitions[P1].acknowledged == MessageId(10, 2)
+
+
+def test_an_ack_that_fails_is_warned_of_once(cluster, caplog):
+    subscription = opened(cluster)
+    processed(subscription, 2)
+    held = cluster.held["ack", P1] = []
+    for number in range(4):
+        subscription.acknowledge_processed(60.0)
+        held[number].set_exception(AuthError("no"))
+        subscription.acknowledge_processed(60.0)
+        cluster.clock += 30.0
+    assert caplog.text.count("an acknowledgement") == 1
+    assert str(P1) in caplog.text
+
+
+def test_the_ack_of_a_consumer_that_was_closed_is_sent_again_at_once(cluster):
+    subscription = opened(cluster)
+    processed(subscription, 2)
+    asked = cluster.count("last", P1)
+    cluster.refused["ack", P1] = NotReadyError("the broker closed the consumer")
+    assert subscription.acknowledge_processed(60.0)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [2, 2, 2]
+    assert cluster.count("last", P1) == asked + 1, "that opens it again"
+    assert subscription.ask([]).keys() == {P1}, "and nothing is lost"
+
+
+def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    subscription = opened(cluster)
+    answered, real, tried = threading.Event(), cluster.has_chunks_before, []
+
+    def take_long(topic, position, entries):
+        if topic == P1:
+            tried.append(topic)
+            answered.wait(60)
+        return real(topic, position, entries)
+
+    monkeypatch.setattr(cluster, "has_chunks_before", take_long)
+    processed(subscription, 1)
+    for _ in range(20):
+        subscription.acknowledge_processed(60.0)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [1, -1, 1]
+    assert len(tried) == 1
+    processed(subscription, 2)
+    answered.set()
+    wait_until(lambda: not subscription._probes.busy)
+    subscription.acknowledge_processed(60.0)
+    assert mark(cluster, P1).entry == 1, "what was probed is acknowledged, and no more"
+
+
+def test_a_backlog_that_is_not_counted_holds_nobody_up(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    subscription = opened(cluster)
+    held = cluster.held["backlog", P1] = []
+    for _ in range(20):
+        assert subscription.backlogs([P0, P1, P2]) == {P0: 3, P2: 3}
+    assert len(held) == 1
+    held[0].set_result(7)
+    assert subscription.backlogs([P0, P1, P2]) == {P0: 3, P1: 7, P2: 3}
+
+
+def test_a_request_without_an_answer_takes_no_thread_and_is_sent_once(cluster):
+    subscription = opened(cluster)
+    held = {topic: cluster.held.setdefault(("last message", topic), []) for topic in (P0, P1, P2)}
+    before = set(threading.enumerate())
+    for _ in range(20):
+        assert subscription.ask([P0, P1, P2], 0.0) == {}
+    assert [len(each) for each in held.values()] == [1, 1, 1]
+    assert set(threading.enumerate()) == before
+    assert subscription.silent == {P0, P1, P2}
+    answer = LastMessageId(MessageId(10, 2), MessageId(10, -1))
+    held[P1][0].set_result(answer)
+    assert subscription.ask([P0, P1, P2], 0.0) == {P1: answer}
+    held[P0][0].set_exception(ConnectError("cut"))
+    wait_until(lambda: subscription.silent == {P2})
+    found = subscription.ask([], 0.0)
+    assert found[P0].last == MessageId(10, 2), "it is opened again, and asked, on a thread"
+    held[P2][0].set_result(answer)
+
+
+def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypatch):
+    subscription, opening, real = Subscription(cluster, "s"), threading.Event(), cluster.subscribe
+
+    def subscribe(topic, options):
+        if topic == P1:
+            opening.wait(60)
+        return real(topic, options)
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    wanted = dict.fromkeys((P0, P1), EARLIEST)
+    opened_now = subscription.try_open(wanted, 0.01).opened
+    while not opened_now:
+        opened_now = subscription.try_open(wanted, 0.01).opened
+    assert opened_now.keys() == subscription.partitions.keys() == {P0}
+    assert subscription.is_opening
+    opening.set()
+    wait_until(lambda: not subscription.is_opening)
+    assert subscription.try_open({}, 0.0).opened.keys() == {P1}
+    assert subscription.partitions.keys() == {P0, P1}
+
+
+def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
+    subscription, opening, closed = Subscription(cluster, "s"), threading.Event(), threading.Event()
+    real = cluster.subscribe
+
+    def subscribe(topic, options):
+        consumer = real(topic, options)
+        consumer.begin_close = closed.set
+        opening.wait(60)
+        return consumer
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    subscription.try_open({P0: EARLIEST}, 0.0)
+    subscription.close()
+    assert not closed.is_set()
+    opening.set()
+    assert closed.wait(60)

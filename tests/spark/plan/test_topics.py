@@ -1,6 +1,9 @@
 """Which partitions are read, at the start and as topics come and go."""
 
 import logging
+import math
+import threading
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -12,6 +15,7 @@ from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import POLL, options_of
 
@@ -120,6 +124,7 @@ def test_a_watch_that_cannot_be_opened_costs_none_of_the_others(cluster, monkeyp
     monkeypatch.setattr(cluster, "watch_topics", watch)
     for _ in range(3):
         topics.refresh()
+        cluster.clock += 3.0
     assert cluster.open_readers == 3
     assert len(patterns) == 3 + 2, "those that are open are not opened again"
     assert len(set(patterns)) == 3
@@ -197,6 +202,9 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     cluster.failing.clear()
     listed = cluster.count("list")
     topics.refresh()
+    assert cluster.count("list") == listed
+    cluster.clock += 1.0
+    topics.refresh()
     assert cluster.count("list") == listed + 1
     cluster.create("unrelated")
     cluster.failing[plain] = AuthError("no")
@@ -204,26 +212,58 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
         topics.refresh()
 
 
-def test_attempts_to_list_topics_leave_time_to_read(cluster, monkeypatch):
+def test_lists_that_fail_are_tried_again_after_a_pause_that_grows(cluster, monkeypatch):
     topics = watched(cluster, topic="plain")
     topics.refresh()
     cluster.create("unrelated")
     tried = []
 
-    def take_long(topic):
-        tried.append(topic)
-        cluster.clock += 30.0
+    def fail(topic):
+        tried.append(cluster.clock)
         raise DeadlineError("late")
 
+    began = cluster.clock
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "partitions", take_long)
-        for _ in range(30):
-            cluster.clock += 11.0
+        patch.setattr(cluster, "partitions", fail)
+        for _ in range(200):
             topics.refresh()
-    assert len(tried) == 2
-    cluster.clock += 300.0
+            cluster.clock += 1.0
+    assert [at - began for at in tried[:6]] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
+    assert {after - before for before, after in pairwise(tried[5:])} == {30.0}
+    assert topics.due_at(cluster.clock) > cluster.clock
+    cluster.clock += 30.0
     topics.refresh()
     assert names(topics.partitions) == ["plain"]
+    assert topics.due_at(cluster.clock) == math.inf
+
+
+def test_a_list_that_takes_long_is_taken_when_it_has_come(cluster, monkeypatch):
+    """Nobody waits for it again; what is closed meanwhile stays closed."""
+    topics, answered, tried = watched(cluster, topic="parted"), threading.Event(), []
+    topics.refresh()
+    real = cluster.partitions
+
+    def take_long(topic):
+        tried.append(topic)
+        assert answered.wait(60)
+        return real(topic)
+
+    monkeypatch.setattr(plan_topics, "PROMPT", 0.01)
+    monkeypatch.setattr(cluster, "partitions", take_long)
+    cluster.create("parted", 3)
+    for _ in range(5):
+        topics.refresh()
+    assert len(tried) == 1
+    assert len(topics.partitions) == 2
+    assert topics.due_at(cluster.clock) == cluster.clock + 0.1
+    answered.set()
+    wait_until(lambda: topics.refresh() or len(topics.partitions) == 3)
+    cluster.create("parted", 4)
+    answered.clear()
+    topics.refresh()
+    topics.close()
+    answered.set()
+    assert cluster.open_readers == 0
 
 
 def test_only_the_watch_of_a_topic_is_asked_whether_it_was_deleted(cluster):

@@ -1,0 +1,236 @@
+"""PendingCalls: requests that a thread need not wait for, on few threads of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from pulsar_spark.errors import PulsarError
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+# Blocking calls that run at the same time.
+_LIMIT = 16
+# Seconds within which a broker answers promptly.
+PROMPT = 1.0
+
+
+class PendingCalls(Generic[K]):
+    """Requests that one thread makes and need not wait for: one at a time for each key.
+
+    A request is a future, such as a connection's, which needs no thread; or a call that blocks, on one of a
+    few short-lived threads; or first the one, and if that fails, the other. A key whose last request was not
+    answered promptly is late. It is requested again, but not waited for until it answers promptly again.
+
+    Args:
+        limit: maximum number of calls that run at the same time: half of it for keys that are late, and
+            beyond it as many as have become late while they ran.
+        prompt: seconds within which an answer is prompt.
+    """
+
+    def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
+        self._limit = limit
+        self._prompt = prompt
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[K, Callable[[], object]]] = deque()
+        self._waiting_late: deque[tuple[K, Callable[[], object]]] = deque()
+        self._running: dict[K, float] = {}
+        self._busy: dict[K, float] = {}
+        self._late: set[K] = set()
+        self._awaited: set[K] = set()
+        self._enough = 0  # awaited keys that may be left when the waiting thread is woken
+        self._results: dict[K, object] = {}
+        self._left: dict[K, Callable[[object], object]] = {}
+        self._failure: BaseException | None = None
+
+    @property
+    def busy(self) -> set[K]:
+        """The keys whose request has not ended."""
+        with self._changed:
+            return set(self._busy)
+
+    @property
+    def late(self) -> set[K]:
+        """The keys whose last request was not answered promptly, or has not been by now."""
+        with self._changed:
+            self._note_late(time.monotonic())
+            return set(self._late)
+
+    def take(self) -> dict[K, Any]:
+        """The results that have come since the last call; see :meth:`run`."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            results, self._results = self._results, {}
+            return results
+
+    def run(
+        self,
+        calls: Mapping[K, Callable[[], T]],
+        patience: float | None,
+        begun: Mapping[K, Future[Any] | MappedFuture[Any]] = MappingProxyType({}),
+        *,
+        is_steady: bool = False,
+    ) -> dict[K, T | PulsarError]:
+        """Make requests, and return the results of all that have ended, earlier ones too.
+
+        No call is made for a key that is busy, or whose earlier result is given now: a call that always takes
+        longer than ``patience`` would be busy for ever.
+
+        Args:
+            calls: by key; all runs of one object give results of one type.
+            patience: seconds to wait for the requests that begin here, unless their keys are late; None:
+                until all of them end. Earlier requests are not waited for.
+            begun: requests that are sent already, of keys that are not busy and have no earlier result. If
+                one fails in a way that may pass, and its key has a call, the call is made.
+            is_steady: whether ``patience`` begins again with each request that ends.
+
+        Returns:
+            The result by key, or the PulsarError of a request that failed. Any other exception is raised.
+        """
+        with self._changed:
+            now = time.monotonic()
+            self._note_late(now)
+            new = [key for key in {**begun, **calls} if key not in self._busy and key not in self._results]
+            self._busy |= dict.fromkeys(new, now)
+            awaited = set(new) if patience is None else set(new) - self._late
+            for key in new:
+                if key in begun:
+                    begun[key].add_done_callback(partial(self._settle, key, calls.get(key)))
+                else:
+                    self._enqueue(key, calls[key])
+            self._start_threads()
+            self._awaited = awaited & self._busy.keys()
+            self._await(patience, is_steady=is_steady)
+        return self.take()
+
+    def leave(self, key: K, then: Callable[[Any], object]) -> bool:
+        """Drop the request for ``key``; ``then`` gets its result when it has ended. False if there is none.
+
+        A result that has come and was not taken is given at once.
+        """
+        with self._changed:
+            self._late.discard(key)
+            if key in self._busy:
+                self._left[key] = then
+                return True
+            if key not in self._results:
+                return False
+            result = self._results.pop(key)
+        then(result)
+        return True
+
+    def _await(self, patience: float | None, *, is_steady: bool) -> None:
+        """Wait for the awaited keys; call it with the lock held."""
+        while self._awaited and self._failure is None:
+            self._enough = len(self._awaited) - 1 if is_steady else 0
+            if not self._changed.wait_for(self._has_enough, patience):
+                break
+        self._awaited = set()
+
+    def _has_enough(self) -> bool:
+        return self._failure is not None or len(self._awaited) <= self._enough
+
+    def _note_late(self, now: float) -> None:
+        self._late.update(key for key, began in self._busy.items() if now - began >= self._prompt)
+
+    def _enqueue(self, key: K, call: Callable[[], object]) -> None:
+        (self._waiting_late if key in self._late else self._waiting).append((key, call))
+
+    def _start_threads(self) -> None:
+        """Start as many threads as there are calls that may run now; call it with the lock held."""
+        while (taken := self._next()) is not None:
+            threading.Thread(target=self._work, args=taken, name="pulsar planner", daemon=True).start()
+
+    def _next(self) -> tuple[K, Callable[[], object]] | None:
+        """The next call that may run now, which then counts as running; call it with the lock held."""
+        if len(self._running) >= 2 * self._limit:
+            return None
+        now = time.monotonic()
+        late = sum(key in self._late or now - began >= self._prompt for key, began in self._running.items())
+        if self._waiting and len(self._running) - late < self._limit:
+            key, call = self._waiting.popleft()
+        elif self._waiting_late and late < max(1, self._limit // 2):
+            key, call = self._waiting_late.popleft()
+        else:
+            return None
+        self._running[key] = now
+        return key, call
+
+    def _work(self, key: K, call: Callable[[], object]) -> None:
+        """Make one call after the other until none may run."""
+        taken: tuple[K, Callable[[], object]] | None = key, call
+        while taken is not None:
+            key, call = taken
+            result: object = None
+            try:
+                result = call()
+            except PulsarError as error:
+                result = error
+            except BaseException as error:  # noqa: BLE001 - raised by run()
+                self._failure = error
+            with self._changed:
+                del self._running[key]
+            self._end(key, result)
+            with self._changed:
+                taken = self._next()
+
+    def _settle(
+        self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
+    ) -> None:
+        """Take the result of a request that was sent; called by whoever ends it."""
+        result: object = None
+        try:
+            result = ended.result()
+        except PulsarError as error:
+            result = error
+        except BaseException as error:  # noqa: BLE001 - raised by run()
+            self._failure = error
+        if call is not None and isinstance(result, PulsarError) and result.retriable:
+            with self._changed:
+                if key not in self._left:
+                    self._note_late(time.monotonic())
+                    self._enqueue(key, call)
+                    self._start_threads()
+                    return
+        self._end(key, result)
+
+    def _end(self, key: K, result: object) -> None:
+        with self._changed:
+            began = self._busy.pop(key)
+            (self._late.add if time.monotonic() - began >= self._prompt else self._late.discard)(key)
+            then = self._left.pop(key, None)
+            if then is None:
+                self._results[key] = result
+            else:
+                self._late.discard(key)
+            self._awaited.discard(key)
+            if self._has_enough():
+                self._changed.notify_all()
+        if then is not None:
+            then(result)
+
+
+class MappedFuture(Generic[T]):
+    """A future of which the result is made when it is taken, by whoever takes it; as ``Future`` otherwise."""
+
+    __slots__ = ("_future", "_make")
+
+    def __init__(self, future: Future[Any], make: Callable[[Any], T]) -> None:
+        self._future = future
+        self._make = make
+
+    def result(self, timeout: float | None = None) -> T:
+        """What is made of the answer; raises its error, or that of making it."""
+        return self._make(self._future.result(timeout))
+
+    def add_done_callback(self, call: Callable[[MappedFuture[T]], object]) -> None:
+        """Call with this object when the answer has come."""
+        self._future.add_done_callback(lambda _: call(self))
