@@ -23,7 +23,6 @@ def broker() -> Iterator[StandaloneBroker]:
 @pytest.mark.parametrize(
     "name",
     [
-        "truncate-stopped-inside",
         "truncate-long-at",
         "skip_all-long-inside",
         "retention-stopped-inside",
@@ -33,16 +32,11 @@ def broker() -> Iterator[StandaloneBroker]:
     ],
 )
 def test_every_message_is_read_or_named_as_lost_once(
-    spark: SparkSession, broker: StandaloneBroker, tmp_path: Path, capfd, name: str
+    spark: SparkSession, broker: StandaloneBroker, tmp_path: Path, name: str
 ):
-    logged: list[str] = []
-
-    def log() -> str:
-        logged.append(capfd.readouterr().err)
-        return "".join(logged)
-
+    """Each of these cells ends in an error or in nothing: what is a WARNING is not seen here."""
     (cell,) = (each for each in CELLS if str(each) == name)
-    here = Here(PulsarInSpark(spark, broker.service_url), broker.admin, log)
+    here = Here(PulsarInSpark(spark, broker.service_url), broker.admin, str)
     outcome = run_cell(here, cell, tmp_path / "checkpoint")
     outcome.check(cell)
     assert bool(outcome.missing) is not name.startswith("retention")
