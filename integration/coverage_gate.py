@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 # Percent of statements, of a folder with all below it or of a file. Besides the whole, what needs no socket,
 # no thread and no Spark that runs.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from integration.chaos.__main__ import RUNS
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 # How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
 CHAOS_TIMES = {

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from integration.broker import StandaloneBroker
-from integration.cluster import TEST_JVM
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
 from integration.deploy.ways import by_pip
-from integration.local_spark import ROOT
-from integration.peer import Peer, Record
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import ROOT
+from integration.helpers.peer import Peer, Record
 
 # What leans on libraries, and needs no Spark; what makes rows of it, and entries of rows.
 _BYTES = ("tests/arrow", "tests/wire", "tests/values")

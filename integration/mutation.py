@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 from integration.mutants.run import copy_of_checkout
 
 MUTMUT = "mutmut == 3.8.1"

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from integration.chromium import find_chromium, screenshot
-from integration.made_up_progress import progress
+from integration.helpers.chromium import find_chromium, screenshot
+from integration.helpers.made_up_progress import progress
 from pulsar_spark import PulsarProgressListener
 
 _PICTURE = Path(__file__).with_name("monitoring.png")

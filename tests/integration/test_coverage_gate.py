@@ -6,7 +6,7 @@ import re
 import pytest
 
 from integration.coverage_gate import LIMITS, Coverage, check, measure, table
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 
 def report(tmp_path, files):

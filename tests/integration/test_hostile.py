@@ -6,9 +6,9 @@ import sys
 import pyarrow as pa
 import pytest
 
+from integration.helpers.local_spark import ROOT
 from integration.hostile import costs, entries, frames, peers
 from integration.hostile.__main__ import main
-from integration.local_spark import ROOT
 from pulsar_spark.protocol import reopening
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import keys_and_texts

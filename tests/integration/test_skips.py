@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 TESTS = """
 import pytest
