@@ -12,6 +12,7 @@
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
     python3 -m integration hostile  fuzzers of what a broker or a producer may send, with counts
     python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
+    python3 -m integration mutmut   a mutation tool over the code that decides which rows are kept
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says), of the exact files that
 ``conf/environment`` names, and renewed when that or setup.cfg changes. Only the standard library is imported
@@ -25,8 +26,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -157,8 +159,7 @@ def test(python: str, rest: list[str]) -> int:
         ("bytecode", lambda: run(python, "-m", "compileall", "-q", "pulsar_spark", "integration")),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
-        ("types", lambda: run(python, "-m", "mypy")),
-        ("docs", lambda: docs(python, [])),
+        ("types and docs", lambda: side_by_side(lambda: run(python, "-m", "mypy"), lambda: docs(python, []))),
         ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
         ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
@@ -171,14 +172,17 @@ def test(python: str, rest: list[str]) -> int:
     return 0
 
 
+def side_by_side(*steps: Callable[[], int]) -> int:
+    """Run steps that use one core each; returns 1 if one failed."""
+    with ThreadPoolExecutor() as pool:
+        return int(any(list(pool.map(lambda step: step(), steps))))
+
+
 def unit_tests(python: str) -> int:
-    """Run the unit tests by themselves, and check how many statements they run."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = f"{folder}/coverage.json"
-        cover = ["--cov=pulsar_spark", "--cov-report=", f"--cov-report=json:{report}"]
-        # One more than cores: some tests wait.
-        code = run(python, *_PYTEST, "-n", "3", *cover, "tests", COVERAGE_FILE=f"{folder}/data")
-        return code or run(python, "-m", "integration.coverage_gate", report)
+    """Run the unit tests by themselves; check how many statements they run where counting costs nothing."""
+    if sys.version_info >= (3, 12):  # with sys.monitoring; `long` counts with each Python
+        return run(python, "-m", "integration.coverage_gate")
+    return run(python, *_PYTEST, "-n", "2", "tests")
 
 
 def bench(python: str, rest: list[str]) -> int:
@@ -222,6 +226,11 @@ def mutants(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.mutants", *rest)
 
 
+def mutmut(python: str, rest: list[str]) -> int:
+    """Run the mutation tool, over all that decides or over some files."""
+    return run(python, "-m", "integration.mutation", *rest)
+
+
 def hostile(python: str, rest: list[str]) -> int:
     """Run the fuzzers."""
     return run(python, "-m", "integration.hostile", *rest)
@@ -239,6 +248,7 @@ COMMANDS = {
     "hostile": hostile,
     "long": long,
     "mutants": mutants,
+    "mutmut": mutmut,
     "release": release,
 }
 

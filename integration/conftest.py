@@ -1,6 +1,6 @@
 """Fixtures for tests with a real broker: `cluster`, `admin`, `topic`, `broker_factory`, `proxied_broker`.
 
-Fixtures of other concerns live in files `fix_*.py` beside this one; each is loaded by itself.
+Fixtures of other concerns live in `fixtures`; each file there is loaded by itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Protocol
 import pytest
 
 from integration.broker import Admin, StandaloneBroker
-from integration.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source, open_proxied_broker
+from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source, open_proxied_broker
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for file in sorted(Path(__file__).parent.glob("fix_*.py")):
-        config.pluginmanager.import_plugin(f"integration.{file.stem}")
+    for file in sorted(Path(__file__).parent.glob("fixtures/[!_]*.py")):
+        config.pluginmanager.import_plugin(f"integration.fixtures.{file.stem}")
 
 
 def pytest_report_header() -> str:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker import StandaloneBroker
 from integration.demo_board import Board
-from integration.local_spark import local_spark
+from integration.helpers.local_spark import local_spark
 from pulsar_spark import PulsarProgressListener
 
 SHOPS = ("Aalborg", "Bergen", "Cork", "Dresden")

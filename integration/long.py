@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from integration.chaos.__main__ import RUNS
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 # How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
 CHAOS_TIMES = {
@@ -51,6 +51,7 @@ class Result:
 def steps() -> dict[str, Sequence[str]]:
     """The steps by name, in order: what Python is told for each."""
     module = {
+        "coverage": ("integration.coverage_gate",),
         "mutants": ("integration.mutants",),
         "hostile": (
             "integration.hostile",

@@ -22,15 +22,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from integration.broker import StandaloneBroker
-from integration.cluster import TEST_JVM
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
 from integration.deploy.ways import by_pip
-from integration.local_spark import ROOT
-from integration.peer import Peer, Record
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import ROOT
+from integration.helpers.peer import Peer, Record
 
-# What leans on libraries, and needs no Spark; what makes rows of it.
+# What leans on libraries, and needs no Spark; what makes rows of it, and entries of rows.
 _BYTES = ("tests/arrow", "tests/wire", "tests/values")
-_ROWS = ("tests/client/consuming", "tests/client/reading", "tests/client/writing", "tests/spark/rows")
+_ROWS = (
+    "tests/client/reading",
+    "tests/spark/rows",
+    "tests/protocol/writing",
+    "tests/client/writing/test_topic_writer.py",
+)
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
@@ -159,7 +164,7 @@ def tools_of_tests() -> list[str]:
     """The requirements of the dev extra that unit tests need."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly", "pytest-xdist")
+    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly", "pytest-xdist", "pyyaml")
     lines = config["options.extras_require"]["dev"].splitlines()
     return [line for line in lines if line.partition(" ")[0] in names]
 
@@ -191,7 +196,8 @@ def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[st
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=environment.variables() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment.variables()
+        | {"PYTHONDONTWRITEBYTECODE": "1", "PULSAR_SPARK_HYPOTHESIS_PROFILE": "few"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from integration.deploy.environments import copy_of_project
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 # Of Markdown: a picture or a link, whose target is no address and no anchor of the same page.
 _RELATIVE = re.compile(r"(!?)(\[[^\]]*\]\()(?![a-z]+:|#|/)([^)\s]+)(\))")

@@ -10,11 +10,13 @@ from hypothesis import Phase, settings
 # Machines that build several things at once are slow at random, so time is not judged example by example;
 # a failing example is printed so that it can be repeated, and nothing is written into the checkout. The many
 # examples are those of `integration hostile`; each test here has its small part of two minutes.
-settings.register_profile("pulsar", max_examples=40, deadline=None, database=None, print_blob=True)
+settings.register_profile("pulsar", max_examples=25, deadline=None, database=None, print_blob=True)
 # For those who only want to know whether a test fails: to find its smallest example may take minutes.
 settings.register_profile(
     "unshrunk", settings.get_profile("pulsar"), phases=(Phase.explicit, Phase.generate), print_blob=False
 )
+# Where a corner of the versions is tried: whether libraries do the same needs few examples.
+settings.register_profile("few", settings.get_profile("pulsar"), max_examples=5)
 settings.load_profile(os.environ.get("PULSAR_SPARK_HYPOTHESIS_PROFILE", "pulsar"))
 
 _GRACE = 60.0

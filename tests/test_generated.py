@@ -40,11 +40,11 @@ def test_no_protobuf_runtime_is_demanded(generated):
     assert "AddSerializedFile" in code
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_each_command_type_has_its_field(name):
-    field = pb.BaseCommand.DESCRIPTOR.fields_by_number[TYPES[name]]
-    expected = OTHER_NAMES.get(name, "Command" + name.title().replace("_", ""))
-    assert field.message_type.name == expected
+def test_each_command_type_has_its_field():
+    fields = pb.BaseCommand.DESCRIPTOR.fields_by_number
+    assert {name: fields[number].message_type.name for name, number in TYPES.items()} == {
+        name: OTHER_NAMES.get(name, "Command" + name.title().replace("_", "")) for name in TYPES
+    }
 
 
 def test_there_is_no_field_without_a_type():

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A reason names the file that covers the module, from the project's root.
 REASONS = {
-    "__main__.py": "one call of the command line, which integration/test_cli_subscriptions.py starts",
+    "__main__.py": "one call of the command line, which integration/ops/test_cli_subscriptions.py starts",
     "cli/__init__.py": "tests/cli/test_main.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/producer_options.py": "values only",

@@ -36,7 +36,7 @@ def test_setuptools_takes_it_without_importing_the_package():
     assert done.stdout.strip() == VERSION
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_name_files_of_this_version(page):
-    for found in re.findall(r"pulsar[-_]spark[-:](\d+\.\d+\.\d+)", page.read_text()):
-        assert found == VERSION
+def test_pages_name_files_of_this_version():
+    for page in PAGES:
+        found = re.findall(r"pulsar[-_]spark[-:](\d+\.\d+\.\d+)", page.read_text())
+        assert set(found) <= {VERSION}, page.name

@@ -31,7 +31,7 @@ from integration.bench.spark import read_rows, write_rows
 from integration.bench.topics import Topics
 from integration.broker import Jvm, StandaloneBroker
 from integration.deploy.environments import link
-from integration.local_spark import local_spark
+from integration.helpers.local_spark import local_spark
 from pulsar_spark.client import Client, ClientOptions
 
 _EXECUTORS = (1, 2, 4, 8)

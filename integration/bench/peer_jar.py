@@ -30,7 +30,7 @@ from integration.bench.ends import Ends
 from integration.bench.measure import Cost, Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
 from integration.bench.topics import Topics
-from integration.local_spark import local_spark
+from integration.helpers.local_spark import local_spark
 
 # The least ratios to a JVM connector's rates.
 REQUIRED = {("read", "batched"): 1.8, ("read", "lz4"): 2.5, ("read", "unbatched"): 1.5}

@@ -17,7 +17,7 @@ from integration.bench.cpu import spark_cpu_seconds
 from integration.bench.ends import Ends
 from integration.bench.measure import Cost
 from integration.bench.transport import Transport
-from integration.local_spark import local_spark
+from integration.helpers.local_spark import local_spark
 
 _checkpoints = itertools.count()
 _POLL = 0.02  # seconds

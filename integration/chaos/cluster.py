@@ -31,9 +31,9 @@ from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, number_of
 from integration.chaos.restarts import Driver
-from integration.fix_spark import PulsarInSpark
-from integration.local_spark import local_spark
-from integration.peer import Peer, Record
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.local_spark import local_spark
+from integration.helpers.peer import Peer, Record
 
 _ROWS = 300_000
 _KEYS = 60

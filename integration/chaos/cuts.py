@@ -20,9 +20,9 @@ from integration.chaos.messages import (
     numbered,
     records_of,
 )
-from integration.cluster import ProxiedBroker, open_proxied_broker
-from integration.peer import CompressionType, Peer, Record
-from integration.proxy import Cut, Direction, Ending
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.proxy import Cut, Direction, Ending
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb

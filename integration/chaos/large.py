@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from integration.bench import memory
 from integration.broker import Jvm, StandaloneBroker
 from integration.chaos.messages import columns_of
-from integration.fix_spark import PulsarInSpark, drain
-from integration.local_spark import local_spark
-from integration.peer import Peer, Record
-from integration.raw import RawConnection, RawProducer
-from integration.transactions import SETTINGS, Coordinator
+from integration.fixtures.spark import PulsarInSpark, drain
+from integration.helpers.local_spark import local_spark
+from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
+from integration.helpers.transactions import SETTINGS, Coordinator
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb

@@ -12,10 +12,10 @@ from types import TracebackType
 import pulsar
 
 from integration.chaos.messages import numbered
-from integration.fix_spark import PulsarInSpark, await_rows
-from integration.local_spark import local_spark
-from integration.peer import Peer
-from integration.secured import ADMIN, Secured, open_secured
+from integration.fixtures.spark import PulsarInSpark, await_rows
+from integration.helpers.local_spark import local_spark
+from integration.helpers.peer import Peer
+from integration.helpers.secured import ADMIN, Secured, open_secured
 
 _TOPIC = "persistent://public/default/login"
 _LIFETIME = 30.0

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from integration.broker import StandaloneBroker
-from integration.cluster import TEST_JVM
-from integration.fix_spark import PulsarInSpark
-from integration.local_spark import SHORT_RUN, local_spark
-from integration.losses import BROKER, CELLS, Cell, Here, Outcome, run_cell
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import SHORT_RUN, local_spark
+from integration.helpers.losses import BROKER, CELLS, Cell, Here, Outcome, run_cell
 
 _SIDE_BY_SIDE = 2
 
 
 def losses(seed: int, times: int) -> Iterator[tuple[object, ...]]:
-    """Try the cells of integration/losses.py, or so many of them that are chosen by chance."""
+    """Try the cells of integration/helpers/losses.py, or so many of them that are chosen by chance."""
     cells = CELLS if times >= len(CELLS) else random.Random(seed).sample(CELLS, times)
     yield "who, state, place", "rows missing", "told as lost", "told as perhaps lost", "verdict"
     broken = 0

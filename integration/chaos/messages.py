@@ -1,4 +1,4 @@
-"""Messages as tests compare them: Record (integration.peer) here, our client's entries there."""
+"""Messages as tests compare them: Record (integration.helpers.peer) here, our client's entries there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from integration.broker.waiting import HANG
-from integration.peer import Record
+from integration.helpers.peer import Record
 from pulsar_spark.client import Client, Consumer, SubscriptionOptions
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.columns.batches import decode_batches

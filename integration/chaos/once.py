@@ -35,8 +35,8 @@ from pyspark.sql import functions as f
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import decoded, read_partition
-from integration.cluster import TEST_JVM
-from integration.local_spark import ROOT, local_spark
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import ROOT, local_spark
 from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.ids import TopicName
 

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from integration.bench import memory
 from integration.broker import Jvm, StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.fix_spark import PulsarInSpark
-from integration.local_spark import local_spark
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.local_spark import local_spark
 
 _TOPIC = "persistent://public/default/pauses"
 _ROWS = 1_000_000

@@ -23,10 +23,10 @@ from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.cluster import TEST_JVM
-from integration.fix_spark import PulsarInSpark, drain, start
-from integration.local_spark import ROOT, local_spark
-from integration.peer import Peer, Record
+from integration.fixtures.spark import PulsarInSpark, drain, start
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import ROOT, local_spark
+from integration.helpers.peer import Peer, Record
 
 _TOPIC = "persistent://public/default/restarts"
 

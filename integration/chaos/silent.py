@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from integration.bench.planning import Producers
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.cluster import TEST_JVM
-from integration.silent_proxy import REQUESTS, SilentProxy
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.silent_proxy import REQUESTS, SilentProxy
 from pulsar_spark.client import Client, ClientOptions, probe_bounds
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarStreamReader

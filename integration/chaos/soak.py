@@ -25,8 +25,8 @@ import pulsar
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.restarts import Driver
-from integration.cluster import TEST_JVM
-from integration.peer import Peer
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer
 
 ALLOWED = 0.05  # of the second quarter
 

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.bench.floor import Floor
 from integration.broker.waiting import wait_until
-from integration.local_spark import local_spark
+from integration.helpers.local_spark import local_spark
 
 _EVERY = 30.0  # seconds between two samples
 # What Spark remembers for its user interface is full within minutes, and grows no more.

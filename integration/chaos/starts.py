@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
-from integration.cluster import TEST_JVM
-from integration.fix_spark import PulsarInSpark, drain, start
-from integration.local_spark import local_spark
-from integration.peer import Peer
+from integration.fixtures.spark import PulsarInSpark, drain, start
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.local_spark import local_spark
+from integration.helpers.peer import Peer
 
 _TOPIC = "persistent://public/default/starts"
 _PARTITIONS = 4

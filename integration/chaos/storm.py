@@ -23,9 +23,9 @@ import pulsar
 from integration.broker.admin import Admin, AdminError
 from integration.broker.waiting import wait_until
 from integration.chaos.restarts import batches, driver, rows_by_topic
-from integration.cluster import ProxiedBroker, open_proxied_broker
-from integration.peer import Peer, Record
-from integration.proxy import Ending
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.peer import Peer, Record
+from integration.helpers.proxy import Ending
 
 _NAMESPACE = "public/storm"
 _TOPIC = f"persistent://{_NAMESPACE}/numbers"

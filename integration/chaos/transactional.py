@@ -21,9 +21,9 @@ from pathlib import Path
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.restarts import Driver
-from integration.cluster import TEST_JVM
-from integration.peer import Peer
-from integration.transactions import SETTINGS
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer
+from integration.helpers.transactions import SETTINGS
 
 _NAMESPACE = "public/default"
 _FILES = 10

@@ -22,8 +22,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from integration.fix_spark import PulsarInSpark
-from integration.local_spark import local_spark
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.local_spark import local_spark
 from pulsar_spark.client import Transactions
 from pulsar_spark.ids import TxnId
 from pulsar_spark.spark.data_source import PulsarDataSource

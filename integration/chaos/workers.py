@@ -19,12 +19,12 @@ from pathlib import Path
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.restarts import batches, producing, rows_by_topic
-from integration.cluster import TEST_JVM
 from integration.deploy.environments import Environment, linked
 from integration.deploy.standalone import Network, StandaloneSpark, separate_network, shared_network
 from integration.deploy.submit import Submission
 from integration.deploy.ways import COPY_STREAM
-from integration.peer import Peer
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer
 from pulsar_spark.cli import package
 
 _TOPIC = "persistent://public/default/workers"

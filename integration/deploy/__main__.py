@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from integration.broker import StandaloneBroker
-from integration.cluster import TEST_JVM
 from integration.deploy.environments import Environment, build_wheel, installed
 from integration.deploy.standalone import StandaloneSpark, shared_network
 from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
-from integration.peer import Peer, Record
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer, Record
 
 _LOCAL, _LOCAL_CLUSTER, _STANDALONE = "local[2]", "local-cluster[2,1,512]", "standalone"
 

@@ -11,7 +11,7 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
-from integration.local_spark import ROOT
+from integration.helpers.local_spark import ROOT
 
 # pyspark with its SQL extra, and what that brings.
 _PYSPARK_SQL = ("pyspark", "py4j", "numpy", "pandas", "pyarrow", "python-dateutil", "pytz", "six", "tzdata")

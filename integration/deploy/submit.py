@@ -11,7 +11,7 @@ from types import TracebackType
 
 from integration.broker.waiting import HANG
 from integration.deploy.environments import Environment
-from integration.local_spark import SHORT_RUN
+from integration.helpers.local_spark import SHORT_RUN
 
 _SETTINGS = {
     "spark.driver.extraJavaOptions": SHORT_RUN,

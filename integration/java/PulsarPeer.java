@@ -34,7 +34,7 @@ import org.apache.pulsar.client.impl.crypto.MessageCryptoBc;
 import org.apache.pulsar.common.api.proto.MessageMetadata;
 
 /**
- * The Java client as a peer; integration/java_peer.py runs it.
+ * The Java client as a peer; integration/helpers/java_peer.py runs it.
  *
  * <pre>
  * partitions COUNT        for each line of the input, the base64 text of a key, the partitions of both schemes

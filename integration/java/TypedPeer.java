@@ -55,7 +55,7 @@ import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
 
 /**
- * The Java client as a peer for values with a schema; integration/java_values.py runs it.
+ * The Java client as a peer for values with a schema; integration/helpers/java_values.py runs it.
  *
  * <pre>
  * write URL    for each line {"topic", "schema", "batching", "values"} of the input: one message a value, in order
@@ -64,7 +64,7 @@ import org.apache.pulsar.common.schema.SchemaType;
  *
  * <p>A schema is {"type"} and, by its type: "class", "jsr310"; "definition", of Avro, whose values are in Avro's own
  * JSON; "key", "value", "encoding". {"type": "AUTO_CONSUME"} reads what the topic says. Values are as
- * integration/java_values.py says: bytes and enums are texts, times are numbers.
+ * integration/helpers/java_values.py says: bytes and enums are texts, times are numbers.
  */
 public class TypedPeer {
     public enum Color { RED, GREEN }

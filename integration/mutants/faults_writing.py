@@ -1,223 +1,14 @@
-"""Faults of writing, in the protocol layer and the client: rows that are lost, doubled or reordered."""
+"""Faults of writing: rows that are lost, stored twice or counted as stored."""
 
 from integration.mutants.fault import Fault
 
 FAULTS = (
     Fault(
-        name="large-message-by-column-sent-anyway",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="<= self._max_single_size - own\n",
-        new="<= self._max_single_size\n",
-        test="tests/protocol/writing/test_packer.py::test_the_largest_message_is_the_same_by_column",
-    ),
-    Fault(
-        name="messages-read-by-a-template-of-others",
-        file="pulsar_spark/wire/messages.py",
-        old="        if self is NO_TEMPLATE:\n            return None\n",
-        new="",
-        test="tests/wire/test_receipts.py::test_a_receipt_that_is_also_a_message_changes_no_message",
-    ),
-    Fault(
-        name="receipts-given-to-another-producer",
-        file="pulsar_spark/wire/receipts.py",
-        old='order = np.argsort(producers, kind="stable")',
-        new="order = np.arange(len(producers))[::-1]",
-        test="tests/wire/test_receipts.py::test_by_column_is_as_parsed",
-    ),
-    Fault(
-        name="receipt-with-an-unsigned-ledger-id",
-        file="pulsar_spark/wire/receipts.py",
-        old="command.message_id.entryId], np.uint64).view(np.int64)",
-        new="command.message_id.entryId], np.uint64)",
-        test="tests/wire/test_receipts.py::test_any_cut_gives_the_same_receipts",
-    ),
-    Fault(
-        name="dropped-message-of-a-run-taken-for-a-stored-one",
+        name="late-receipt-taken-for-the-resent-entry",
         file="pulsar_spark/protocol/writing/partition_writer.py",
-        old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
-        new="if sequence_id != oldest.sequence_id + count:",
-        test="tests/protocol/writing/test_run_receipts.py::"
-        "test_a_dropped_message_in_a_run_is_an_error_unless_it_is_known_to_be_stored",
-    ),
-    Fault(
-        name="acknowledged-run-taken-for-somebody-else-s",
-        file="pulsar_spark/protocol/writing/partition_writer.py",
-        old="self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)",
-        new="pass",
-        test="tests/protocol/writing/test_run_receipts.py::"
-        "test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored",
-    ),
-    Fault(
-        name="receipts-for-others-taken-for-a-run",
-        file="pulsar_spark/protocol/writing/partition_writer.py",
-        old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
-        new="if ledger < 0:",
-        test="tests/protocol/writing/test_run_receipts.py::test_a_receipt_that_is_missing_ends_the_connection",
-    ),
-    Fault(
-        name="receipts-of-a-run-not-taken-for-progress",
-        file="pulsar_spark/protocol/writing/pending.py",
-        old="        assert isinstance(oldest, OutgoingRun)\n        self._is_resend = False\n",
-        new="        assert isinstance(oldest, OutgoingRun)\n",
-        test="tests/protocol/writing/test_pending.py::test_receipts_of_a_run_show_that_a_resend_goes_on",
-    ),
-    Fault(
-        name="producer-s-id-in-a-run-cut-short",
-        file="pulsar_spark/wire/commands.py",
-        old="return _producer_field(producer_id), ids.SerializePartialToString()",
-        new="return _producer_field(producer_id & 127), ids.SerializePartialToString()",
-        test="tests/protocol/writing/test_outgoing.py::test_a_run_is_its_entries",
-    ),
-    Fault(
-        name="run-sent-past-the-memory-limit",
-        file="pulsar_spark/protocol/writing/outgoing.py",
-        old="fits = self.messages if self.size <= size else self._sections.fitting(size)",
-        new="fits = self.messages",
-        test="tests/protocol/writing/test_pending.py::"
-        "test_runs_are_cut_where_the_limits_are_and_get_through_in_order",
-    ),
-    Fault(
-        name="messages-by-column-begin-at-the-wrong-id",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="        self.next_sequence_id = first + len(messages)\n",
-        new="        self.next_sequence_id = first + len(messages) - 1\n",
-        test="tests/protocol/writing/test_packer.py::test_messages_by_column_become_the_same_entries",
-    ),
-    Fault(
-        name="message-left-out-where-a-run-is-cut",
-        file="pulsar_spark/protocol/writing/outgoing.py",
-        old="self._sections.part(count, self.messages)",
-        new="self._sections.part(count + 1, self.messages)",
-        test="tests/protocol/writing/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
-    ),
-    Fault(
-        name="rows-of-each-block-are-those-of-the-first",
-        file="pulsar_spark/arrow/join.py",
-        old="], slice(first, first + block)",
-        new="], slice(0, len(rows[first : first + block]))",
-        test="tests/arrow/test_join.py::test_rows_whose_fields_have_one_size",
-    ),
-    Fault(
-        name="rows-of-another-type-taken-for-binary",
-        file="pulsar_spark/arrow/join.py",
-        old=" or not all(data.type == pa.binary() for data, _ in pieces)",
-        new="",
-        test="tests/arrow/test_join.py::test_rows_of_another_type_are_never_taken_for_binary",
-    ),
-    Fault(
-        name="rows-of-one-size-taken-from-before-their-slice",
-        file="pulsar_spark/arrow/join.py",
-        old="int(offsets_of(data)[0])",
-        new="0",
-        test="tests/arrow/test_join.py::test_rows_whose_fields_have_one_size",
-    ),
-    Fault(
-        name="rows-of-one-size-joined-in-their-own-order",
-        file="pulsar_spark/arrow/join.py",
-        old="items[chosen] if order is None else items.take(order[chosen])",
-        new="items[chosen]",
-        test="tests/arrow/test_join.py::test_rows_whose_fields_have_one_size",
-    ),
-    Fault(
-        name="fields-of-one-size-in-a-wrong-place",
-        file="pulsar_spark/arrow/join.py",
-        old="            run += bytes(size)\n",
-        new="            run += b''\n",
-        test="tests/arrow/test_join.py::test_rows_whose_fields_have_one_size",
-    ),
-    Fault(
-        name="shared-bytes-of-rows-in-another-order",
-        file="pulsar_spark/arrow/join.py",
-        old="merged.pop().data.as_py() + piece.data.as_py()",
-        new="piece.data.as_py() + merged.pop().data.as_py()",
-        test="tests/arrow/test_join.py::test_shared_bytes_and_columns_keep_their_places",
-    ),
-    Fault(
-        name="sizes-of-the-first-row-for-all",
-        file="pulsar_spark/arrow/join.py",
-        old="    if len(numbers) and every(numbers == numbers[0]):",
-        new="    if len(numbers):",
-        test="tests/wire/columns/test_encode_columns.py::test_sizes_may_repeat_or_differ",
-    ),
-    Fault(
-        name="chunks-made-while-the-registration-is-lost-grow",
-        file="pulsar_spark/protocol/writing/partition_writer.py",
-        old="            return []\n        self._is_connected = True\n",
-        new="            self.builder.packer.attempt = ''\n"
-        "            return []\n        self._is_connected = True\n",
-        test="tests/protocol/writing/test_partition_writer.py::"
-        "test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size",
-    ),
-    Fault(
-        name="chunks-with-the-size-of-their-payload",
-        file="pulsar_spark/protocol/writing/outgoing.py",
-        old="        self.size = len(head) + len(self.payload)\n",
-        new="",
-        test="tests/protocol/writing/test_outgoing.py::test_an_entry_with_another_head_has_its_size",
-    ),
-    Fault(
-        name="messages-with-ids-of-their-own-numbered-anew",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="if messages.has_ids or messages.has_gaps or",
-        new="if messages.has_gaps or",
-        test="tests/protocol/writing/test_packer.py::test_messages_with_ids_of_their_own_keep_them",
-    ),
-    Fault(
-        name="bytes-below-nulls-sent",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="if messages.has_ids or messages.has_gaps or",
-        new="if messages.has_ids or",
-        test="tests/protocol/writing/test_packer.py::test_bytes_between_payloads_are_not_sent",
-    ),
-    Fault(
-        name="unbatched-values-of-other-rows",
-        file="pulsar_spark/wire/columns/singles.py",
-        old="    at = starts[:-1] - first\n",
-        new="    at = starts[:-1]\n",
-        test="tests/wire/columns/test_singles.py::test_large_payloads_are_views_of_the_column",
-    ),
-    Fault(
-        name="slice-of-messages-with-the-metadata-of-others",
-        file="pulsar_spark/wire/columns/singles.py",
-        old="self._metadata_bounds[first : max(first, stop) + 1]",
-        new="self._metadata_bounds[: max(first, stop) + 1]",
-        test="tests/wire/columns/test_singles.py::test_a_slice_has_its_own_rows",
-    ),
-    Fault(
-        name="all-producers-of-a-topic-opened-at-once",
-        file="pulsar_spark/client/writing/topic_writer.py",
-        old="first = [] if self._producers else opening[:1]",
-        new="first = opening[:0]",
-        test="tests/client/writing/test_topic_writer.py::"
-        "test_the_first_producer_is_opened_alone_and_the_others_at_once",
-    ),
-    Fault(
-        name="producers-that-were-opened-beside-a-refused-one-left-open",
-        file="pulsar_spark/client/writing/topic_writer.py",
-        old="            self._producers += [each for each in answers if isinstance(each, Producer)]\n"
-        "            for error in answers:\n"
-        "                if isinstance(error, PulsarError):\n"
-        "                    raise error\n",
-        new="            for error in answers:\n"
-        "                if isinstance(error, PulsarError):\n"
-        "                    raise error\n"
-        "            self._producers += [each for each in answers if isinstance(each, Producer)]\n",
-        test="tests/client/writing/test_topic_writer.py::test_a_producer_that_is_refused_leaves_no_other_open",
-    ),
-    Fault(
-        name="resend-without-receipts-tried-for-ever",
-        file="pulsar_spark/protocol/writing/pending.py",
-        old="            self._progress_at = self._progress_before\n",
-        new="            pass\n",
-        test="tests/protocol/writing/test_pending.py::"
-        "test_what_is_sent_again_has_no_more_time_without_receipts[all resends are lost]",
-    ),
-    Fault(
-        name="refusal-forgotten-before-its-receipt",
-        file="pulsar_spark/protocol/writing/stored_ids.py",
-        old="refused=min(self._refused, default=None),",
-        new="refused=self._refused.pop() if self._refused else None,",
-        test="tests/protocol/writing/test_partition_writer.py::test_a_refusal_is_settled_by_the_receipt",
+        old="        if not self._is_connected:\n            return None\n        stored",
+        new="        stored",
+        test="tests/protocol/writing/test_partition_writer.py::test_each_input_in_each_state",
     ),
     Fault(
         name="refused-entry-of-a-transaction-taken-for-stored",
@@ -228,19 +19,12 @@ FAULTS = (
         "test_what_the_broker_refused_in_a_transaction_cannot_be_compared",
     ),
     Fault(
-        name="claimed-entry-of-a-transaction-taken-for-stored",
-        file="pulsar_spark/protocol/writing/stored_check.py",
-        old="return is_shared_name or entry.transaction is not None",
-        new="return is_shared_name and entry.transaction is None",
+        name="chunk-in-doubt-sent-again",
+        file="pulsar_spark/protocol/writing/stored_ids.py",
+        old="if not proof.is_found:",
+        new="if not self._name:",
         test="tests/protocol/writing/test_partition_writer.py::"
-        "test_what_a_transaction_may_lack_is_an_error_that_names_it",
-    ),
-    Fault(
-        name="late-receipt-taken-for-the-resent-entry",
-        file="pulsar_spark/protocol/writing/partition_writer.py",
-        old="        if not self._is_connected:\n            return None\n        stored",
-        new="        stored",
-        test="tests/protocol/writing/test_partition_writer.py::test_each_input_in_each_state",
+        "test_a_message_in_chunks_is_resent_only_if_it_is_stored",
     ),
     Fault(
         name="first-sequence-id-is-the-last-that-is-stored",
@@ -248,20 +32,6 @@ FAULTS = (
         old="max(first_sequence_id, last_sequence_id + 1)",
         new="max(first_sequence_id, last_sequence_id)",
         test="tests/protocol/writing/test_entry_builder.py::test_the_first_sequence_id",
-    ),
-    Fault(
-        name="chunk-in-doubt-sent-again",
-        file="pulsar_spark/protocol/writing/stored_ids.py",
-        old="if not proof.is_found:",
-        new="if not self._name:",
-        test="tests/protocol/writing/test_partition_writer.py::test_a_message_in_chunks_is_resent_only_if_it_is_stored",
-    ),
-    Fault(
-        name="transaction-repeated-where-nothing-deduplicates",
-        file="pulsar_spark/protocol/writing/stored_check.py",
-        old="return (StoredCheck.MAY_REPEAT if must_not_repeat else StoredCheck.RESEND), []",
-        new="return StoredCheck.RESEND, []",
-        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
         name="foreign-writes-under-the-name-ignored",
@@ -275,14 +45,8 @@ FAULTS = (
         file="pulsar_spark/protocol/writing/stored_check.py",
         old="if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:",
         new="if entry.metadata.sequence_id == sent.sequence_id:",
-        test="tests/protocol/writing/test_stored_check.py::test_what_is_stored_by_the_id_and_differs_is_somebody_elses",
-    ),
-    Fault(
-        name="end-of-a-message-in-chunks-dropped",
-        file="pulsar_spark/protocol/writing/stored_check.py",
-        old="if claimed and claimed[-1].kind is EntryKind.CHUNK:",
-        new="if claimed and not pending:",
-        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
+        test="tests/protocol/writing/test_stored_check.py::"
+        "test_what_is_stored_by_the_id_and_differs_is_somebody_elses",
     ),
     Fault(
         name="dropped-entry-counted-as-written",
@@ -308,21 +72,6 @@ FAULTS = (
         "test_a_broker_that_has_forgotten_what_it_had_stored_is_an_error",
     ),
     Fault(
-        name="receipt-of-a-newer-entry-accepted",
-        file="pulsar_spark/protocol/writing/pending.py",
-        old="if sequence_id > oldest.sequence_id:",
-        new="if sequence_id > self._entries[-1].sequence_id:",
-        test="tests/protocol/writing/test_pending.py::"
-        "test_a_receipt_for_a_newer_entry_ends_the_connection_and_takes_nothing_out",
-    ),
-    Fault(
-        name="memory-limit-of-pending-entries-ignored",
-        file="pulsar_spark/protocol/writing/pending.py",
-        old="fits = int(entry.messages <= messages and entry.size <= size)",
-        new="fits = int(entry.messages <= messages)",
-        test="tests/protocol/writing/test_pending.py::test_room",
-    ),
-    Fault(
         name="chunks-acknowledged-before-the-last-not-sent-again",
         file="pulsar_spark/protocol/writing/pending.py",
         old="            self._partly.append(entry)\n",
@@ -331,32 +80,26 @@ FAULTS = (
         "test_after_a_reconnect_the_message_begins_again_as_another_one",
     ),
     Fault(
-        name="batch-closed-one-message-late",
-        file="pulsar_spark/protocol/writing/batcher.py",
-        old="if self._messages >= self._max_messages or",
-        new="if self._messages > self._max_messages or",
-        test="tests/protocol/writing/test_batcher.py::test_what_is_full_is_not_held_back",
+        name="end-of-a-message-in-chunks-dropped",
+        file="pulsar_spark/protocol/writing/stored_check.py",
+        old="if claimed and claimed[-1].kind is EntryKind.CHUNK:",
+        new="if claimed and not pending:",
+        test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
-        name="entry-larger-than-the-broker-takes-sent",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="if len(message) > room and len(compress(self._compression, message)) > room:",
-        new="if end < start:",
-        test="tests/protocol/writing/test_packer.py::test_what_is_too_large_is_refused_with_its_topic_and_size",
+        name="dropped-message-of-a-run-taken-for-a-stored-one",
+        file="pulsar_spark/protocol/writing/partition_writer.py",
+        old="if ledger < 0 or sequence_id != oldest.sequence_id + count:",
+        new="if sequence_id != oldest.sequence_id + count:",
+        test="tests/protocol/writing/test_run_receipts.py::"
+        "test_a_dropped_message_in_a_run_is_an_error_unless_it_is_known_to_be_stored",
     ),
     Fault(
-        name="duplicates-share-a-batch-with-new-rows",
-        file="pulsar_spark/protocol/writing/batcher.py",
-        old="begins = is_new != np.append(self._last_is_new, is_new[:-1])",
-        new="begins = np.zeros(len(ids), np.bool_)",
-        test="tests/protocol/writing/test_send_order.py::test_duplicates_and_new_ones_are_apart",
-    ),
-    Fault(
-        name="chunks-out-of-order",
+        name="message-left-out-where-a-run-is-cut",
         file="pulsar_spark/protocol/writing/outgoing.py",
-        old='fields = chunk_fields(f"{self._name}-{attempt}", number,',
-        new='fields = chunk_fields(f"{self._name}-{attempt}", len(self.entries) - 1 - number,',
-        test="tests/protocol/writing/test_split_message.py::test_the_parts_are_the_whole",
+        old="self._sections.part(count, self.messages)",
+        new="self._sections.part(count + 1, self.messages)",
+        test="tests/protocol/writing/test_outgoing.py::test_the_parts_of_a_run_are_the_whole",
     ),
     Fault(
         name="flush-leaves-the-open-batch",
@@ -373,74 +116,79 @@ FAULTS = (
         test="tests/client/writing/test_topic_writer.py::test_flush_waits_for_all_receipts",
     ),
     Fault(
-        name="rows-of-a-partition-reordered",
-        file="pulsar_spark/client/writing/topic_writer.py",
-        old="order = stable_order(partitions)",
-        new="order = np.lexsort((-np.arange(len(partitions)), partitions))",
-        test="tests/client/writing/test_topic_writer.py::test_a_row_may_name_its_partition",
-    ),
-    Fault(
-        name="other-tasks-not-found-where-messages-are-encrypted",
-        file="pulsar_spark/client/writing/producer.py",
-        old="self._is_encrypted = is_encrypted or encryptor is not None",
-        new="self._is_encrypted = encryptor is not None",
-        test="tests/client/writing/test_dedup.py::test_where_only_encrypted_messages_are_taken",
-    ),
-    Fault(
-        name="entry-without-its-schema-version",
-        file="pulsar_spark/protocol/writing/packer.py",
-        old="            return self.version_field\n",
-        new='            return b""\n',
-        test="tests/client/writing/test_producer_schemas.py::test_all_kinds_of_entries_say_the_version",
-    ),
-    Fault(
-        name="schema-registered-once-only",
-        file="pulsar_spark/client/writing/producer_link.py",
-        old="schema=options.schema,",
-        new="schema=None if epoch else options.schema,",
-        test="tests/client/writing/test_producer_schemas.py::"
-        "test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now",
-    ),
-    Fault(
-        name="joined-rows-held-beyond-their-bytes",
-        file="pulsar_spark/spark/sink/joined_batches.py",
-        old="if is_first or rows >= max_rows or size >= max_bytes:",
-        new="if is_first or rows >= max_rows:",
-        test="tests/spark/sink/test_joined_batches.py::test_what_has_reached_a_limit_is_given_before_more_is_read",
-    ),
-    Fault(
         name="last-joined-rows-not-sent",
         file="pulsar_spark/spark/sink/joined_batches.py",
         old="    if held:\n        yield _one(held)\n\n",
         new="\n",
-        test="tests/spark/sink/test_joined_batches.py::test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows",
+        test="tests/spark/sink/test_joined_batches.py::"
+        "test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows",
     ),
     Fault(
-        name="joined-rows-held-while-others-come-slowly",
-        file="pulsar_spark/spark/sink/joined_batches.py",
-        old="(is_late or rows",
-        new="(rows",
-        test="tests/spark/sink/test_joined_batches.py::test_rows_that_come_slowly_are_not_held_for_more",
+        name="rows-held-for-their-key-lost-at-the-end",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="rows = self._window.take()",
+        new="rows = None",
+        test="tests/client/writing/test_topic_writer_keys.py::"
+        "test_rows_of_a_key_are_in_one_partition_in_their_order",
     ),
     Fault(
-        name="batches-of-rows-that-name-topics-joined",
-        file="pulsar_spark/spark/rows/write.py",
-        old="return self.topic is not None and isinstance",
-        new="return isinstance",
-        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+        name="open-batch-lost-before-batches-of-one-key",
+        file="pulsar_spark/protocol/writing/batcher.py",
+        old="closed = [] if opened is None else [opened]",
+        new="closed: list[Batch] = []",
+        test="tests/protocol/writing/test_batcher.py::test_groups_are_cut_one_by_one",
     ),
     Fault(
-        name="batches-with-times-of-delivery-joined",
-        file="pulsar_spark/spark/rows/write.py",
-        old="isinstance(self.value, str) and not has_times",
-        new="isinstance(self.value, str)",
-        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+        name="first-entry-not-waited-for",
+        file="pulsar_spark/client/writing/dedup_producer.py",
+        old="if self._partition.begin is not None and not self._dedup.must_prove(self.topic):",
+        new="if self.topic:",
+        test="tests/client/writing/test_dedup_producer.py::"
+        "test_nothing_is_sent_before_the_first_entry_is_acknowledged",
     ),
     Fault(
-        name="batches-joined-for-users-code",
-        file="pulsar_spark/spark/sink/task.py",
-        old="return shape.allows_joined_batches and not is_seen and not is_held",
-        new="return shape.allows_joined_batches and not is_held",
-        test="tests/spark/sink/test_task.py::test_batches_are_joined_only_where_nothing_depends_on_it",
+        name="rows-held-behind-the-first-entry-dropped",
+        file="pulsar_spark/client/writing/dedup_producer.py",
+        old="        for send, items in held:\n",
+        new="        for send, items in held[1:]:\n",
+        test="tests/client/writing/test_dedup_producer.py::"
+        "test_nothing_is_sent_before_the_first_entry_is_acknowledged",
+    ),
+    Fault(
+        name="rows-of-another-write-found",
+        file="pulsar_spark/protocol/replay/run_search.py",
+        old="            run.write,\n",
+        new="            origin.write,\n",
+        test="tests/client/writing/test_dedup_replays.py::test_rows_that_two_writes_have_are_stored_twice",
+    ),
+    Fault(
+        name="hidden-rows-sent-again-silently",
+        file="pulsar_spark/protocol/replay/run_search.py",
+        old="return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING",
+        new="return RunVerdict.NOTHING",
+        test="tests/client/writing/test_dedup_replays.py::"
+        "test_rows_that_are_hidden_are_not_sent_again_silently",
+    ),
+    Fault(
+        name="stored-row-found-twice",
+        file="pulsar_spark/protocol/replay/stored_rows.py",
+        old="        np.add.at(self._taken, at[is_same], 1)\n",
+        new="",
+        test="tests/client/writing/test_dedup_producer.py::test_equal_rows_are_stored_as_often_as_they_come",
+    ),
+    Fault(
+        name="rows-looked-for-in-their-own-partition-only",
+        file="pulsar_spark/protocol/replay/stored_rows.py",
+        old="        if not found.all():\n            self.read_rest()\n",
+        new="",
+        test="tests/client/writing/test_dedup_replays.py::test_rows_are_found_in_other_partitions",
+    ),
+    Fault(
+        name="micro-batches-share-sequence-ids",
+        file="pulsar_spark/protocol/replay/task_ids.py",
+        old="return (batch + 1) * IDS_PER_BATCH",
+        new="return IDS_PER_BATCH",
+        test="tests/protocol/replay/test_task_ids.py::"
+        "test_ids_of_a_micro_batch_begin_in_the_first_half_of_its_ids",
     ),
 )

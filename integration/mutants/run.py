@@ -169,17 +169,22 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 @contextmanager
 def _copies(root: Path, count: int) -> Iterator[list[Path]]:
-    """Copies of what git tracks in ``root``, as it is there now, for as long as the context lasts."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True)
-    files = [Path(name) for name in listed.stdout.split("\0") if name and (root / name).is_file()]
+    """Copies of the checkout, for as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [Path(folder).resolve() / str(number) for number in range(count)]
         for copy in copies:
-            for file in files:
-                (copy / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(root / file, copy / file)
+            copy_of_checkout(root, copy)
             _check_imported(copy)
         yield copies
+
+
+def copy_of_checkout(root: Path, copy: Path) -> None:
+    """Copy what git tracks in ``root``, as it is there now."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True)
+    for name in listed.stdout.split("\0"):
+        if name and (root / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, copy / name)
 
 
 def _check_imported(copy: Path) -> None:

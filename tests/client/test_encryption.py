@@ -283,7 +283,7 @@ def test_what_is_remembered_is_small(reader):
     decryption = Decryption(Decryptor(reader, DISCARD), TOPIC)
     tracemalloc.start()
     try:
-        for number in range(50):
+        for number in range(10):
             large = with_keys(number, (f"{number}" + "n" * (1 << 20), b"w" * (1 << 20)))
             large.metadata.encryption_keys[0].metadata.add(key=b"k", value=b"v" * (1 << 20))
             assert decryption.entry(large) is None

@@ -9,8 +9,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
-
 from integration.__main__ import COMMANDS
 from integration.docs import PAGES, ROOT, blocks
 from pulsar_spark.cli import parser
@@ -30,10 +28,6 @@ SHELL = [block for block in BLOCKS if block.language == "sh"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def each(found):
-    return pytest.mark.parametrize("block", found, ids=lambda block: block.place)
-
-
 def commands(text):
     """The words of each command of a shell text."""
     for line in text.replace("\\\n", " ").splitlines():
@@ -42,48 +36,50 @@ def commands(text):
             yield words
 
 
-@each(BLOCKS)
-def test_the_language_is_known(block):
-    name, _, argument = block.language.partition(" ")
-    assert name in {"python", "sh", "json", "text", "{toctree}", "{literalinclude}", ""}, block.language
-    if name == "{literalinclude}":
-        assert (block.page.parent / argument).is_file()
-    if name == "json":
-        json.loads(block.text)
+def test_the_language_is_known():
+    for block in BLOCKS:
+        name, _, argument = block.language.partition(" ")
+        assert name in {"python", "sh", "json", "text", "{toctree}", "{literalinclude}", ""}, block.place
+        if name == "{literalinclude}":
+            assert (block.page.parent / argument).is_file(), block.place
+        if name == "json":
+            json.loads(block.text)
 
 
-@each(PYTHON)
-def test_python_compiles_and_imports_what_exists(block):
-    # A block may begin in the middle of a chain of calls.
-    text = f"(reader\n{block.text}\n)" if block.text.startswith(".") else block.text
-    for node in ast.walk(ast.parse(text, block.place)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
-        for name in names:
-            assert importlib.util.find_spec(name), f"there is no module {name}"
+def test_python_compiles_and_imports_what_exists():
+    for block in PYTHON:
+        # A block may begin in the middle of a chain of calls.
+        text = f"(reader\n{block.text}\n)" if block.text.startswith(".") else block.text
+        for node in ast.walk(ast.parse(text, block.place)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{block.place}: {node.module} has no {alias.name}"
+            for name in names:
+                assert importlib.util.find_spec(name), f"{block.place}: there is no module {name}"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [block.text for block in PYTHON] + [file.read_text() for file in EXAMPLES],
-    ids=[block.place for block in PYTHON] + [file.name for file in EXAMPLES],
-)
-def test_options_exist(text):
-    for name in re.findall(r'\boption\("([^"]+)"', text):
-        assert name.lower() in OPTIONS | SPARKS_OPTIONS, name
+def test_options_exist():
+    texts = {block.place: block.text for block in PYTHON}
+    texts |= {file.name: file.read_text() for file in EXAMPLES}
+    for place, text in texts.items():
+        for name in re.findall(r'\boption\("([^"]+)"', text):
+            assert name.lower() in OPTIONS | SPARKS_OPTIONS, f"{place}: there is no option {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_that_are_named_with_their_prefix_exist(page):
-    for name in re.findall(r"`(pulsar\.(?:client|producer|reader)\.\w+)", page.read_text()):
-        assert name.lower() in OPTIONS, name
+def test_options_that_are_named_with_their_prefix_exist():
+    for page in PAGES:
+        for name in re.findall(r"`(pulsar\.(?:client|producer|reader)\.\w+)", page.read_text()):
+            assert name.lower() in OPTIONS, f"{page.name}: there is no option {name}"
 
 
-@each(SHELL)
-def test_commands_exist(block):
+def test_commands_exist():
+    for block in SHELL:
+        check_commands(block)
+
+
+def check_commands(block):
     for words in commands(block.text):
         command, *rest = words
         name = Path(command).name or command
@@ -93,10 +89,10 @@ def test_commands_exist(block):
             check_python(rest)
         elif name not in ELSEWHERE | BUILT_IN:
             beside = Path(sys.executable).with_name(name)
-            assert beside.exists() or shutil.which(name), f"there is no {name}"
+            assert beside.exists() or shutil.which(name), f"{block.place}: there is no {name}"
         for word in rest:
             if word.startswith(("examples/", "proto/", "integration/", "tests/", "docs/")):
-                assert (ROOT / word).exists(), word
+                assert (ROOT / word).exists(), f"{block.place}: there is no {word}"
 
 
 def check_python(words):

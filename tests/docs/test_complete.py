@@ -4,8 +4,6 @@ import ast
 import inspect
 import re
 
-import pytest
-
 from integration.docs import PAGES, ROOT
 from pulsar_spark import errors
 from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX
@@ -76,22 +74,21 @@ def test_each_metric_is_on_the_page_of_monitoring():
     assert {PREFIX + metric.name for metric in METRICS} <= names_on("monitoring.md")
 
 
-@pytest.mark.parametrize("page", CHECKED, ids=lambda page: page.name)
-def test_no_phrase_must_be_read_twice(page):
-    check_phrases(page.read_text())
+def test_no_phrase_must_be_read_twice():
+    assert [found for page in CHECKED for found in unclear(page, page.read_text())] == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT)))
-def test_no_phrase_of_an_error_or_a_log_line_must_be_read_twice(module):
-    for text in texts_of(module):
-        check_phrases(text)
+def test_no_phrase_of_an_error_or_a_log_line_must_be_read_twice():
+    assert [found for file in MODULES for found in unclear(file, " | ".join(texts_of(file)))] == []
 
 
-def check_phrases(text):
+def unclear(file, text):
+    """The unclear phrases in a text, each with what to write."""
     text = " ".join(text.split())
     for pattern, better in UNCLEAR.items():
-        found = re.search(f".{{0,40}}(?:{pattern}).{{0,20}}", text, re.IGNORECASE)
-        assert found is None, f"{found[0]!r}: write {better!r}"
+        for found in re.finditer(pattern, text, re.IGNORECASE):
+            context = text[max(0, found.start() - 40) : found.end() + 20]
+            yield f"{file.relative_to(ROOT)}: {context!r}: write {better!r}"
 
 
 def texts_of(module):
@@ -105,13 +102,16 @@ def texts_of(module):
             yield node.value
 
 
-@pytest.mark.parametrize("file", [*PAGES, *MODULES], ids=lambda file: str(file.relative_to(ROOT)))
-def test_one_spelling(file):
+def test_one_spelling():
     """Docstrings and comments, too."""
-    found = re.search(r"\blook-ups?\b", file.read_text(), re.IGNORECASE)
-    assert found is None, "write 'lookup' (noun), 'look up' (verb)"
+    found = files_with(r"\blook-ups?\b", [*PAGES, *MODULES])
+    assert found == [], "write 'lookup' (noun), 'look up' (verb)"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_paths_of_a_machine(page):
-    assert not re.search(r"/(?:root|home|work|Users)/", page.read_text())
+def test_no_paths_of_a_machine():
+    assert files_with(r"/(?:root|home|work|Users)/", PAGES) == []
+
+
+def files_with(pattern, files):
+    found = [file for file in files if re.search(pattern, file.read_text(), re.IGNORECASE)]
+    return [str(file.relative_to(ROOT)) for file in found]

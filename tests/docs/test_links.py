@@ -4,27 +4,29 @@ import importlib.util
 import re
 from urllib.parse import urlsplit
 
-import pytest
-
 from integration.docs import PAGES, ROOT, anchors, links
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 SOURCES = [file for name in ("pulsar_spark", "examples") for file in (ROOT / name).rglob("*.py")]
 
 
-@each_page
-def test_links_within_the_project(page):
-    for target in links(page):
-        address = urlsplit(target)
-        if address.scheme:
-            assert address.scheme == "https", target
-            assert address.netloc, target
-            continue
-        file = (page.parent / address.path).resolve() if address.path else page
-        assert file.is_relative_to(ROOT), f"{target} is outside the project"
-        assert file.is_file(), f"{target} is not there"
-        if address.fragment:
-            assert address.fragment in anchors(file), f"{target}: there is no such heading"
+def test_links_within_the_project():
+    for page in PAGES:
+        for target in links(page):
+            check_link(page, target)
+
+
+def check_link(page, target):
+    where = f"{page.name}: {target}"
+    address = urlsplit(target)
+    if address.scheme:
+        assert address.scheme == "https", where
+        assert address.netloc, where
+        return
+    file = (page.parent / address.path).resolve() if address.path else page
+    assert file.is_relative_to(ROOT), f"{where} is outside the project"
+    assert file.is_file(), f"{where} is not there"
+    if address.fragment:
+        assert address.fragment in anchors(file), f"{where}: there is no such heading"
 
 
 def test_pages_that_are_named():

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from integration.coverage_gate import LIMITS, Coverage, main, measure, table
-from integration.local_spark import ROOT
+from integration.coverage_gate import LIMITS, Coverage, check, measure, table
+from integration.helpers.local_spark import ROOT
 
 
 def report(tmp_path, files):
@@ -17,7 +17,7 @@ def report(tmp_path, files):
     }
     file = tmp_path / "coverage.json"
     file.write_text(json.dumps({"files": summaries}))
-    return str(file)
+    return file
 
 
 def of_all_limits(percent):
@@ -57,13 +57,12 @@ def test_the_table_says_what_fails():
 
 def test_the_exit_code(tmp_path, capsys):
     files = of_all_limits(90)
-    assert main([report(tmp_path, files)]) == 0
+    assert check(report(tmp_path, files)) == 0
     assert "too low" not in capsys.readouterr().out
-    assert main([report(tmp_path, files | {"pulsar_spark/wire/some.py": (89, 100)})]) == 1
+    assert check(report(tmp_path, files | {"pulsar_spark/wire/some.py": (89, 100)})) == 1
     assert re.search(r"pulsar_spark/wire +89\.0 +90  too low", capsys.readouterr().out)
     del files["pulsar_spark/ids.py"]
-    assert main([report(tmp_path, files)]) == 1
-    assert main([]) == 2
+    assert check(report(tmp_path, files)) == 1
 
 
 def test_every_place_with_a_limit_exists():

@@ -6,9 +6,9 @@ import sys
 import pyarrow as pa
 import pytest
 
+from integration.helpers.local_spark import ROOT
 from integration.hostile import costs, entries, frames, peers
 from integration.hostile.__main__ import main
-from integration.local_spark import ROOT
 from pulsar_spark.protocol import reopening
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import keys_and_texts
@@ -17,12 +17,12 @@ from pulsar_spark.wire.entry import codecs, entry_work
 
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
-    command = [sys.executable, "-m", "integration.hostile", "--entries", "4000", "--frames", "4000"]
-    command += ["--values", "4000", "--costs", "30", "--peers", "0.5"]
+    command = [sys.executable, "-m", "integration.hostile", "--entries", "500", "--frames", "500"]
+    command += ["--values", "500", "--costs", "4", "--peers", "0.1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4000 broken inputs: nothing found" in done.stdout
-    assert "30 entries that become large: nothing found" in done.stdout
+    assert "500 broken inputs: nothing found" in done.stdout
+    assert "4 entries that become large: nothing found" in done.stdout
     assert "5 peers without end: nothing found" in done.stdout
     assert done.stderr == "", "no peer has failed"
 
@@ -43,6 +43,7 @@ def found_by(seeds, one):
     return None
 
 
+@pytest.mark.long
 def test_a_size_that_is_verified_in_sum_only_is_found(monkeypatch):
     """One entry could take bytes of another's."""
 
@@ -101,6 +102,7 @@ def test_what_takes_too_long_is_found(monkeypatch):
     assert "it took" in found_by(["1/1"], lambda seed: frames.one_input("decode", seed))
 
 
+@pytest.mark.long
 def test_each_kind_of_entry_is_drawn_and_has_few_bytes():
     kinds = {found_by([f"1/{number}"], one_of_any_cost).split()[5] for number in range(40)}
     assert kinds == {"AVRO,", "JSON,", "KEY_VALUE,", "PROTOBUF_NATIVE,", "no"}
@@ -119,6 +121,7 @@ def test_what_costs_too_much_is_found(limit, monkeypatch):
     assert "seed 1/" in found
 
 
+@pytest.mark.long
 def test_items_without_a_limit_are_found(monkeypatch):
     """Of few stored bytes, as it was."""
     monkeypatch.setattr(entry_work, "ITEMS", 1 << 40)

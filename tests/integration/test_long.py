@@ -19,7 +19,7 @@ def test_the_summary():
 
 
 def test_it_has_all_that_ci_leaves_out():
-    assert {"mutants", "long tests", "matrix", "deploy"} <= steps().keys()
+    assert {"coverage", "mutants", "long tests", "matrix", "deploy"} <= steps().keys()
     assert {name.partition("chaos ")[2] for name in steps()} >= {*RUNS, "once"}
 
 

@@ -12,4 +12,4 @@ def test_one_module_asks_the_cpp_client_for_the_end_of_a_topic():
         for path in INTEGRATION.rglob("*.py")
         if "has_message_available" in path.read_text()
     ]
-    assert asking == ["peer.py"]
+    assert asking == ["helpers/peer.py"]

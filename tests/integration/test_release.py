@@ -85,7 +85,6 @@ def test_files_of_another_release_are_not_mixed_in(tmp_path, capsys):
 
 
 def test_nothing_is_wrong_with_them(files):
-    pytest.importorskip("check_wheel_contents")
     assert release.check(files[".whl"], files[".gz"]) == []
 
 

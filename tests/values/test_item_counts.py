@@ -53,9 +53,13 @@ def test_what_is_not_asked_for_counts_too(kind):
 def test_a_value_is_looked_at_no_longer_than_it_may_be(kind):
     of, make = KINDS[kind]
     value = make(100_000, 0, 0)
-    began = time.process_time()
-    assert decoder_of(of).has_more_items(value, None, 10 / len(value))
-    assert time.process_time() - began < 0.1
+
+    def seconds():
+        began = time.process_time()
+        assert decoder_of(of).has_more_items(value, None, 10 / len(value))
+        return time.process_time() - began
+
+    assert min(seconds() for _ in range(3)) < 0.1  # once something else may come between
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -329,7 +329,7 @@ def test_text_that_a_schema_adds_counts_in_parts(name, monkeypatch):
         assert len(ends) < 4 * size / (1 << 20) + 2, "parts that are smaller than they need be"
 
 
-# ---- memory
+# ---- memory: by what counts above, and before a release as the system counts
 
 ATTACK = """
 import pyarrow as pa
@@ -444,6 +444,7 @@ READS = [(name, size) for name in LARGE for size in (500 << 10, (3 if name in SL
 ALLOCATORS = 6 << 20  # bytes that they keep beside what is asked of them; older ones more
 
 
+@pytest.mark.long
 def test_reading_takes_ten_times_the_bytes_at_most():
     # Each in a process of its own, which are forked since imports take longest.
     told = subprocess.run(
@@ -461,6 +462,7 @@ def test_reading_takes_ten_times_the_bytes_at_most():
         assert more < ALLOCATORS, f"{name}: {length} bytes took {taken} KiB"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_value_of_a_few_megabytes_does_not_fill_a_worker(kind):
     told = subprocess.run(

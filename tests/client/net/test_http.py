@@ -137,7 +137,7 @@ def test_nobody_answers():
 
 
 def test_chunks_of_a_byte_or_two_take_no_more_memory_than_the_body():
-    size = 1 << 19
+    size = 1 << 18
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"2\r\nab\r\n" * (size // 2)
     with server(sends(answer + b"0\r\n\r\n")) as url:
         tracemalloc.start()
@@ -148,9 +148,7 @@ def test_chunks_of_a_byte_or_two_take_no_more_memory_than_the_body():
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    "item", [b"[]", b"{}", b'{"":0}', b"[0]", b"257", b"1.5", b'"ab"', b'["ab",[1.5,{}]]']
-)
+@pytest.mark.parametrize("item", [b"[]", b'{"":0}', b"257", b'["ab",[1.5,{}]]'])
 def test_json_takes_memory_within_a_bound(item):
     """Python needs up to 30 times the bytes of the text."""
     hostile = b"[" + (item + b",") * (MAX_ANSWER // (len(item) + 1)) + b"0]"

@@ -492,6 +492,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.long  # the limits themselves are tested below
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 def test_a_few_bytes_do_not_fill_a_worker(attack):
     command = [sys.executable, "-c", ATTACK.format(attack=attack)]

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from pulsar_spark.client.reading import backward_search
 from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing import producer as producer_module
 from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
@@ -31,6 +32,12 @@ from tests.fake_broker import (
 )
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
+
+
+@pytest.fixture(autouse=True)
+def hurry_searches(monkeypatch):
+    """The fake broker stores an entry before it is acknowledged."""
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
 
 
 @pytest.fixture

@@ -140,9 +140,25 @@ def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
 
 @pytest.mark.parametrize(
     ("run", "is_older"),
-    [(Origin(6, 9, 9), True), (Origin(7, 3, 1), True), (Origin(7, 3, 3), False), (Origin(8, 3, 0), False)],
+    [
+        (Origin(6, 9, 9), True),
+        (Origin(7, 3, 1), True),
+        (Origin(7, 9, 2), False),
+        (Origin(7, 3, 3), False),
+        (Origin(8, 3, 0), False),
+    ],
 )
 def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
     found = RunSearch(Origin(7, 3, 2), LAST, is_claimed=True)
     found.take([entry(3, run=run)])
     assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
+
+
+def test_entries_that_come_together_come_in_any_order():
+    """All count: those after one of another run, and the first of two that name no begin."""
+    later, other = entry(30, names=None, last=LAST - 5), entry(40, run=Origin(8, 4, 0))
+    for entries in itertools.permutations([BEFORE, later, OLDER_FIRST, other]):
+        found = RunSearch(RUN, LAST, is_claimed=True, may_be_replay=False)
+        found.take(entries)
+        assert found.begin == BEGIN
+        assert found.is_begin_known  # by the older entry

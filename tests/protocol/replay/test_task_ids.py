@@ -44,6 +44,13 @@ def test_ids_that_are_guessed_are_not_the_querys():
     assert sum(map(IDS.may_be_own, guesses)) < 100
 
 
+@pytest.mark.parametrize("batch", BATCHES)
+def test_the_first_id_of_a_micro_batch_is_used_once(batch):
+    first = IDS.first(batch)
+    assert IDS.following(first - 1, batch) == first
+    assert IDS.following(first, batch) == first + 1
+
+
 def test_the_next_id_is_higher_than_the_last_one_and_one_of_the_querys():
     chance, seen = random.Random(2), {False: 0, True: 0}
     for _ in range(1000):

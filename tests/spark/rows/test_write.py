@@ -216,8 +216,8 @@ def spread_over(count):
 
 
 def test_as_many_topics_as_rows():
-    _, _, few = spread_over(3_000)
-    names, found, many = spread_over(12_000)
+    _, _, few = spread_over(1_000)
+    names, found, many = spread_over(4_000)
     assert many < 10 * few, "quadratic in the number of topics"  # 4 is linear, 16 quadratic
     assert [(topic.local, columns.value.to_pylist()) for topic, columns in found] == [
         (name, [name.encode()]) for name in names

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError, OptionError
@@ -111,7 +111,6 @@ def test_encoded_messages_are_what_protobuf_would_write(rows):
             assert parsed(body, 1) == [row]
 
 
-@settings(max_examples=40)
 @given(rows_of_few_kinds(), st.integers(0, 3), st.integers(0, 3))
 def test_slices_of_columns_are_encoded_alike(rows, before, after):
     part = sliced(to_columns([Row(b"x", b"y")] * before + rows + [Row(None)] * after), before, len(rows))
@@ -120,7 +119,6 @@ def test_slices_of_columns_are_encoded_alike(rows, before, after):
     assert encoded.offsets.tolist() == expected.offsets.tolist()
 
 
-@settings(max_examples=60)
 @given(rows_of_few_kinds(), st.integers(0, 3), st.data())
 def test_rows_are_encoded_in_the_order_that_is_given(rows, before, data):
     columns = sliced(to_columns([Row(None, b"y")] * before + rows), before, len(rows))
@@ -167,7 +165,6 @@ def test_null_properties_are_refused():
 
 
 @each_way
-@settings(max_examples=40)
 @given(st.lists(rows_of_few_kinds(), min_size=1, max_size=5))
 def test_what_is_encoded_is_decoded_to_the_same(decode, batches):
     payloads = encoded_payloads(batches)
@@ -175,7 +172,6 @@ def test_what_is_encoded_is_decoded_to_the_same(decode, batches):
     assert decode(payloads, [len(rows) for rows in batches]) == whole(batches)
 
 
-@settings(max_examples=40)
 @given(rows_of_few_kinds(), st.data())
 def test_any_runs_of_encoded_messages_are_batches(rows, data):
     encoded = encode_batch_messages(to_columns(rows))
@@ -223,7 +219,6 @@ def test_long_values_and_many_properties_are_read(decode):
 
 
 @each_way
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(foreign_messages(), min_size=1, max_size=5), min_size=1, max_size=3),
     st.sampled_from([1, 8, 30]),
@@ -327,7 +322,6 @@ def test_any_buffer_can_be_decoded(payload, count):
 # ---- what is corrupt
 
 
-@settings(max_examples=60)
 @given(st.lists(rows_of_few_kinds(), min_size=1, max_size=3), st.data())
 def test_damaged_batches_have_one_verdict_whichever_way_they_are_decoded(batches, data):
     batches = [[row._replace(key=b"key") for row in rows] for rows in batches]

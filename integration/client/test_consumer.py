@@ -1,0 +1,288 @@
+"""Consumers and readers against the real broker: where they begin, positions, permits, seeking."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import (
+    BEGINNING,
+    last_message,
+    numbered,
+    read_partition,
+    read_topic,
+)
+from integration.helpers.clients import (
+    DURABLE,
+    WINDOW,
+    entries_of,
+    id_of,
+    numbers,
+    reader,
+    subscription,
+    take,
+)
+from integration.helpers.cluster import Cluster
+from integration.helpers.peer import Peer
+from integration.helpers.raw import RawConnection, RawProducer
+from pulsar_spark.client import (
+    Client,
+    Consumer,
+    Deadline,
+    EntryField,
+    SubscriptionOptions,
+    decode_entries,
+    retry_count,
+)
+from pulsar_spark.client.reading.probe import has_subscription
+from pulsar_spark.errors import (
+    DeadlineError,
+    UnsupportedError,
+)
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.ranges import read_range
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+# ---- where reading begins
+
+
+@pytest.mark.parametrize("batch_size", [0, 5])
+def test_a_reader_begins_at_a_message_id(client: Client, peer: Peer, topic: str, batch_size: int) -> None:
+    peer.produce(topic, numbered(50), batch_size=batch_size)
+    entries = entries_of(client, topic)
+    with Consumer(client, TopicName.parse(topic), reader(id_of(entries[3])), Permits(WINDOW)) as consumer:
+        assert take(consumer, len(entries) - 3) == entries[3:]
+
+
+def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(
+    client: Client, admin: Admin, topic: str
+) -> None:
+    """As after a look whether it exists: brokers remove a non-durable one some time after it is closed."""
+    name = TopicName.parse(topic)
+    admin.create_topic(topic)
+    before = retry_count()
+    with ThreadPoolExecutor(1) as pool:
+        with Consumer(client, name, SubscriptionOptions(name="same", durable=False)):
+            durable = SubscriptionOptions(name="same", durable=True, create=False)
+            opening = pool.submit(Consumer, client, name, durable)
+            wait_until(lambda: retry_count() > before)
+            assert not opening.done()
+        opening.result(HANG).close()
+    assert has_subscription(client, name, "same")
+
+
+def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(5))
+    with Consumer(client, TopicName.parse(topic), reader(), Permits(WINDOW)) as consumer:
+        with pytest.raises(DeadlineError, match="no message was received within"):
+            consumer.receive(Deadline(0.2))
+        peer.produce(topic, numbered(3, first=5))
+        assert numbers(take(consumer, 3)) == [5, 6, 7]
+
+
+def test_a_durable_subscription_keeps_its_position(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    peer.produce(topic, numbered(10))
+    name = TopicName.parse(topic)
+    with Consumer(client, name, DURABLE, Permits(WINDOW)) as consumer:
+        entries = take(consumer, 10)
+        consumer.ack_cumulative(id_of(entries[5]))
+    assert subscription(admin, topic)["consumers"] == []
+    with Consumer(client, name, DURABLE, Permits(WINDOW)) as consumer:
+        assert numbers(take(consumer, 4)) == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("batch_size", [0, 4])
+def test_a_range_excludes_its_start_and_includes_its_end(
+    client: Client, peer: Peer, topic: str, batch_size: int
+) -> None:
+    peer.produce(topic, numbered(80), batch_size=batch_size)
+    entries = entries_of(client, topic)
+    for first, last in ((0, 1), (0, len(entries) - 1), (7, 12), (len(entries) - 2, len(entries) - 1)):
+        groups = read_range(
+            client, TopicName.parse(topic), id_of(entries[first]), id_of(entries[last]), poll_timeout=HANG
+        )
+        assert [entry for group in groups for entry in group] == entries[first + 1 : last + 1]
+
+
+def test_an_empty_range_asks_nothing(client: Client) -> None:
+    nowhere = TopicName.parse("no-such-topic")
+    assert list(read_range(client, nowhere, MessageId(3, 4), MessageId(3, 4), poll_timeout=1.0)) == []
+
+
+def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    for first in range(0, 40, 10):
+        peer.produce(topic, numbered(10, first=first))
+        admin.unload(topic)
+    entries = entries_of(client, topic)
+    assert numbers(entries) == list(range(40))
+    assert len({entry.ledger for entry in entries}) == 4
+    middle = read_partition(client, TopicName.parse(topic), id_of(entries[4]), id_of(entries[34]))
+    assert numbers(list(middle)) == list(range(5, 35))
+
+
+# ---- the last message
+
+
+def test_last_message_of_an_empty_topic(client: Client, admin: Admin, topic: str) -> None:
+    admin.create_topic(topic)
+    assert last_message(client, TopicName.parse(topic)).entry == -1
+    assert read_topic(client, topic) == []
+
+
+def test_last_message_without_batches(client: Client, peer: Peer, topic: str) -> None:
+    ids = peer.produce(topic, numbered(3))
+    last = last_message(client, TopicName.parse(topic))
+    assert last == MessageId(ids[-1].ledger_id(), ids[-1].entry_id(), -1)
+
+
+def test_last_message_in_a_batch(client: Client, peer: Peer, topic: str) -> None:
+    ids = peer.produce(topic, numbered(6), batch_size=6)
+    last = last_message(client, TopicName.parse(topic))
+    assert last == MessageId(ids[-1].ledger_id(), ids[-1].entry_id(), 5)
+
+
+def test_the_mark_tells_where_a_reader_begins(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(10))
+    entries = entries_of(client, topic)
+    with Consumer(client, TopicName.parse(topic), reader(id_of(entries[4]))) as consumer:
+        assert consumer.last_message_id() == (id_of(entries[9]), id_of(entries[3]))
+
+
+# ---- permits
+
+
+def test_a_planning_consumer_takes_no_messages(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+    peer.produce(topic, numbered(10))
+    with Consumer(client, TopicName.parse(topic), DURABLE) as consumer:
+        for _ in range(3):
+            last = consumer.last_message_id().last
+        consumer.ack_cumulative(last)
+        assert consumer.last_message_id().mark_delete == last
+        state = subscription(admin, topic)
+        assert state["msgBacklog"] == 0
+        assert state["consumers"][0]["availablePermits"] == 0
+        assert state["msgOutCounter"] == 0
+
+
+@pytest.mark.parametrize(("batch_size", "messages"), [(0, 20), (5, 100)])
+def test_no_more_is_asked_for_than_the_range_holds(
+    client: Client, peer: Peer, admin: Admin, topic: str, batch_size: int, messages: int
+) -> None:
+    ids = peer.produce(topic, numbered(200), batch_size=batch_size)
+    ledger = ids[0].ledger_id()
+    before = admin.stats(topic)["msgOutCounter"]
+
+    def sent() -> int:
+        return int(admin.stats(topic)["msgOutCounter"]) - before
+
+    groups = read_range(
+        client, TopicName.parse(topic), MessageId(ledger, 4), MessageId(ledger, 24), poll_timeout=HANG
+    )
+    assert sum(len(group) for group in groups) == 20
+    wait_until(lambda: sent() >= messages)  # the broker counts messages after it has sent them
+    assert sent() == messages
+
+
+def test_a_small_window_reads_it_all(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(300), batch_size=3)
+    end = last_message(client, TopicName.parse(topic))
+    groups = read_range(client, TopicName.parse(topic), BEGINNING, end, poll_timeout=HANG, window_bytes=100)
+    assert [number for group in groups for number in numbers(group)] == list(range(300))
+
+
+def test_permits_return_when_a_durable_consumer_is_sent_the_same_again(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    """After an unload the broker repeats what is not acknowledged: none of it is given out, all costs."""
+    peer.produce(topic, numbered(30))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(window_bytes=1)) as consumer:
+        assert numbers(take(consumer, 30)) == list(range(30))
+        admin.unload(topic)
+        peer.produce(topic, numbered(5, first=30))
+        assert numbers(take(consumer, 5)) == [30, 31, 32, 33, 34]
+
+
+# ---- seeking
+
+
+def test_a_durable_subscription_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(10))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        entries = take(consumer, 10)
+        consumer.ack_cumulative(id_of(entries[9]))
+        consumer.seek(id_of(entries[6]))
+        assert take(consumer, 4) == entries[6:]
+        consumer.seek(id_of(entries[1]))
+        assert take(consumer, 9) == entries[1:]
+
+
+def test_a_durable_subscription_seeks_to_a_time(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(5))
+    between = int(time.time() * 1000) + 1
+    wait_until(lambda: time.time() * 1000 > between + 1, interval=0.001)
+    peer.produce(topic, numbered(5, first=5))
+    with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
+        take(consumer, 10)
+        consumer.seek(between)
+        assert numbers(take(consumer, 5)) == [5, 6, 7, 8, 9]
+
+
+def test_a_reader_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None:
+    peer.produce(topic, numbered(10))
+    with Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW)) as consumer:
+        entries = take(consumer, 10)
+        consumer.seek(id_of(entries[7]))
+        assert take(consumer, 3) == entries[7:]
+        with pytest.raises(UnsupportedError):
+            consumer.seek(0)
+
+
+# ---- what producers may write
+
+
+@pytest.mark.parametrize("count", [2, 40])  # few entries are parsed one by one, many by column
+def test_texts_of_producers_may_be_any_bytes(
+    cluster: Cluster, client: Client, topic: str, count: int
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        for _ in range(count):
+            pair = pb.KeyValue(key=b"\xff1", value=b"2\xc3")
+            producer.send(b"v", producer_name=b"\xfe", partition_key=b"\xed\xa0\x80", properties=[pair])
+    name = TopicName.parse(topic)
+    groups = read_range(client, name, BEGINNING, last_message(client, name), poll_timeout=HANG)
+    (found,) = decode_entries(name, groups, max_rows=1000, max_bytes=1 << 20)
+    assert found.key.to_pylist() == [b"\xed\xa0\x80"] * count
+    assert found.properties.to_pylist() == [[("\ufffd1", "2\ufffd")]] * count
+    assert found.entry_field(EntryField.PRODUCER_NAME).to_pylist() == ["\ufffd"] * count
+
+
+def test_an_entry_that_adds_permits_does_not_fill_the_memory(
+    client: Client, cluster: Cluster, topic: str
+) -> None:
+    """The broker believes an entry of -1000 messages, and for one permit it sends all there is."""
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        first = producer.send(b"", num_messages_in_batch=-1000)
+        value = bytes(1 << 20)
+        ids = [producer.send(value) for _ in range(40)]
+    name = TopicName.parse(topic)
+    with Consumer(client, name, reader(first), Permits(1)) as consumer:
+        consumer.ask_for(1)
+        wait_until(lambda: consumer.lost)
+        inbox = consumer._link.inbox
+        assert 8 << 20 <= inbox.bytes <= (9 << 20) + len(value)
+    found = read_range(client, name, BEGINNING, ids[-1], poll_timeout=HANG, fail_on_data_loss=False)
+    assert [id_of(entry) for group in found for entry in group] == ids

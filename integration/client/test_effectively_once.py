@@ -1,0 +1,257 @@
+"""Each message of a micro-batch once, against the real broker: what a second run of a task does."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.broker import Admin
+from integration.chaos.messages import columns_of, number_of, numbered, read_topic
+from integration.fixtures.once import ONCE_PARTITIONS
+from integration.helpers.peer import Peer
+from integration.helpers.task_runs import NAME, open_writer, run, task_of
+from pulsar_spark.client import Client, Producer, ProducerOptions
+from pulsar_spark.errors import DuplicatesError, OptionError, SendError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+ROWS = 600
+
+
+def numbers(peer: Peer, topic: str) -> list[int]:
+    return [number_of(record) for record in peer.read_all(topic)]
+
+
+def test_equal_runs_store_each_message_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With other sizes of batches, single messages between, and more of the same name in later batches."""
+    records = numbered(ROWS, keys=20) + numbered(ROWS, first=ROWS)
+    run(client, once_topic, records, dies_after=130, batching_max_messages=7)
+    run(client, once_topic, records, dies_after=700, batching_max_messages=1000)
+    run(client, once_topic, records, batching_max_messages=33)
+    assert run(client, once_topic, records, batching_max_messages=50) == 0
+    later = numbered(10, first=2 * ROWS, keys=3)
+    run(client, once_topic, later, task_of(client, 1))
+    assert run(client, once_topic, later, task_of(client, 1)) == 0
+    read = peer.read_all(once_topic)
+    assert sorted(map(number_of, read)) == list(range(2 * ROWS + 10))
+    for key in {record.key for record in records + later if record.key}:
+        ordered = [number_of(record) for record in read if record.key == key]
+        assert ordered == sorted(ordered)
+    assert not caplog.records
+
+
+def test_single_messages_are_stored_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = numbered(200, keys=20)
+    run(client, once_topic, records, dies_after=90, batching=False)
+    run(client, once_topic, records, batching=False)
+    assert sorted(numbers(peer, once_topic)) == list(range(200))
+    assert not caplog.records
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "batching": {"batching": False},
+    "sizes": {"batching_max_messages": 7},
+    "codec": {"compression": pb.ZSTD},
+    "rows at a time": {"at_a_time": 61},
+    "chunks": {"batching": False, "chunking": True, "chunk_max_message_size": 1100},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_run_with_other_options_stores_each_message_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
+) -> None:
+    """Keyless rows go to other partitions then."""
+    records = numbered(ROWS // 2, keys=20, size=200) + numbered(ROWS // 2, first=ROWS // 2, size=200)
+    run(client, once_topic, records, dies_after=ROWS - 100)
+    sent = run(client, once_topic, records, task_of(client, strict=strict), **CHANGES[change])
+    assert sent == 100
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+    assert not caplog.records
+
+
+CHANGED_ROWS = [("order", False), ("fewer", False), ("fewer", True), ("more", False), ("more", True)]
+
+
+@pytest.mark.parametrize(("change", "strict"), CHANGED_ROWS)
+def test_a_run_with_the_same_rows_stores_each_once(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
+) -> None:
+    """In another order; or it ends early; or rows come that the earlier run did not get to."""
+    records = numbered(ROWS, keys=20)
+    again = {"order": random.Random(1).sample(records, ROWS), "fewer": records[:300], "more": records}
+    run(client, once_topic, records, dies_after=400)
+    run(client, once_topic, again[change], task_of(client, strict=strict))
+    stored = 400 if change == "fewer" else ROWS
+    assert sorted(numbers(peer, once_topic)) == list(range(stored))
+    run(client, once_topic, records, task_of(client, strict=strict))
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+    assert not caplog.records
+
+
+def test_a_strict_run_does_not_guess_what_will_come(client: Client, peer: Peer, once_topic: str) -> None:
+    """In another order each new row may be one that is stored with another value, as far as it knows."""
+    records = numbered(ROWS, keys=20)
+    again = random.Random(1).sample(records, ROWS)
+    run(client, once_topic, records, dies_after=400)
+    with pytest.raises(DuplicatesError, match="No more rows are sent"):
+        run(client, once_topic, again, task_of(client, strict=True))
+    assert set(Counter(numbers(peer, once_topic)).values()) == {1}
+    run(client, once_topic, again)
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+    assert run(client, once_topic, again, task_of(client, strict=True)) == 0
+
+
+def test_rows_that_differ_are_stored_with_a_warning_or_not_at_all(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each row of the second run has another value, as where it says when it was made."""
+    run(client, once_topic, numbered(400, keys=20), batching_max_messages=10)
+    others = numbered(400, first=1000, keys=20)
+    with pytest.raises(DuplicatesError, match="differs from an earlier one"):
+        run(client, once_topic, others, task_of(client, strict=True))
+    assert sorted(numbers(peer, once_topic)) == list(range(400))
+    run(client, once_topic, others)
+    assert sorted(numbers(peer, once_topic)) == [*range(400), *range(1000, 1400)]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"producer {NAME}: this run of the micro-batch differs" in record.message
+    assert "up to 400 messages may be duplicated" in record.message
+
+
+def test_equal_rows_are_stored_as_often_as_they_come(client: Client, peer: Peer, once_topic: str) -> None:
+    records = [record for record in numbered(100, keys=3) for _ in range(3)]
+    run(client, once_topic, records, dies_after=130)
+    run(client, once_topic, random.Random(2).sample(records, 300))
+    assert Counter(numbers(peer, once_topic)) == Counter(map(number_of, records))
+
+
+# Rows that differ in one thing; their order within each column is that of the rows.
+KINDS = MessageColumns(
+    value=pa.array([b"v", b"", None, b"v", b"v", b"v", b"v", b"v", b"v", b"v"], pa.binary()),
+    key=pa.array([None, None, None, b"", b"k", b"\xff", None, None, None, b"k"], pa.binary()),
+    event_time=pa.array([None] * 6 + [5, None, None, None], pa.int64()),
+    properties=pa.array(
+        [[], [], [], [], [], [], [], [("b", "1"), ("a", ""), ("b", "1")], [], []],
+        pa.map_(pa.string(), pa.string()),
+    ),
+    ordering_key=pa.array([None] * 8 + [b"o", b""], pa.binary()),
+)
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("change", [{}, {"key_bytes": True}, {"batching": "other"}, {"compression": pb.LZ4}])
+def test_rows_of_all_kinds_are_stored_once(
+    client: Client, peer: Peer, once_topic: str, batching: bool, change: dict[str, Any]
+) -> None:
+    """Rows without a value, too, whose keys are no texts or empty; each differs from all others."""
+
+    def write(columns: MessageColumns, **options: Any) -> int:
+        with (
+            closing(task_of(client, strict=True)) as task,
+            closing(open_writer(client, once_topic, task, **options)) as writer,
+        ):
+            writer.send(columns)
+            writer.flush()
+            return sum(each.messages for each in writer.sent.values())
+
+    count, half = len(KINDS), KINDS.take(pa.array(range(0, len(KINDS), 2)))
+    assert write(half, batching=batching) == len(half)
+    again = {"batching": batching, **change}
+    if change.get("batching"):
+        again["batching"] = not batching
+    assert write(KINDS, **again) == count - len(half)
+    assert write(KINDS, batching=batching) == 0
+    assert len(peer.read_all(once_topic)) == count
+
+
+def test_two_writes_of_a_micro_batch_are_told_apart(client: Client, peer: Peer, once_topic: str) -> None:
+    """They have rows in common; the second one is interrupted, and both are run again."""
+    first, second = numbered(200, keys=20), numbered(200, first=100, keys=20)
+    run(client, once_topic, first, task_of(client, write=0))
+    run(client, once_topic, second, task_of(client, write=1), dies_after=150)
+    assert run(client, once_topic, first, task_of(client, write=0)) == 0
+    assert run(client, once_topic, second, task_of(client, write=1)) == 50
+    assert Counter(numbers(peer, once_topic)) == Counter([*range(200), *range(100, 300)])
+
+
+def test_a_checkpoint_that_was_set_back_loses_nothing(client: Client, peer: Peer, once_topic: str) -> None:
+    later, rows = numbered(10, keys=1), numbered(10, first=10, keys=1)
+    run(client, once_topic, later, task_of(client, 5))
+    run(client, once_topic, rows, task_of(client, 2))
+    assert run(client, once_topic, rows, task_of(client, 2)) == 0
+    assert run(client, once_topic, numbered(10, first=20, keys=1), task_of(client, 3)) == 10
+    assert sorted(numbers(peer, once_topic)) == list(range(30))
+
+
+def test_two_runs_that_take_turns_are_told_apart(
+    client: Client, admin: Admin, peer: Peer, once_topic: str
+) -> None:
+    """The first one loses its producers while it waits for rows, the second one has the name meanwhile."""
+    records = numbered(ROWS, keys=20)
+    with closing(task_of(client)) as task, closing(open_writer(client, once_topic, task)) as first:
+        first.send(columns_of(records[:200]))
+        first.flush()
+        for number in range(ONCE_PARTITIONS):
+            admin.unload(f"{once_topic}-partition-{number}")
+        run(client, once_topic, records[:400])
+        with pytest.raises(SendError, match=r"somebody else.* has written under the producer name"):  # noqa: PT012
+            first.send(columns_of(records[200:]))
+            first.flush()
+    run(client, once_topic, records)
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
+
+
+def test_effectively_once_is_proven_by_the_first_entry(
+    client: Client, peer: Peer, once_topic: str, admin: Admin, topic: str
+) -> None:
+    """Nothing but rows is in the topic, whatever client reads it."""
+    for batch in range(2):
+        rows = numbered(10, first=10 * batch, keys=5)
+        run(client, once_topic, rows, task_of(client, batch, required=True))
+    assert sorted(numbers(peer, once_topic)) == list(range(20))
+    assert sorted(number_of(record) for record in read_topic(client, once_topic)) == list(range(20))
+    admin.create_topic(topic)
+    records = numbered(30)
+    for _ in range(2):
+        with pytest.raises(OptionError, match=r"first rows .* are stored.*set-deduplication"):
+            run(client, topic, records, task_of(client, required=True), batching_max_messages=10)
+    assert number_of(next(iter(peer.read_all(topic)))) == 0
+    run(client, topic, records, batching_max_messages=10)
+    assert Counter(numbers(peer, topic)) == Counter(range(30))
+    assert [number_of(record) for record in read_topic(client, topic)] == numbers(peer, topic)
+
+
+def test_what_is_not_found_is_sent_again(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another program has used the name."""
+    topic = TopicName.parse(once_topic).of_partition(0)
+    with closing(
+        Producer(client, topic, ProducerOptions(name=NAME), 1, first_sequence_id=1 << 32)
+    ) as producer:
+        producer.send_singles(encode_singles(columns_of(numbered(5))))
+        producer.flush()
+    with pytest.raises(DuplicatesError, match="were not found"):
+        run(client, str(topic), numbered(7, first=5), task_of(client, strict=True))
+    run(client, str(topic), numbered(7, first=5))
+    assert sorted(numbers(peer, str(topic))) == list(range(12))
+    assert "were not found" in caplog.text
+    caplog.clear()
+    assert run(client, str(topic), numbered(7, first=5), task_of(client, strict=True)) == 0
+    assert not caplog.records

@@ -1,0 +1,226 @@
+"""End-to-end encryption: what we encrypt the C++ and Java clients read, and the other way round."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import HANG
+from integration.chaos.messages import BEGINNING, columns_of, last_message, records_of
+from integration.helpers.clients import entries_of, open_writer
+from integration.helpers.cluster import Cluster
+from integration.helpers.crypto_keys import make_keys, peers_key
+from integration.helpers.java_peer import encrypt_in_java, read_in_java
+from integration.helpers.peer import CompressionType, Peer, Record
+from pulsar_spark.client import (
+    Client,
+    ConsumerCryptoFailureAction,
+    Decryptor,
+    Encryptor,
+    KeyFolder,
+    ProducerCryptoFailureAction,
+    UserCode,
+    last_sequence_id,
+)
+from pulsar_spark.errors import CryptoError, NotAllowedError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire.entry.entries import Entry
+from tests.ranges import read_range
+
+DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
+RECORDS = [
+    Record(b"value", "key", (("name", "value"),), 1_600_000_000_000),
+    *[Record(b"%d " % number * 20, f"key-{number % 3}") for number in range(50)],
+    Record(b""),
+    Record(None, "deleted"),
+]
+LARGE = [Record(Random(5).randbytes(size), f"key-{size}") for size in (256, 1_500_000, 700, 2_000_000)]
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def few_keys(keys: Path, tmp_path: Path) -> Path:
+    """A folder that lacks the private key `rsa`, and has that of another one in the place of `other`."""
+    for name in ("ec.private.pem", "rsa.public.pem"):
+        (tmp_path / name).write_bytes((keys / name).read_bytes())
+    (tmp_path / "other.private.pem").write_bytes((keys / "rsa.private.pem").read_bytes())
+    return tmp_path
+
+
+def write(client: Client, topic: str, records: list[Record], encryptor: Encryptor, **options: Any) -> None:
+    with open_writer(client, topic, UserCode(encryptor=encryptor), **options) as writer:
+        writer.send(columns_of(records))
+        writer.flush()
+
+
+def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[Entry]:
+    name = TopicName.parse(topic)
+    groups = read_range(
+        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, decryptor=decryptor
+    )
+    return (entry for group in groups for entry in group)
+
+
+def read(client: Client, topic: str, keys: Path) -> list[Record]:
+    return records_of(read_entries(client, topic, Decryptor(KeyFolder(keys))))
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
+@pytest.mark.parametrize("batching", [True, False])
+def test_the_cpp_client_reads_what_we_encrypt(
+    client: Client, peer: Peer, topic: str, keys: Path, batching: bool, compression: str
+) -> None:
+    codec = int(getattr(CompressionType, compression))
+    encryptor = Encryptor(KeyFolder(keys), ["rsa", "other"])
+    write(client, topic, RECORDS, encryptor, batching=batching, compression=codec)
+    for name in ("rsa", "other"):
+        assert peer.read_all(topic, crypto_key_reader=peers_key(keys, name)) == RECORDS
+    assert read(client, topic, keys) == RECORDS
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
+@pytest.mark.parametrize("batch_size", [0, 10])
+def test_we_read_what_the_cpp_client_encrypts(
+    client: Client, peer: Peer, topic: str, keys: Path, batch_size: int, compression: str
+) -> None:
+    peer.produce(
+        topic,
+        RECORDS,
+        batch_size=batch_size,
+        compression=getattr(CompressionType, compression),
+        encryption_key="rsa",
+        crypto_key_reader=peers_key(keys, "rsa"),
+    )
+    assert read(client, topic, keys) == RECORDS
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4"])
+def test_chunks_are_encrypted_one_by_one(
+    client: Client, peer: Peer, topic: str, keys: Path, compression: str
+) -> None:
+    """In both directions, and where a range begins at a message's last chunk."""
+    ours, theirs = f"{topic}-ours", f"{topic}-theirs"
+    codec = getattr(CompressionType, compression)
+    options = {"batching": False, "chunking": True, "chunk_max_message_size": 200_000}
+    write(client, ours, LARGE, Encryptor(KeyFolder(keys), ["rsa"]), compression=int(codec), **options)
+    assert peer.read_all(ours, crypto_key_reader=peers_key(keys, "rsa")) == LARGE
+    larger = [*LARGE, Record(Random(6).randbytes(6_000_000))]
+    key = {"encryption_key": "rsa", "crypto_key_reader": peers_key(keys, "rsa")}
+    peer.produce(theirs, larger, compression=codec, chunking_enabled=True, **key)
+    for topic, expected in ((ours, LARGE), (theirs, larger)):
+        assert read(client, topic, keys) == expected
+        name = TopicName.parse(topic)
+        end = last_message(client, name)
+        before = MessageId(end.ledger, end.entry - 1)
+        groups = read_range(
+            client, name, before, end, poll_timeout=HANG, decryptor=Decryptor(KeyFolder(keys))
+        )
+        assert records_of(entry for group in groups for entry in group) == expected[-1:]
+
+
+def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(
+    cluster: Cluster, client: Client, topic: str, keys: Path
+) -> None:
+    """With keys of both kinds; the Java client alone knows EC keys."""
+    ours, theirs = f"{topic}-ours", f"{topic}-theirs"
+    for names in (["ec"], ["rsa", "ec"]):
+        for batching in (True, False):
+            write(client, ours, RECORDS, Encryptor(KeyFolder(keys), names), batching=batching)
+    values = [
+        (message.value, message.properties) for message in read_in_java(cluster.service_url, [ours], keys)
+    ]
+    assert values == 4 * [(record.value, dict(record.properties)) for record in RECORDS]
+    encrypt_in_java(cluster.service_url, theirs, keys, ["ec", "rsa"], 20)
+    expected = [b"%d" % number for number in range(20)]
+    assert [record.value for record in read(client, theirs, keys)] == 4 * expected
+    (keys / "ec.private.pem").rename(keys / "away")
+    try:
+        assert [record.value for record in read(client, theirs, keys)] == 4 * expected
+    finally:
+        (keys / "away").rename(keys / "ec.private.pem")
+
+
+# ---- failures
+
+
+def unreadable(client: Client, topic: str, keys: Path, name: str) -> None:
+    """A message, a batch and a message encrypted for `name` alone, and one in clear."""
+    encryptor = Encryptor(KeyFolder(keys), ["ec"])
+    write(client, topic, [Record(b"first", "k")], encryptor, batching=False)
+    write(client, topic, [Record(b"a"), Record(b"b")], Encryptor(KeyFolder(keys), [name]))
+    with open_writer(client, topic) as writer:
+        writer.send(columns_of([Record(b"last")]))
+        writer.flush()
+
+
+@pytest.mark.parametrize("name", ["rsa", "other"])
+def test_what_cannot_be_decrypted(
+    client: Client, topic: str, keys: Path, few_keys: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """The key is missing, or a wrong one."""
+    unreadable(client, topic, keys, name)
+    text = {"rsa": "No such file", "other": "encrypted for another key"}[name]
+    with pytest.raises(CryptoError, match=rf"\[PULSAR_CRYPTO\].*'{name}'.*{text}.*; topic {topic}; message"):
+        list(read_entries(client, topic, Decryptor(KeyFolder(few_keys))))
+    caplog.set_level(logging.WARNING)
+    kept = read_entries(client, topic, Decryptor(KeyFolder(few_keys), DISCARD))
+    assert [record.value for record in records_of(kept)] == [b"first", b"last"]
+    assert "1 encrypted entries are left out" in caplog.text
+    entries = list(read_entries(client, topic, Decryptor(KeyFolder(few_keys), CONSUME)))
+    first, stored, last = records_of(entries)
+    assert (first.value, last.value) == (b"first", b"last")
+    assert stored.value == bytes(entries_raw(client, topic)[1].payload)
+    assert "read in their encrypted form" in caplog.text
+    assert "BEGIN" not in caplog.text
+
+
+def entries_raw(client: Client, topic: str) -> list[Entry]:
+    return list(read_entries(client, topic, Decryptor(action=CONSUME)))
+
+
+def test_without_a_key_reader_it_says_what_to_set(client: Client, topic: str, keys: Path) -> None:
+    write(client, topic, RECORDS, Encryptor(KeyFolder(keys), ["rsa"]))
+    with pytest.raises(CryptoError, match=r"Set pulsar\.reader\.cryptoKeyReader"):
+        entries_of(client, topic)
+
+
+def test_what_cannot_be_encrypted(client: Client, peer: Peer, topic: str, few_keys: Path) -> None:
+    reader = KeyFolder(few_keys)
+    with pytest.raises(CryptoError, match=rf"public key 'other' cannot be read.*topic {topic}"):
+        open_writer(client, topic, UserCode(encryptor=Encryptor(reader, ["rsa", "other"])))
+    sent = Encryptor(reader, ["other"], ProducerCryptoFailureAction.SEND)
+    write(client, topic, RECORDS, sent)
+    assert peer.read_all(topic) == RECORDS  # as the action says, in clear
+
+
+def test_a_namespace_may_take_encrypted_messages_only(
+    client: Client, peer: Peer, admin: Admin, keys: Path
+) -> None:
+    namespace = f"public/encrypted-{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(namespace)
+    admin.request("POST", f"namespaces/{namespace}/encryptionRequired", True)
+    topic = f"persistent://{namespace}/t"
+    write(client, topic, RECORDS, Encryptor(KeyFolder(keys), ["rsa"]))
+    assert peer.read_all(topic, crypto_key_reader=peers_key(keys, "rsa")) == RECORDS
+    with pytest.raises(NotAllowedError, match=r"Encryption is required.*encryptionKeys"):
+        open_writer(client, topic)
+    # What a producer has stored can be asked for without a key.
+    assert last_sequence_id(client, TopicName.parse(topic), "task", is_encrypted=True) == -1
+    with pytest.raises(NotAllowedError, match="Encryption is required"):
+        last_sequence_id(client, TopicName.parse(topic), "task", is_encrypted=False)
+    send = Encryptor(KeyFolder(keys), ["none"], ProducerCryptoFailureAction.SEND)
+    with pytest.raises(NotAllowedError, match=r"must be encrypted.*encryptionKeys"):
+        write(client, topic, RECORDS, send)

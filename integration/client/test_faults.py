@@ -1,0 +1,571 @@
+"""Reads and writes through a proxy that cuts, truncates and stalls, and through unloads."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
+from integration.chaos.leaks import nothing_left
+from integration.chaos.messages import (
+    BEGINNING,
+    assert_complete,
+    columns_of,
+    last_message,
+    number_of,
+    numbered,
+    read_topic,
+    records_of,
+)
+from integration.helpers.clients import DURABLE, open_writer
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.faults import (
+    TO_BROKER,
+    TO_CLIENT,
+    cuts,
+    fill,
+    in_background,
+    numbers_read,
+    resume_after,
+)
+from integration.helpers.peer import Peer
+from integration.helpers.proxy import Cut, Direction, Ending, Proxy
+from pulsar_spark.client import (
+    AccessMode,
+    Client,
+    ClientOptions,
+    Consumer,
+    Deadline,
+    ProducerOptions,
+    SubscriptionOptions,
+    TopicWriter,
+)
+from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from tests.ranges import read_range
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ProxiedBroker]:
+    with open_proxied_broker({"backlogQuotaCheckIntervalInSeconds": "1"}) as pair:
+        yield pair
+
+
+@pytest.fixture
+def admin(broker: ProxiedBroker) -> Admin:
+    return broker.broker.admin
+
+
+@pytest.fixture
+def proxy(broker: ProxiedBroker) -> Iterator[Proxy]:
+    """The proxy, which lets everything pass again after the test."""
+    yield broker.proxy
+    broker.proxy.resume()
+    broker.proxy.delay(0)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
+    with nothing_left():
+        yield
+        wait_until(lambda: broker.proxy.open_connections == 0)
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[Client]:
+    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def peer(broker: ProxiedBroker) -> Iterator[Peer]:
+    """The C++ client, past the proxy."""
+    with Peer(broker.broker.service_url) as opened:
+        yield opened
+
+
+# ---- cuts
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("batch_size", [0, 10])
+def test_reads_exactly_through_cuts(
+    client: Client,
+    peer: Peer,
+    admin: Admin,
+    proxy: Proxy,
+    topic: str,
+    direction: Direction,
+    batch_size: int,
+) -> None:
+    fill(peer, admin, topic, 400, batch_size)
+    before = proxy.connections
+    planned = cuts(direction)
+    proxy.cut_next(*planned)
+    read: list[int] = []
+    while proxy.connections - before < len(planned):
+        read = numbers_read(client, topic, window_bytes=2000)
+        assert read == list(range(400))
+    assert read
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("batching", [True, False])
+def test_writes_completely_through_cuts(
+    client: Client,
+    peer: Peer,
+    proxy: Proxy,
+    topic: str,
+    direction: Direction,
+    batching: bool,
+) -> None:
+    before = proxy.connections
+    planned = cuts(direction)
+    proxy.cut_next(*planned)
+    options = ProducerOptions(batching=batching, batching_max_messages=10, send_timeout=HANG)
+    written = 0
+    with TopicWriter(client, TopicName.parse(topic), options) as writer:
+        while proxy.connections - before <= len(planned):
+            for _ in range(10):
+                writer.send(columns_of(numbered(25, first=written, size=40)))
+                written += 25
+            writer.flush()
+    assert_complete(peer.read_all(topic), written)
+
+
+def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:
+    """The C++ client gives no message of which a chunk came twice: none may be lost to it."""
+    options = ProducerOptions(
+        batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=7, send_timeout=HANG
+    )
+    before = proxy.connections
+    planned = [
+        cut
+        for number in range(8)
+        for cut in (Cut(9_000 + 3_500 * number, TO_BROKER), Cut(900 + 97 * number, TO_CLIENT))
+    ]
+    proxy.cut_next(*planned)
+    written = 0
+    with TopicWriter(client, TopicName.parse(topic), options) as writer:
+        while proxy.connections - before <= len(planned):
+            writer.send(columns_of(numbered(5, first=written, size=19_000)))
+            writer.flush()
+            written += 5
+    assert_complete(peer.read_all(topic), written)
+    assert_complete(read_topic(client, topic), written)
+
+
+def test_an_exclusive_producer_comes_back_after_cuts(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    """The broker may still know the lost connection's producer when the new one asks."""
+    before = proxy.connections
+    planned = [Cut(1000 + 500 * number, list(Direction)[number % 2]) for number in range(8)]
+    proxy.cut_next(*planned)
+    options = ProducerOptions(batching_max_messages=5, access_mode=AccessMode.EXCLUSIVE, send_timeout=HANG)
+    written = 0
+    with TopicWriter(client, TopicName.parse(topic), options) as writer:
+        while proxy.connections - before <= len(planned):
+            writer.send(columns_of(numbered(25, first=written, size=40)))
+            writer.flush()
+            written += 25
+    assert_complete(peer.read_all(topic), written)
+
+
+def test_waits_when_the_broker_closes_it_over_a_full_backlog(
+    client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    namespace = f"public/{TopicName.parse(topic).local}"
+    topic = f"persistent://{namespace}/topic"
+    admin.create_namespace(namespace)
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "slow")
+    with open_writer(client, topic, batching_max_messages=5) as writer:
+        writer.send(columns_of(numbered(50, size=1000)))
+        writer.flush()
+        admin.set_backlog_quota(namespace, limit_bytes=1000, policy="producer_request_hold")
+        wait_until(lambda: not admin.stats(topic)["publishers"])
+        writer.send(columns_of(numbered(5, first=50)))
+        admin.delete_subscription(topic, "slow")
+        writer.flush()
+    assert_complete(peer.read_all(topic), 55)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 50, 1000])
+@pytest.mark.parametrize("direction", Direction)
+def test_goes_on_after_a_truncated_chunk(
+    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str, direction: Direction, count: int
+) -> None:
+    fill(peer, admin, topic, 100, 0)
+    name = TopicName.parse(topic)
+    groups = read_range(
+        client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=500
+    )
+    read = [number_of(record) for record in records_of(next(groups))]
+    proxy.truncate_next(count, direction)
+    read += [number_of(record) for group in groups for record in records_of(group)]
+    assert read == list(range(100))
+
+
+# ---- stalls
+
+
+@pytest.mark.parametrize("directions", [(TO_BROKER,), (TO_CLIENT,), ()])
+def test_keep_alive_notices_a_stall(
+    peer: Peer, admin: Admin, proxy: Proxy, topic: str, directions: tuple[Direction, ...]
+) -> None:
+    """The stalled connection is given up after two intervals; a new one goes on when it flows again."""
+    fill(peer, admin, topic, 50, 0)
+    name = TopicName.parse(topic)
+    options = ClientOptions(
+        service_url=proxy.service_url,
+        operation_timeout=HANG,
+        connection_timeout=2.0,
+        keep_alive_interval=0.25,
+    )
+    with Client(options) as client:
+        groups = read_range(
+            client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, window_bytes=100
+        )
+        read = [number_of(record) for record in records_of(next(groups))]
+        connections = proxy.connections
+        proxy.stall(*directions)
+        with in_background(lambda: resume_after(proxy, connections)):
+            read += [number_of(record) for group in groups for record in records_of(group)]
+    assert read == list(range(50))
+    assert proxy.connections > connections
+
+
+def test_an_acknowledgement_survives_a_stall_that_the_connection_survives(
+    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str
+) -> None:
+    """The consumer is taken for lost after 5 s, but the broker still has it: it must not stand in the way."""
+    fill(peer, admin, topic, 10, 0)
+    name = TopicName.parse(topic)
+    with Consumer(client, name, DURABLE) as consumer:
+        last = consumer.last_message_id().last
+        proxy.stall(TO_CLIENT)
+        timer = threading.Timer(6.0, proxy.resume)
+        timer.start()
+        consumer.ack_cumulative(last)
+        timer.join()
+        assert consumer.last_message_id().mark_delete == last
+
+
+def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str) -> None:
+    options = ClientOptions(service_url=proxy.service_url, connection_timeout=2.0, keep_alive_interval=0.25)
+    with (
+        Client(options) as client,
+        open_writer(client, topic, batching_max_messages=10) as writer,
+    ):
+        writer.send(columns_of(numbered(100)))
+        writer.flush()
+        connections = proxy.connections
+        proxy.stall()
+        writer.send(columns_of(numbered(100, first=100)))
+        with in_background(lambda: resume_after(proxy, connections)):
+            writer.flush()
+    assert_complete(peer.read_all(topic), 200)
+
+
+def test_a_connection_that_nobody_uses_is_closed_and_opened_again(
+    peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    options = ClientOptions(service_url=proxy.service_url, connection_max_idle=0.5)
+    with Client(options) as client:
+        for first in (0, 100):
+            with open_writer(client, topic) as writer:
+                writer.send(columns_of(numbered(100, first=first)))
+                writer.flush()
+                time.sleep(1.0)  # one that is used stays open
+                assert proxy.open_connections
+                writer.send(columns_of(numbered(0)))
+                writer.flush()
+            wait_until(lambda: proxy.open_connections == 0)
+    assert_complete(peer.read_all(topic), 200)
+
+
+# ---- the pending window
+
+
+@pytest.mark.parametrize("limit", [{"max_pending_messages": 50}, {"memory_limit": 50_000}])
+def test_no_more_is_sent_than_the_window_holds(
+    client: Client, peer: Peer, proxy: Proxy, topic: str, limit: dict[str, Any]
+) -> None:
+    """Receipts are held back: the broker gets the window's messages, and the sender waits."""
+    most, size = (50, 80) if "max_pending_messages" in limit else (50, 980)
+    with open_writer(client, topic, batching=False, **limit) as writer:
+        proxy.stall(TO_CLIENT)
+        with in_background(lambda: writer.send(columns_of(numbered(300, size=size)))) as sender:
+            try:
+                wait_until(lambda: len(peer.read_all(topic)) >= most - 5)
+                sender.join(0.5)
+                assert sender.is_alive()
+                assert most - 5 <= len(peer.read_all(topic)) <= most
+            finally:
+                proxy.resume()
+        writer.flush()
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(300))
+
+
+def test_topics_of_a_task_share_one_memory_limit(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    """Nothing is acknowledged, and a task writes to topic after topic."""
+    limit, names = 1 << 20, [TopicName.parse(f"{topic}-{number}") for number in range(12)]
+    options = ProducerOptions(memory_limit=limit, batching_max_messages=10, send_timeout=FAR_AWAY)
+    rounds, size = 40, 1000
+
+    def write() -> None:
+        for number in range(rounds):
+            for name in names:
+                writers.of(name).send(columns_of(numbered(10, first=10 * number, size=size)))
+
+    with TopicWriters(client, options) as writers:
+        opened = [writers.of(name) for name in names]
+
+        def pending() -> int:
+            entries = [entry for writer in opened for one in writer._producers for entry in one.pending]
+            return sum(entry.size for entry in entries)
+
+        proxy.stall()
+        with in_background(write) as sender:
+            try:
+                wait_until(lambda: pending() > limit // 2)
+                sender.join(1.0)
+                assert sender.is_alive()
+                assert pending() < limit + 12 * 11 * size
+            finally:
+                proxy.resume()
+        writers.finish()
+    for name in names:
+        assert [number_of(record) for record in peer.read_all(str(name))] == list(range(10 * rounds))
+
+
+def test_batches_count_by_their_messages(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:
+    with open_writer(client, topic, batching_max_messages=20, max_pending_messages=50) as writer:
+        proxy.stall(TO_CLIENT)
+        with in_background(lambda: writer.send(columns_of(numbered(300)))) as sender:
+            try:
+                wait_until(lambda: len(peer.read_all(topic)) >= 40)
+                sender.join(0.5)
+                assert sender.is_alive()
+                assert len(peer.read_all(topic)) == 40
+            finally:
+                proxy.resume()
+        writer.flush()
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(300))
+
+
+def test_a_full_queue_is_an_error_where_that_is_wanted(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    with open_writer(
+        client, topic, batching=False, max_pending_messages=30, block_if_queue_full=False
+    ) as writer:
+        proxy.stall(TO_CLIENT)
+        writer.send(columns_of(numbered(30)))
+        with promptly(15.0), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
+            writer.send(columns_of(numbered(1, first=30)))
+        proxy.resume()
+        # What of a call was sent is not known to its caller: it must not look as if all were well later.
+        with pytest.raises(QueueFullError):
+            writer.flush()
+        wait_until(lambda: [number_of(record) for record in peer.read_all(topic)] == list(range(30)))
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_connection_is_mended_while_the_caller_is_away(
+    client: Client, peer: Peer, proxy: Proxy, topic: str, batching: bool
+) -> None:
+    """Spark may take longer for the next rows than the send timeout is."""
+    with open_writer(client, topic, batching=batching) as writer:
+        proxy.stall(TO_CLIENT)
+        writer.send(columns_of(numbered(10)))
+        connections = proxy.connections
+        proxy.cut_all()
+        proxy.resume()
+        wait_until(lambda: proxy.connections > connections)
+        wait_until(lambda: len(peer.read_all(topic)) >= 10)
+        writer.send(columns_of(numbered(10, first=10)))
+        writer.flush()
+    assert_complete(peer.read_all(topic), 20)
+
+
+def test_the_send_timeout_does_not_count_the_wait_for_room(
+    client: Client, peer: Peer, proxy: Proxy, topic: str
+) -> None:
+    """A broker that is slow but answers is backpressure, not a failure."""
+    with open_writer(client, topic, batching=False, max_pending_messages=5, send_timeout=6.0) as writer:
+        proxy.delay(0.5)
+        began = time.monotonic()
+        writer.send(columns_of(numbered(50)))
+        writer.flush()
+        assert time.monotonic() - began > 6.0
+        proxy.delay(0)
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(50))
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("batching", [True, False])
+def test_the_send_timeout_is_an_error(
+    client: Client, proxy: Proxy, topic: str, direction: Direction, batching: bool
+) -> None:
+    """It says how many messages are open, and every later call says so too: nothing is lost in silence."""
+    with open_writer(client, topic, batching=batching, send_timeout=3.0) as writer:
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+        proxy.stall(direction)
+        writer.send(columns_of(numbered(7, first=10)))
+        began = time.monotonic()
+        with pytest.raises(
+            SendError,
+            match=r"\[PULSAR_SEND\] 7 messages .* within 3 s: no acknowledgement .*; topic .*sendTimeoutMs",
+        ):
+            writer.flush()
+        assert time.monotonic() - began > 1.0
+        proxy.resume()
+        with pytest.raises(SendError):
+            send_and_flush(writer)
+        with pytest.raises(SendError):
+            send_and_flush(writer)
+
+
+def send_and_flush(writer: TopicWriter) -> None:
+    writer.send(columns_of(numbered(1)))
+    writer.flush()
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_the_send_timeout_counts_while_there_is_no_connection(
+    client: Client, proxy: Proxy, topic: str, batching: bool
+) -> None:
+    with open_writer(client, topic, send_timeout=3.0, batching=batching) as writer:
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+        proxy.stall()
+        writer.send(columns_of(numbered(10)))
+        proxy.cut_all()
+        began = time.monotonic()
+        with pytest.raises(SendError, match="10 messages"):
+            writer.flush()
+        assert time.monotonic() - began > 1.0
+        proxy.resume()
+
+
+# ---- unloads
+
+
+@pytest.mark.parametrize("what", ["topic", "namespace"])
+def test_goes_on_through_unloads(client: Client, peer: Peer, admin: Admin, topic: str, what: str) -> None:
+    """While both reading and writing are under way."""
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    unloads = 5
+    name = TopicName.parse(topic)
+    counts: list[int] = []
+    failures: list[Exception] = []
+    enough = threading.Event()
+
+    def write() -> None:
+        try:
+            with open_writer(client, topic, batching_max_messages=10) as writer:
+                for first in itertools.count(0, 20):
+                    if enough.is_set():
+                        counts.append(first)
+                        break
+                    writer.send(columns_of(numbered(20, first=first)))
+                    writer.flush()
+        except PulsarError as error:
+            failures.append(error)
+
+    options = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
+    entries = []
+    with Consumer(client, name, options, Permits(1000)) as consumer:
+        with in_background(write):
+            try:
+                for _ in range(unloads):
+                    entries += consumer.receive(Deadline(HANG))
+                    seen = entries[-1].ledger
+                    if what == "topic":
+                        admin.unload(topic)
+                    else:
+                        admin.unload_namespace("public/default")
+                    while entries[-1].ledger == seen:
+                        entries += consumer.receive(Deadline(HANG))
+            finally:
+                enough.set()
+        assert not failures
+        end = consumer.last_message_id().last.whole_entry
+        while MessageId(entries[-1].ledger, entries[-1].entry) < end:
+            entries += consumer.receive(Deadline(HANG))
+    assert_complete(records_of(entries), counts[0])
+    places = [(entry.ledger, entry.entry) for entry in entries]
+    assert places == sorted(set(places))
+    assert len({ledger for ledger, _ in places}) > unloads
+    assert records_of(entries) == peer.read_all(topic)
+
+
+def test_a_cut_during_each_operation_is_mended(
+    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str
+) -> None:
+    fill(peer, admin, topic, 10, 0)
+    name = TopicName.parse(topic)
+    with Consumer(client, name, DURABLE, Permits(1 << 20)) as consumer:
+        entries = list(consumer.receive(Deadline(HANG)))
+        while len(entries) < 10:
+            entries += consumer.receive(Deadline(HANG))
+        ids = [MessageId(entry.ledger, entry.entry) for entry in entries]
+        for ending in Ending:
+            proxy.cut_all(ending)
+            assert consumer.last_message_id().last == ids[-1]
+            proxy.cut_all(ending)
+            consumer.ack_cumulative(ids[2])
+            assert consumer.last_message_id().mark_delete == ids[2]
+            proxy.cut_all(ending)
+            consumer.seek(ids[0])
+            proxy.cut_all(ending)
+            assert client.partitions(name) == [name]
+            again = list(consumer.receive(Deadline(HANG)))
+            while len(again) < 10:
+                again += consumer.receive(Deadline(HANG))
+            assert again == entries
+        proxy.cut_all()
+        consumer.unsubscribe()
+    assert admin.subscriptions(topic) == ["hold"]
+
+
+def test_a_reader_is_closed_within_its_time_when_nothing_answers(
+    peer: Peer, admin: Admin, proxy: Proxy, topic: str
+) -> None:
+    fill(peer, admin, topic, 10, 0)
+    options = ClientOptions(
+        service_url=proxy.service_url,
+        operation_timeout=4.0,
+        connection_timeout=1.0,
+        keep_alive_interval=FAR_AWAY,
+    )
+    with Client(options) as client:
+        consumer = Consumer(
+            client,
+            TopicName.parse(topic),
+            SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
+        )
+        proxy.stall()
+        with promptly(20.0):  # it usually takes 5 s: the time-outs above
+            consumer.close()
+        proxy.cut_all()
+        with pytest.raises(ConnectError):
+            client.partitions(TopicName.parse(topic))
+        proxy.resume()
+    wait_until(lambda: admin.subscriptions(topic) == ["hold"])
+    assert [number_of(record) for record in peer.read_all(topic)] == list(range(10))

@@ -1,0 +1,146 @@
+"""Somebody else writes under a producer's name while its connection is lost: exact, or an error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.leaks import nothing_left
+from integration.chaos.messages import columns_of, number_of, numbered
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.faults import TO_BROKER, TO_CLIENT
+from integration.helpers.peer import Peer
+from integration.helpers.task_runs import NAME, open_writer, task_of
+from pulsar_spark.client import Client, ClientOptions, DedupTask, TopicWriter
+from pulsar_spark.errors import SendError
+
+BATCH = 5  # messages
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ProxiedBroker]:
+    with open_proxied_broker({"brokerDeduplicationEnabled": "true"}) as pair:
+        yield pair
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
+    with nothing_left():
+        yield
+        broker.proxy.resume()
+        wait_until(lambda: broker.proxy.open_connections == 0)
+
+
+@pytest.fixture
+def client(broker: ProxiedBroker) -> Iterator[Client]:
+    with Client(ClientOptions(service_url=broker.proxy.service_url, operation_timeout=HANG)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(broker: ProxiedBroker) -> Iterator[Client]:
+    """Somebody else, past the proxy."""
+    with Client(ClientOptions(service_url=broker.broker.service_url, operation_timeout=HANG)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def peer(broker: ProxiedBroker) -> Iterator[Peer]:
+    """The C++ client, past the proxy."""
+    with Peer(broker.broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def held_topic(broker: ProxiedBroker, topic: str) -> str:
+    """A topic whose data stay."""
+    broker.broker.admin.create_topic(topic)
+    broker.broker.admin.create_subscription(topic, "hold")
+    return topic
+
+
+def writer_of(client: Client, topic: str, task: DedupTask | None, name: str | None = NAME) -> TopicWriter:
+    return open_writer(client, topic, task, name=name, batching_max_messages=BATCH)
+
+
+def numbers(peer: Peer, topic: str) -> list[int]:
+    return [number_of(record) for record in peer.read_all(topic)]
+
+
+@pytest.mark.parametrize("foreign", [5, 10, 15])
+def test_another_program_of_the_same_name_is_noticed(
+    client: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, foreign: int
+) -> None:
+    """It wrote by ids that are pending here, up to the end of one of the three pending batches."""
+    with closing(writer_of(client, held_topic, None)) as writer:
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+        broker.proxy.stall(TO_BROKER)
+        writer.send(columns_of(numbered(15, first=10)))
+        broker.proxy.stall()
+        broker.proxy.cut_all()
+        peer.produce(held_topic, numbered(foreign, first=1000), producer_name=NAME, initial_sequence_id=9)
+        broker.proxy.resume()
+        with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
+            writer.flush()
+    assert numbers(peer, held_topic) == [*range(10), *range(1000, 1000 + foreign)]
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
+    client: Client, other: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, required: bool
+) -> None:
+    def run(by: Client, count: int) -> None:
+        with (
+            closing(task_of(by, required=required)) as dedup,
+            closing(writer_of(by, held_topic, dedup)) as writer,
+        ):
+            writer.send(columns_of(numbered(count)))
+            writer.flush()
+
+    with (
+        closing(task_of(client, required=required)) as dedup,
+        closing(writer_of(client, held_topic, dedup)) as writer,
+    ):
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+        broker.proxy.stall(TO_BROKER)
+        writer.send(columns_of(numbered(15, first=10)))
+        broker.proxy.stall()
+        broker.proxy.cut_all()
+        run(other, 20)
+        broker.proxy.resume()
+        with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
+            writer.flush()
+    assert numbers(peer, held_topic) == list(range(20))
+    run(client, 25)
+    assert numbers(peer, held_topic) == list(range(25))
+
+
+@pytest.mark.parametrize("name", [NAME, None])
+@pytest.mark.parametrize("is_dedup", [True, False])
+def test_what_was_stored_and_not_acknowledged_is_no_error(
+    client: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, is_dedup: bool, name: str | None
+) -> None:
+    """It is found as it was sent, between what others write."""
+    with (
+        closing(task_of(client, required=True)) as dedup,
+        closing(writer_of(client, held_topic, dedup if is_dedup else None, name)) as writer,
+    ):
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+        for first in range(10, 110, 50):
+            broker.proxy.stall(TO_CLIENT)
+            stored = broker.broker.admin.stats(held_topic)["msgInCounter"] + 50
+            writer.send(columns_of(numbered(50, first=first)))
+            wait_until(lambda due=stored: broker.broker.admin.stats(held_topic)["msgInCounter"] >= due)
+            peer.produce(held_topic, numbered(200, first=10**6))
+            broker.proxy.cut_all()
+            broker.proxy.resume()
+            writer.flush()
+    found = Counter(number for number in numbers(peer, held_topic) if number < 10**6)
+    assert found == Counter(range(110))

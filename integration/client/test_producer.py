@@ -1,0 +1,233 @@
+"""Writing against the real broker: how batches are cut, what is refused, and closing."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import promptly, wait_until
+from integration.chaos.messages import columns_of, last_message, number_of, numbered, read_partition
+from integration.helpers.clients import open_writer
+from integration.helpers.cluster import Cluster
+from integration.helpers.peer import Peer, Record
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
+from pulsar_spark.errors import BusyError, ClosedError, SendError, TopicNotFoundError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.entries import Entry
+
+LATER = 60.0
+MIB = 1 << 20
+
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+def batch_sizes(peer: Peer, topic: str) -> list[int]:
+    """How many messages each entry holds, as the C++ client sees it."""
+    places = [message.message_id() for message in peer.messages(topic)]
+    entries = [(place.ledger_id(), place.entry_id()) for place in places]
+    return [len(list(group)) for _, group in itertools.groupby(entries)]
+
+
+# ---- batches
+
+
+def test_a_batch_closes_by_count(client: Client, peer: Peer, topic: str) -> None:
+    with open_writer(client, topic, batching_max_messages=10, batching_max_publish_delay=LATER) as writer:
+        for first, count in ((0, 4), (4, 30), (34, 1)):
+            writer.send(columns_of(numbered(count, first=first)))
+        writer.flush()
+    assert batch_sizes(peer, topic) == [10, 10, 10, 5]
+
+
+def test_a_batch_closes_by_bytes(client: Client, peer: Peer, topic: str) -> None:
+    with open_writer(client, topic, batching_max_bytes=1000, batching_max_publish_delay=LATER) as writer:
+        writer.send(columns_of(numbered(7, size=300)))
+        writer.send(columns_of(numbered(1, size=2000)))  # Larger than a batch: one of its own.
+        writer.send(columns_of(numbered(2, size=300)))
+        writer.flush()
+    assert batch_sizes(peer, topic) == [3, 3, 1, 1, 2]
+
+
+def test_without_a_limit_on_bytes_the_count_decides(client: Client, peer: Peer, topic: str) -> None:
+    """`batchingMaxBytes` 0 leaves the broker's largest message as the limit."""
+    with open_writer(
+        client, topic, batching_max_bytes=0, batching_max_messages=20, batching_max_publish_delay=LATER
+    ) as writer:
+        writer.send(columns_of(numbered(40, size=10_000)))
+        writer.flush()
+    assert batch_sizes(peer, topic) == [20, 20]
+
+
+def test_without_a_limit_on_count_the_bytes_decide(client: Client, peer: Peer, topic: str) -> None:
+    with open_writer(client, topic, batching_max_messages=0, batching_max_publish_delay=LATER) as writer:
+        writer.send(columns_of(numbered(3000)))
+        writer.flush()
+    assert batch_sizes(peer, topic) == [3000]
+
+
+def test_a_batch_closes_by_time(client: Client, peer: Peer, topic: str) -> None:
+    name = TopicName.parse(topic)
+    with open_writer(client, topic, batching_max_publish_delay=2.0) as writer:
+        began = time.monotonic()
+        writer.send(columns_of(numbered(2)))
+        writer.send(columns_of(numbered(3, first=2)))
+        wait_until(lambda: last_message(client, name).entry == 0)
+        assert time.monotonic() - began > 1.9
+    assert batch_sizes(peer, topic) == [5]
+
+
+def test_without_batching_each_message_is_an_entry(client: Client, peer: Peer, topic: str) -> None:
+    with open_writer(client, topic, batching=False) as writer:
+        writer.send(columns_of(numbered(12)))
+        writer.flush()
+    assert batch_sizes(peer, topic) == [1] * 12
+    assert {entry.metadata.HasField("num_messages_in_batch") for entry in entries_of(client, topic)} == {
+        False
+    }
+
+
+def test_sequence_ids_grow_by_one_a_message(client: Client, topic: str) -> None:
+    with open_writer(client, topic, name="named", batching_max_messages=4) as writer:
+        writer.send(columns_of(numbered(10)))
+        writer.flush()
+    stored = [entry.metadata for entry in entries_of(client, topic)]
+    found = [(one.producer_name, one.sequence_id, one.highest_sequence_id) for one in stored]
+    assert found == [(b"named", 0, 3), (b"named", 4, 7), (b"named", 8, 9)]
+
+
+def test_two_threads_share_a_writer(client: Client, peer: Peer, topic: str) -> None:
+    with open_writer(client, topic, batching_max_messages=7) as writer:
+
+        def send(first: int) -> None:
+            for number in range(first, first + 500, 5):
+                writer.send(columns_of(numbered(5, first=number)))
+
+        threads = [threading.Thread(target=send, args=(first,)) for first in (0, 1000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        writer.flush()
+    read = [number_of(record) for record in peer.read_all(topic)]
+    assert [number for number in read if number < 1000] == list(range(500))
+    assert [number for number in read if number >= 1000] == list(range(1000, 1500))
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_message_larger_than_the_broker_takes_is_an_error(
+    client: Client, peer: Peer, topic: str, batching: bool
+) -> None:
+    with open_writer(client, topic, batching=batching) as writer:
+        text = r"\[PULSAR_SEND\].*5242880 .*; topic .*maxMessageSize"
+        with promptly(10.0), pytest.raises(SendError, match=text):
+            send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_properties_larger_than_the_broker_takes_are_an_error(
+    client: Client, topic: str, batching: bool
+) -> None:
+    """The broker drops the connection at such a frame: it must not be sent, nor again and again."""
+    too_large = columns_of([Record(b"x", properties=(("large", "x" * (6 * MIB)),))])
+    with (
+        open_writer(client, topic, batching=batching) as writer,
+        promptly(10.0),
+        pytest.raises(SendError, match="5242880"),
+    ):
+        send_and_flush(writer, too_large)
+
+
+def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer, topic: str) -> None:
+    """Not to the last byte: the bookie counts its own headers too, and a broker that it refuses loops."""
+    large = Record(b"x" * (5 * MIB - 2048), "key", (("name", "value"),))
+    with open_writer(client, topic, batching=False) as writer:
+        writer.send(columns_of([large]))
+        writer.flush()
+    assert peer.read_all(topic) == [large]
+
+
+def test_a_missing_namespace_is_an_error_at_once(client: Client) -> None:
+    with promptly(10.0), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
+        open_writer(client, "public/no-such-namespace/topic")
+
+
+def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
+    with (
+        open_writer(client, topic, name="taken"),
+        Client(ClientOptions(service_url=cluster.service_url, operation_timeout=4.0)) as other,
+    ):
+        with pytest.raises(BusyError, match=r"\[PULSAR_BUSY\]"):
+            open_writer(other, topic, name="taken")
+        assert len(admin.stats(topic)["publishers"]) == 1
+    assert admin.stats(topic)["publishers"] == []
+
+
+def test_a_terminated_topic_is_an_error_at_once(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+    with open_writer(client, topic) as writer:
+        writer.send(columns_of(numbered(5)))
+        writer.flush()
+        admin.terminate(topic)
+        with promptly(10.0), pytest.raises(SendError, match="terminated"):
+            send_and_flush(writer, columns_of(numbered(5)))
+    assert len(peer.read_all(topic)) == 5
+
+
+# ---- closing
+
+
+def test_closing_leaves_no_producer(client: Client, admin: Admin, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 3)
+    name = TopicName.parse(topic)
+    with TopicWriter(client, name, ProducerOptions()) as writer:
+        writer.send(columns_of(numbered(30, keys=9)))
+        writer.flush()
+        assert [len(admin.stats(str(name.of_partition(n)))["publishers"]) for n in range(3)] == [1, 1, 1]
+    assert [admin.stats(str(name.of_partition(n)))["publishers"] for n in range(3)] == [[], [], []]
+
+
+def test_nothing_to_flush_returns_at_once(client: Client, topic: str) -> None:
+    with open_writer(client, topic) as writer:
+        empty = pa.array([], pa.binary())
+        writer.send(MessageColumns(value=empty, key=empty))
+        writer.flush()
+    assert last_message(client, TopicName.parse(topic)).entry == -1
+
+
+def send_and_flush(writer: TopicWriter, columns: MessageColumns) -> None:
+    writer.send(columns)
+    writer.flush()
+
+
+def entries_of(client: Client, topic: str) -> list[Entry]:
+    return list(read_partition(client, TopicName.parse(topic)))
+
+
+def test_short_lived_writers_without_keys_spread_their_rows(
+    client: Client, admin: Admin, peer: Peer, topic: str
+) -> None:
+    """A writer lives for one task of one micro-batch, which is often less than a batch."""
+    admin.create_partitioned_topic(topic, 4)
+    for _ in range(24):
+        with open_writer(client, topic) as writer:
+            writer.send(columns_of(numbered(5)))
+            writer.flush()
+    assert len({record.partition for record in peer.read_all(topic)}) > 1
+
+
+def test_a_closed_writer_says_so(client: Client, topic: str) -> None:
+    writer = open_writer(client, topic)
+    writer.close()
+    with pytest.raises(ClosedError):
+        writer.send(columns_of(numbered(1)))
+    with pytest.raises(ClosedError):
+        writer.flush()

@@ -1,0 +1,406 @@
+"""Ranges that end in what is never delivered, over what is gone, and over what compaction left."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
+from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
+from integration.helpers.transactions import SETTINGS, Coordinator
+from pulsar_spark.client import Client, Entries
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.consuming.subscription_options import LastMessageId
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.errors import CorruptError, DataLossError
+from pulsar_spark.ids import MessageId, TopicName
+from tests.ranges import read_range
+
+# Short ledgers; those that nobody holds are trimmed.
+SHORT_LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": "5",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # What a subscription that was moved does not hold any more goes when its position is stored.
+    "managedLedgerCursorPositionFlushSeconds": "1",
+}
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A broker with transactions and short ledgers, in place of the shared one."""
+    with StandaloneBroker(SETTINGS | SHORT_LEDGERS, jvm=TEST_JVM) as broker:
+        yield Cluster(broker.service_url, broker.admin_url)
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Admin:
+    return cluster.admin
+
+
+@pytest.fixture
+def name(admin: Admin, topic: str) -> TopicName:
+    """A topic with a subscription that holds its data."""
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    return TopicName.parse(topic)
+
+
+def read(
+    client: Client, name: TopicName, start: MessageId, end: MessageId, **options: Any
+) -> list[tuple[MessageId, bytes]]:
+    """Ids and payloads of a range; one that nothing but its time-out ends does not end in these tests."""
+    groups = read_range(client, name, start, end, poll_timeout=600.0, **options)
+    return [(MessageId(each.ledger, each.entry), bytes(each.payload)) for group in groups for each in group]
+
+
+def borders(ids: Sequence[MessageId]) -> list[MessageId]:
+    """All positions from before the first of the ids to after the last, in ledgers of five entries."""
+    ledgers = sorted({each.ledger for each in ids})
+    return [MessageId(ledger, entry) for ledger in ledgers for entry in range(-1, 8)]
+
+
+def assert_reads(client: Client, name: TopicName, written: dict[MessageId, bytes], **options: Any) -> None:
+    """Check that ranges with any border give what was written between them, and come to an end."""
+    everything = borders(list(written))
+    pairs = [(BEGINNING, end) for end in everything] + [(start, everything[-1]) for start in everything]
+
+    def check(pair: tuple[MessageId, MessageId]) -> None:
+        start, end = pair
+        expected = [(each, value) for each, value in sorted(written.items()) if start < each <= end]
+        assert read(client, name, start, end, visible=False, **options) == expected, pair
+
+    with ThreadPoolExecutor(16) as pool:  # an end that never comes takes a while, but no work
+        list(pool.map(check, pairs))
+
+
+# ---- transactions
+
+
+def test_ranges_end_in_markers_and_aborted_messages(
+    client: Client, cluster: Cluster, name: TopicName
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
+        written = {producer.send(b"plain"): b"plain"}
+        for end_transaction in (coordinator.commit, coordinator.abort):
+            txn = coordinator.begin([str(name)])
+            sent = {producer.send(value, txn=txn): value for value in (b"1", b"2")}
+            end_transaction(txn)
+            written |= sent if end_transaction == coordinator.commit else {}
+        assert_reads(client, name, written)
+        written[producer.send(b"after")] = b"after"
+        assert last_message(client, name) in written
+        assert_reads(client, name, written)
+
+
+def test_a_range_does_not_wait_for_an_open_transaction(
+    client: Client, cluster: Cluster, name: TopicName
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
+        first = producer.send(b"first")
+        txn = coordinator.begin([str(name)])
+        opened = producer.send(b"in it", txn=txn)
+        after = producer.send(b"after it")
+        assert last_message(client, name) == first
+        for end in (first, opened, after):
+            assert read(client, name, BEGINNING, end, visible=end == first) == [(first, b"first")]
+        coordinator.commit(txn)
+        everything = [(first, b"first"), (opened, b"in it"), (after, b"after it")]
+        assert read(client, name, BEGINNING, after) == everything
+        assert read(client, name, first, opened) == everything[1:2]
+
+
+# ---- ledgers
+
+
+def test_ranges_begin_and_end_anywhere_in_any_ledger(client: Client, peer: Peer, name: TopicName) -> None:
+    ids = peer.produce(str(name), numbered(12))
+    written = {
+        MessageId(each.ledger_id(), each.entry_id()): record.value or b""
+        for each, record in zip(ids, numbered(12), strict=True)
+    }
+    assert len({each.ledger for each in written}) >= 3
+    assert_reads(client, name, written)
+    assert_reads(client, name, written, begins=MessageId(min(written).ledger, -1))
+
+
+# ---- lost data
+
+
+@pytest.fixture
+def trimmed(client: Client, peer: Peer, admin: Admin, name: TopicName) -> tuple[MessageId, MessageId]:
+    """A topic of which the first 12 messages are gone and 3 are left: its first id, and that of the 12th."""
+    ids = peer.produce(str(name), numbered(12))
+    admin.unload(str(name))  # a new ledger begins
+    trim(admin, str(name), ids[-1].ledger_id())
+    peer.produce(str(name), numbered(3, first=12))
+    first, last = ids[0], ids[-1]
+    return MessageId(first.ledger_id(), first.entry_id()), MessageId(last.ledger_id(), last.entry_id())
+
+
+def trim(admin: Admin, topic: str, ledger: int) -> None:
+    """Take the hold away, and with it all ledgers up to and with `ledger`."""
+    admin.delete_subscription(topic, "hold")
+    wait_until(lambda: is_trimmed(admin, topic, ledger))
+
+
+def is_trimmed(admin: Admin, topic: str, ledger: int) -> bool:
+    """Have the broker drop what nothing holds, and say whether a ledger and all before it are gone."""
+    admin.trim(topic)
+    return all(each["ledgerId"] > ledger for each in admin.internal_stats(topic)["ledgers"])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_beginning_that_is_gone(
+    client: Client,
+    name: TopicName,
+    trimmed: tuple[MessageId, MessageId],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, _ = trimmed
+    last = last_message(client, name)
+    begins = MessageId(first.ledger, -1)
+    for start in (BEGINNING, begins, first):
+        with pytest.raises(DataLossError, match="the remaining messages start after") as raised:
+            read(client, name, start, last, begins=begins)
+        assert raised.value.topic == str(name)
+    assert warnings(caplog) == []
+    left = read(client, name, BEGINNING, last, begins=begins, fail_on_data_loss=False)
+    assert [int(value.split()[0]) for _, value in left] == [12, 13, 14]
+    [warning] = warnings(caplog)
+    assert f"{name}: messages in ({begins}, " in warning
+
+
+def test_where_a_subscription_holds_the_data_a_later_beginning_is_no_loss(
+    client: Client, name: TopicName, trimmed: tuple[MessageId, MessageId], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restart of a stream: what was acknowledged is gone."""
+    assert len(read(client, name, trimmed[1], last_message(client, name))) == 3
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("begins", [None, BEGINNING])
+def test_an_end_that_is_gone(
+    client: Client,
+    name: TopicName,
+    trimmed: tuple[MessageId, MessageId],
+    begins: MessageId | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, end = trimmed
+    begins = None if begins is None else MessageId(first.ledger, -1)
+    with pytest.raises(DataLossError, match=rf"\({first}, {end}\] are lost"):
+        read(client, name, first, end, begins=begins)
+    assert read(client, name, first, end, begins=begins, fail_on_data_loss=False) == []
+    [warning] = warnings(caplog)
+    assert f"{name}: messages in ({first}, {end}] are lost" in warning
+
+
+def test_an_empty_topic_has_lost_its_end(client: Client, peer: Peer, admin: Admin, name: TopicName) -> None:
+    last = peer.produce(str(name), numbered(3))[-1]
+    admin.unload(str(name))
+    trim(admin, str(name), last.ledger_id())
+    with pytest.raises(DataLossError):
+        read(client, name, BEGINNING, MessageId(last.ledger_id(), last.entry_id()))
+
+
+def test_ledgers_that_go_away_under_a_reader(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = peer.produce(str(name), numbered(60))
+    begins = MessageId(ids[0].ledger_id(), -1)
+
+    def begin(**options: Any) -> tuple[Iterator[Any], list[int]]:
+        end = MessageId(last.ledger, last.entry)
+        groups = read_range(
+            client, name, BEGINNING, end, poll_timeout=600.0, begins=begins, window_bytes=1, **options
+        )
+        return groups, [number_of(record) for record in records_of(next(groups))]
+
+    trim_behind = ids[-1].ledger_id()
+    admin.unload(str(name))
+    peer.produce(str(name), numbered(2, first=60))
+    last = last_message(client, name)
+    careful, read_careful = begin()
+    careless, read_careless = begin(fail_on_data_loss=False)
+    assert read_careful[0] == 0
+    trim(admin, str(name), trim_behind)
+    with pytest.raises(DataLossError, match="while it was read"):
+        list(careful)
+    rest = [number_of(record) for group in careless for record in records_of(group)]
+    assert rest[-2:] == [60, 61]
+    assert len(read_careless) + len(rest) < 62
+    assert len(warnings(caplog)) == 1
+
+
+# ---- a message TTL moves readers, too
+
+
+def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: MessageId) -> None:
+    """Move subscriptions over all up to a position, and wait until the broker says so."""
+    for each in subscriptions:
+        backlog = admin.backlog(topic, each)
+        admin.expire_to(topic, each, position.ledger, position.entry)
+        wait_until(lambda each=each, backlog=backlog: admin.backlog(topic, each) < backlog)
+
+
+def readers(admin: Admin, topic: str) -> set[str]:
+    """The subscriptions that hold nothing."""
+    return set(admin.subscriptions(topic)) - set(admin.durable_subscriptions(topic))
+
+
+def numbers_written(peer: Peer, topic: str, count: int) -> list[MessageId]:
+    """Write so many entries of one message each."""
+    return [MessageId(each.ledger_id(), each.entry_id()) for each in peer.produce(topic, numbered(count))]
+
+
+@pytest.mark.parametrize("expired", [38, 39, 59])
+@pytest.mark.parametrize(("end", "is_batch"), [(59, False), (59, True), (39, False), (31, False)])
+def test_a_reader_that_a_message_ttl_moves_gives_what_it_was_moved_over(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, expired: int, end: int, is_batch: bool
+) -> None:
+    ids = numbers_written(peer, str(name), 60)
+    begins = MessageId(ids[0].ledger, -1) if is_batch else None
+    groups = read_range(client, name, BEGINNING, ids[end], poll_timeout=600.0, window_bytes=1, begins=begins)
+    taken = list(next(groups))
+    assert len(taken) < 30
+    expire(admin, str(name), readers(admin, str(name)), ids[expired])
+    taken += [entry for group in groups for entry in group]
+    assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: end + 1]
+
+
+def test_a_reader_that_is_moved_between_the_markers_of_transactions(
+    client: Client, cluster: Cluster, admin: Admin, name: TopicName
+) -> None:
+    ids = []
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
+        for _ in range(20):
+            txn = coordinator.begin([str(name)])
+            ids += [producer.send(b"in one", txn=txn) for _ in range(3)]
+            coordinator.commit(txn)
+    for start in (BEGINNING, ids[2]):
+        groups = read_range(client, name, start, ids[-1], poll_timeout=600.0, window_bytes=1)
+        taken = list(next(groups))
+        expire(admin, str(name), readers(admin, str(name)), ids[40])
+        taken += [entry for group in groups for entry in group]
+        expected = [one for one in ids if one > start]
+        assert [MessageId(entry.ledger, entry.entry) for entry in taken] == expected
+
+
+def test_what_a_message_ttl_has_taken_is_lost(
+    client: Client, peer: Peer, admin: Admin, name: TopicName
+) -> None:
+    """It moves the subscription that holds the data, too: what is trimmed cannot be read any more."""
+    ids = numbers_written(peer, str(name), 60)
+    groups = read_range(client, name, BEGINNING, ids[-1], poll_timeout=600.0, window_bytes=1)
+    taken = list(next(groups))
+    expire(admin, str(name), admin.subscriptions(str(name)), ids[40])
+    wait_until(lambda: is_trimmed(admin, str(name), ids[35].ledger))
+    with pytest.raises(DataLossError, match="while it was read"):
+        taken += (entry for group in groups for entry in group)
+    assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: len(taken)]
+
+
+def test_entries_that_cannot_be_taken_apart(
+    client: Client, cluster: Cluster, name: TopicName, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, str(name))
+        good, bad = {}, []
+        for value in (b"1", b"2", b"3"):
+            good[producer.send(value)] = value
+            bad.append(producer.send(b"bad", num_messages_in_batch=0))
+    with pytest.raises(CorruptError, match=f"{bad[0]}"):
+        read(client, name, BEGINNING, bad[2])
+    assert warnings(caplog) == []
+    assert read(client, name, BEGINNING, bad[2], fail_on_data_loss=False) == list(good.items())
+    assert [str(each) in warning for each, warning in zip(bad, warnings(caplog), strict=True)] == [True] * 3
+
+
+def test_what_is_behind_the_end_may_be_corrupt(client: Client, cluster: Cluster, name: TopicName) -> None:
+    with RawConnection(cluster.service_url) as connection:
+        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
+        good = producer.send(b"good")
+        txn = coordinator.begin([str(name)])
+        end = producer.send(b"aborted", txn=txn)
+        coordinator.abort(txn)
+        producer.send(b"bad", num_messages_in_batch=0)
+    assert read(client, name, BEGINNING, end, visible=False) == [(good, b"good")]
+
+
+# ---- compaction
+
+
+@pytest.mark.parametrize("batch_size", [0, 6])
+def test_a_compacted_topic(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, batch_size: int
+) -> None:
+    """Superseded values and deleted keys are gone, the end among them; what follows is read as it is."""
+    records = [Record(b"old", key=f"key-{number}") for number in range(6)]
+    records += [Record(b"new", key=f"key-{number}") for number in range(3)]
+    records += [Record(None, key="key-0"), Record(b"new", key="key-5"), Record(None, key="key-1")]
+    first = peer.produce(str(name), records, batch_size=batch_size)[0].ledger_id()
+    end = last_message(client, name)
+    admin.compact(str(name))
+    wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
+
+    def kept(end: MessageId, **options: Any) -> list[tuple[str | None, bytes | None]]:
+        groups = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True, **options)
+        return [(each.key, each.value) for group in groups for each in records_of(group)]
+
+    expected = {("key-2", b"new"), ("key-3", b"old"), ("key-4", b"old"), ("key-5", b"new")}
+    if batch_size == 0 and admin.version().startswith("4.0."):  # it keeps the null values of deleted keys
+        expected |= {("key-0", None), ("key-1", None)}
+    assert set(kept(end)) == expected
+    assert len(kept(end)) == len(expected)
+    assert len(read(client, name, BEGINNING, end)) == (len(records) // batch_size if batch_size else 12)
+    peer.produce(str(name), [Record(b"newer", key="key-2")])
+    expected.add(("key-2", b"newer"))
+    assert set(kept(last_message(client, name))) == expected
+    if first < end.ledger:  # the compacted messages outlive those they were made of
+        trim(admin, str(name), first)
+        begins = MessageId(first, -1)
+        assert set(kept(last_message(client, name), begins=begins)) == expected
+
+
+def test_a_broker_gets_time_to_open_a_compacted_topic(
+    client: Client, peer: Peer, admin: Admin, name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it gives nothing, and answers as one that keeps nothing."""
+    peer.produce(str(name), [Record(b"old", key="k"), Record(b"new", key="k")], batch_size=0)
+    end = last_message(client, name)
+    admin.compact(str(name))
+    wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
+    receive, last_message_id = Consumer.receive, Consumer.last_message_id
+    closed = Deadline(1.5)
+
+    def receive_nothing(consumer: Consumer, deadline: Deadline, *options: Any) -> Entries:
+        if closed.passed:
+            return receive(consumer, deadline, *options)
+        time.sleep(0.05)
+        return Entries.of([])
+
+    def find_nothing(consumer: Consumer, deadline: Deadline | None = None) -> LastMessageId:
+        found = last_message_id(consumer, deadline)
+        return found if closed.passed else found._replace(last=MessageId.EARLIEST)
+
+    monkeypatch.setattr(Consumer, "receive", receive_nothing)
+    monkeypatch.setattr(Consumer, "last_message_id", find_nothing)
+    (entries,) = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True)
+    assert [(each.key, each.value) for each in records_of(entries)] == [("k", b"new")]

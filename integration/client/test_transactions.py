@@ -1,0 +1,145 @@
+"""Our client's transactions: what readers see, and what a lost connection leaves unknown."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from integration.broker import Admin
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import columns_of
+from integration.helpers.cluster import Cluster, ProxiedBroker
+from integration.helpers.peer import Peer, Record
+from integration.helpers.proxy import Direction, Proxy
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.errors import NotAllowedError, SendError, TransactionError
+from pulsar_spark.ids import TopicName
+
+
+@pytest.fixture
+def proxy(proxied_transactions: ProxiedBroker) -> Proxy:
+    return proxied_transactions.proxy
+
+
+@pytest.fixture
+def admin(proxied_transactions: ProxiedBroker) -> Admin:
+    return proxied_transactions.broker.admin
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[Client]:
+    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def peer(proxied_transactions: ProxiedBroker) -> Iterator[Peer]:
+    """The C++ client, past the proxy."""
+    with Peer(proxied_transactions.broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def deduplicates() -> bool:
+    """Whether the topic's namespace does."""
+    return False
+
+
+@pytest.fixture
+def topic(admin: Admin, deduplicates: bool) -> str:
+    namespace = f"public/transactions-{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(namespace)
+    admin.set_deduplication(namespace, deduplicates)
+    name = f"persistent://{namespace}/topic"
+    admin.create_topic(name)
+    admin.create_subscription(name, "hold")
+    return name
+
+
+def begin(client: Client) -> tuple[Transactions, Transaction]:
+    transactions = Transactions(client)
+    return transactions, Transaction(transactions.begin(600.0), transactions)
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching: bool):
+    for value in (b"aborted", b"committed"):
+        transactions, transaction = begin(client)
+        options = ProducerOptions(batching=batching)
+        with TopicWriter(client, TopicName.parse(topic), options, transaction=transaction) as writer:
+            writer.send(columns_of([Record(value), Record(value, key="k")]))
+            writer.flush()
+        assert peer.read_all(topic) == []
+        end = transactions.commit if value == b"committed" else transactions.abort
+        end(transaction.id)
+        with pytest.raises(TransactionError):
+            end(transaction.id)
+    assert peer.read_all(topic) == [Record(b"committed"), Record(b"committed", key="k")]
+
+
+@pytest.mark.parametrize(
+    ("deduplicates", "reason"), [(False, "not certain that the namespace"), (True, "cannot be read before")]
+)
+def test_what_may_be_stored_is_not_sent_again(
+    client: Client, proxy: Proxy, admin: Admin, topic: str, deduplicates: bool, reason: str
+):
+    _, transaction = begin(client)
+    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+        writer.send(columns_of([Record(b"acknowledged")]))
+        writer.flush()
+        proxy.stall(Direction.TO_CLIENT)
+        try:
+            writer.send(columns_of([Record(b"unknown")]))
+            wait_until(lambda: admin.stats(topic)["msgInCounter"] == 2)
+            proxy.cut_all()
+        finally:
+            proxy.resume()
+        with pytest.raises(SendError, match=f"1 messages of a transaction .*{reason}"):
+            writer.flush()
+
+
+@pytest.mark.parametrize("deduplicates", [True])
+def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
+    client: Client, peer: Peer, proxy: Proxy, topic: str, deduplicates: bool
+):
+    transactions, transaction = begin(client)
+    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+        writer.send(columns_of([Record(b"acknowledged")]))
+        writer.flush()
+        proxy.stall(Direction.TO_BROKER)
+        try:
+            writer.send(columns_of([Record(b"lost")]))
+            proxy.cut_all()
+        finally:
+            proxy.resume()
+        writer.flush()
+    transactions.commit(transaction.id)
+    assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"lost")]
+
+
+def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, proxy: Proxy, topic: str):
+    transactions, transaction = begin(client)
+    with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
+        writer.send(columns_of([Record(b"value")]))
+        writer.flush()
+    proxy.stall(Direction.TO_CLIENT)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            commit = pool.submit(transactions.commit, transaction.id)
+            wait_until(lambda: peer.read_all(topic) == [Record(b"value")])
+            proxy.cut_all()
+        finally:
+            proxy.resume()
+        with pytest.raises(TransactionError, match="the broker's response was lost"):
+            commit.result(HANG)
+
+
+def test_a_cluster_without_transactions(cluster: Cluster):
+    with (
+        Client(ClientOptions(service_url=cluster.service_url)) as client,
+        pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"),
+    ):
+        Transactions(client).begin(1.0)

@@ -1,0 +1,114 @@
+"""The Java client as a peer: where it sends keys, and what it reads of what we wrote.
+
+It is the client that the broker's own jars hold; java/PulsarPeer.java is compiled each time it runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration.broker.jars import broker_jars
+from integration.broker.java import java
+from integration.broker.waiting import HANG
+
+_SOURCE = Path(__file__).parents[1] / "java" / "PulsarPeer.java"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaMessage:
+    """One message, as the Java client shows it.
+
+    Attributes:
+        topic: the partition's full name.
+        id: its text form.
+        value: None is a null value.
+        key: None is no key.
+        key_is_base64: whether it was base64 text on the wire.
+        ordering_key: None where there is none.
+        properties: by name.
+        event_time: in ms since 1970; 0 when there is none.
+        publish_time: in ms since 1970.
+        deliver_at: in ms since 1970, or None.
+        sequence_id: of the message.
+        producer: the producer's name.
+        batched: whether it is in a batch.
+    """
+
+    topic: str
+    id: str
+    value: bytes | None
+    key: bytes | None
+    key_is_base64: bool
+    ordering_key: bytes | None
+    properties: dict[str, str]
+    event_time: int
+    publish_time: int
+    deliver_at: int | None
+    sequence_id: int
+    producer: str
+    batched: bool
+
+
+def read_in_java(service_url: str, topics: Sequence[str], keys: Path | None = None) -> list[JavaMessage]:
+    """Read each topic, none of them partitioned, from its first message to the current last.
+
+    `keys` is a folder as `integration.helpers.crypto_keys` makes it, where messages are encrypted.
+    """
+    messages = []
+    folder = [] if keys is None else ["--keys", str(keys)]
+    for line in _run([*folder, "read", service_url, *topics]).splitlines():
+        fields = json.loads(line)
+        for name in ("value", "key", "ordering_key"):
+            fields[name] = None if fields[name] is None else base64.b64decode(fields[name])
+        messages.append(JavaMessage(**fields))
+    return messages
+
+
+def partitions_in_java(keys: Iterable[bytes], partitions: int) -> list[tuple[int, int]]:
+    """The partition of each key by JavaStringHash and by Murmur3_32Hash."""
+    lines = "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
+    found = (line.split() for line in _run(["partitions", str(partitions)], lines).splitlines())
+    return [(int(string), int(murmur)) for string, murmur in found]
+
+
+def produce_in_java(
+    service_url: str,
+    topic: str,
+    rows: Iterable[tuple[bytes, bytes | None, bytes | None]],
+    *,
+    key_based: bool = False,
+) -> None:
+    """Write rows of value, key as bytes and ordering key in batches, with `key_based` of one key each."""
+
+    def text(part: bytes | None) -> str:
+        return "-" if part is None else base64.b64encode(part).decode()
+
+    lines = "".join(" ".join(map(text, row)) + "\n" for row in rows)
+    _run(["produce", service_url, topic, "KEY_BASED" if key_based else "DEFAULT"], lines)
+
+
+def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[str], count: int) -> None:
+    """Write the values 0, 1, ... as text, in batches and in entries of their own, compressed and not."""
+    _run(["--keys", str(keys), "encrypt", service_url, topic, ",".join(names), str(count)])
+
+
+def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:
+    """Compile and run a program of one file with the broker's jars; give it `lines`, return what it wrote."""
+    path = os.pathsep.join(str(jar) for jar in broker_jars())
+    # C1 alone: it lives for a second or two.
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source), *arguments]
+    done = subprocess.run(
+        command, input=lines, capture_output=True, encoding="utf-8", check=False, timeout=2 * HANG
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _run(arguments: Sequence[str], lines: str = "") -> str:
+    return run_java(_SOURCE, arguments, lines)

@@ -1,0 +1,136 @@
+"""Faults of planning and committing: ranges left out or read twice, commits too early or not at all."""
+
+from integration.mutants.fault import Fault
+
+FAULTS = (
+    Fault(
+        name="start-position-excludes-its-message",
+        file="pulsar_spark/spark/options/positions.py",
+        old="return found if end else found.previous",
+        new="return found",
+        test="tests/spark/options/test_positions.py::test_starts_and_ends_are_inclusive",
+    ),
+    Fault(
+        name="loss-taken-for-a-move",
+        file="pulsar_spark/spark/plan/data_loss.py",
+        old="if stored.begin <= max(position.last_whole_entry, goes_on):",
+        new="if stored.begin <= max(position.next_entry, goes_on):",
+        test="tests/spark/plan/test_data_loss.py::test_a_partition_under_the_running_query",
+    ),
+    Fault(
+        name="acknowledged-before-it-is-processed",
+        file="pulsar_spark/spark/plan/partition.py",
+        old="return None if self.position is None else min(self.position, self.last).last_whole_entry",
+        new="return None if self.position is None else self.last",
+        test="tests/spark/plan/test_stream_starts.py::test_nothing_is_acknowledged_before_it_is_checkpointed",
+    ),
+    Fault(
+        name="chunks-acknowledged-before-they-expire",
+        file="pulsar_spark/spark/plan/partition.py",
+        old="while newest.time_ms - held[0].time_ms > expire * 1000:",
+        new="while newest is not held[0]:",
+        test="tests/spark/plan/test_partition.py::test_no_message_that_may_complete_loses_its_beginning",
+    ),
+    Fault(
+        name="split-ranges-leave-an-entry-out",
+        file="pulsar_spark/spark/plan/ranges.py",
+        old="for start, end in zip([each.start, *borders], ends, strict=True)",
+        new="for start, end in zip([each.start, *(one.next_entry for one in borders)], ends, strict=True)",
+        test="tests/spark/plan/test_ranges.py::test_the_pieces_are_the_ranges",
+    ),
+    Fault(
+        name="range-left-out-of-shared-tasks",
+        file="pulsar_spark/spark/plan/ranges.py",
+        old="alone = [[place] for place, size in enumerate(sizes) if size >= share]",
+        new="alone = [[place] for place, size in enumerate(sizes) if size > share]",
+        test="tests/spark/plan/test_ranges.py::test_which_ranges_share_a_task",
+    ),
+    Fault(
+        name="replayed-batch-0-begins-too-late",
+        file="pulsar_spark/spark/plan/ranges.py",
+        old="        if anew:\n            first = min(first, opened)\n",
+        new="",
+        test="tests/spark/plan/test_ranges.py::"
+        "test_a_batch_0_that_is_planned_again_begins_where_its_own_subscription_stands",
+    ),
+    Fault(
+        name="entry-taken-in-after-the-answer-forgotten",
+        file="pulsar_spark/spark/plan/ends.py",
+        old="            elif tail.reached <= known:\n",
+        new="            else:\n",
+        test="tests/spark/plan/test_ends.py::test_what_a_tail_took_in_after_an_answer_is_asked_for",
+    ),
+    Fault(
+        name="end-of-a-ledger-acknowledged-without-a-look",
+        file="pulsar_spark/spark/plan/partition.py",
+        old="return done.ledger == self.acknowledged.ledger == self.last.ledger and done < self.last",
+        new="return done.ledger == self.last.ledger",
+        test="tests/spark/plan/test_partition.py::test_the_next_step_of_an_acknowledgement",
+    ),
+    Fault(
+        name="first-transaction-committed-before-the-intent",
+        file="pulsar_spark/spark/sink/commit_plan.py",
+        old="return replace(plan, stage=CommitStage.WRITE_INTENT, intent=intent)",
+        new="return replace(plan, stage=CommitStage.COMMIT_FIRST, intent=intent)",
+        test="tests/spark/sink/test_transactional.py::"
+        "test_the_intent_and_all_markers_are_durable_before_the_first_commit",
+    ),
+    Fault(
+        name="committed-micro-batch-written-again",
+        file="pulsar_spark/spark/sink/commit_plan.py",
+        old="return plan._at(then if plan.first in plan.log.committed else otherwise)",
+        new="return plan._at(otherwise)",
+        test="tests/spark/sink/test_transactional.py::test_a_batch_that_was_committed_is_not_written_again",
+    ),
+    Fault(
+        name="begun-commit-aborted",
+        file="pulsar_spark/spark/sink/commit_plan.py",
+        old="return sorted(log.opened.union(written).difference(begun))",
+        new="return sorted(log.opened.union(written))",
+        test="tests/spark/sink/test_commit_plan.py::test_what_a_commit_has_begun_is_not_aborted",
+    ),
+    Fault(
+        name="record-of-commits-believed-without-a-signature",
+        file="pulsar_spark/spark/sink/commit_records.py",
+        old="        if self._key is not None and not hmac.compare_digest(",
+        new="        if self._key is None and not hmac.compare_digest(",
+        test="tests/spark/sink/test_commit_log.py::test_what_is_made_up_changes_nothing_where_there_is_a_key",
+    ),
+    Fault(
+        name="records-released-that-are-still-needed",
+        file="pulsar_spark/spark/sink/commit_log.py",
+        old="if intent is not None and intent.batch >= self._batch:",
+        new="if intent is not None and intent.batch > self._batch:",
+        test="tests/spark/sink/test_commit_log.py::test_what_is_not_finished_makes_no_room",
+    ),
+    Fault(
+        name="writer-closed-without-flush",
+        file="pulsar_spark/spark/sink/topic_writers.py",
+        old="        writer.flush()\n        self._closed",
+        new="        self._closed",
+        test="tests/spark/sink/test_topic_writers.py::"
+        "test_a_writer_that_makes_room_is_flushed_before_it_is_closed",
+    ),
+    Fault(
+        name="task-reports-before-all-is-acknowledged",
+        file="pulsar_spark/spark/sink/task.py",
+        old="            writers.finish()\n",
+        new="",
+        test="tests/spark/sink/test_task.py::"
+        "test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged",
+    ),
+    Fault(
+        name="large-record-batch-cut-with-a-gap",
+        file="pulsar_spark/arrow/arrays.py",
+        old="        first = stop\n",
+        new="        first = stop + 1\n",
+        test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
+    ),
+    Fault(
+        name="more-acknowledged-than-was-probed",
+        file="pulsar_spark/spark/plan/subscription.py",
+        old="positions[topic] = state.settle(expire) if state.has_chunks else entry",
+        new="positions[topic] = state.settle(expire)",
+        test="tests/spark/plan/test_subscription.py::test_probes_for_chunks_without_an_answer_hold_nobody_up",
+    ),
+)

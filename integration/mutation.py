@@ -1,0 +1,110 @@
+"""A mutation tool, mutmut, over the code that decides which rows are kept: before a release, for hours.
+
+    python -m integration.mutation                                    all of protocol, plan and sink
+    python -m integration.mutation pulsar_spark/protocol/lookup.py    some files or folders
+
+It changes one operator, number or name at a time, and runs the unit tests that reach it. What survives is
+printed as a difference: a line that no test would miss. It works in a copy, and installs mutmut beside it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from integration.helpers.local_spark import ROOT
+from integration.mutants.run import copy_of_checkout
+
+MUTMUT = "mutmut == 3.8.1"
+# Code without I/O that decides whether a row is kept, acknowledged, sent again or dropped.
+DECISIONS = ("pulsar_spark/protocol", "pulsar_spark/spark/plan", "pulsar_spark/spark/sink")
+_TOPS = ("conf", "docs", "examples", "integration", "proto", "README.md", "CHANGELOG.md")
+
+
+def tests_of(path: str) -> str:
+    """The folder of the unit tests of a file or a folder of the package.
+
+    Raises:
+        ValueError: it is not in the package.
+    """
+    parts = Path(path).parts
+    if parts[:1] != ("pulsar_spark",) or not (ROOT / path).exists():
+        raise ValueError(f"{path} is not a file or a folder of pulsar_spark")
+    folder = Path("tests", *(parts[1:-1] if path.endswith(".py") else parts[1:]))
+    return str(folder)
+
+
+def settings(paths: Sequence[str]) -> dict[str, str]:
+    """What mutmut reads in setup.cfg, to change these files or folders."""
+    return {
+        "source_paths": "pulsar_spark",
+        "only_mutate": "\n" + "\n".join(path if path.endswith(".py") else f"{path}/*" for path in paths),
+        "also_copy": "\n" + "\n".join(_TOPS),
+        "pytest_add_cli_args": "\n-p\nno:randomly\n-p\nno:cacheprovider\n--hypothesis-seed=0",
+        "pytest_add_cli_args_test_selection": "\n" + "\n".join(sorted({tests_of(path) for path in paths})),
+        # Texts of errors and of logs decide nothing.
+        "do_not_mutate_patterns": "\nraise \nlog\\.\nadvice=",
+        "use_git_change_detection": "false",
+    }
+
+
+def main(paths: Sequence[str]) -> int:
+    """Run mutmut, and print what survives; returns its exit code."""
+    paths = [str(Path(path)) for path in paths or DECISIONS]
+    try:
+        section = settings(paths)
+    except ValueError as error:
+        print(f"mutation: {error}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="mutation-") as name:
+        copy, tool = Path(name).resolve() / "copy", Path(name).resolve() / "tool"
+        copy_of_checkout(ROOT, copy)
+        (copy / "mutants").mkdir()  # a folder of PYTHONPATH must be there when Python starts
+        config = configparser.ConfigParser()
+        config.read(copy / "setup.cfg")
+        config["mutmut"] = section
+        with (copy / "setup.cfg").open("w") as file:
+            config.write(file)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--target", str(tool), MUTMUT], check=True)
+        return _run(copy, tool)
+
+
+def _run(copy: Path, tool: Path) -> int:
+    environment = {
+        **os.environ,
+        # The tool comes last: pytest is that of the project.
+        "PYTHONPATH": str(copy / "mutants"),
+        "PULSAR_SPARK_HYPOTHESIS_PROFILE": "unshrunk",
+    }
+    start = f"import sys; sys.path.append({str(tool)!r}); from mutmut.__main__ import cli; cli()"
+
+    def mutmut(*arguments: str) -> subprocess.CompletedProcess[str]:
+        is_shown = arguments[0] == "run"
+        return subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            cwd=copy,
+            env=environment,
+            text=True,
+            check=False,
+            stdout=None if is_shown else subprocess.PIPE,
+        )
+
+    done = mutmut("run", "--max-children", str(os.cpu_count() or 2))
+    if done.returncode:
+        return done.returncode
+    results = [line.strip().split(": ") for line in mutmut("results").stdout.splitlines() if line.strip()]
+    survivors = [name for name, result in results if result != "killed"]
+    for name in survivors:
+        print(mutmut("show", name).stdout)
+    print(f"mutation: {len(survivors)} survived")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""The command ``subscriptions`` against the real broker, with a checkpoint that Spark wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin
+from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.helpers.cluster import Cluster
+from integration.helpers.peer import Peer, Record
+from pulsar_spark.cli import main
+from pulsar_spark.client import Client, Consumer, SubscriptionOptions
+from pulsar_spark.client.net import admin as product
+from pulsar_spark.errors import BusyError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.wire.commands import InitialPosition
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command on the test's topic; gives what it printed, without the header and unneeded blanks."""
+
+    def run(*arguments: str, code: int = 0) -> list[str]:
+        command = ["subscriptions", "--admin-url", cluster.admin_url, "--topic", topic, *arguments]
+        assert main(command) == code
+        lines = capsys.readouterr().out.splitlines()
+        return [" ".join(line.split()) for line in lines if not line.startswith("SUBSCRIPTION")]
+
+    return run
+
+
+def hold(client: Client, topic: TopicName, name: str) -> Consumer:
+    options = SubscriptionOptions(name=name, durable=True, initial=InitialPosition.EARLIEST)
+    return Consumer(client, topic, options)
+
+
+def test_only_what_nobody_needs_is_removed(
+    pulsar_in_spark: PulsarInSpark,
+    client: Client,
+    peer: Peer,
+    admin: Admin,
+    run: Run,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    admin.create_partitioned_topic(topic, 2)
+    parts = [TopicName.parse(topic).of_partition(number) for number in range(2)]
+    peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
+    checkpoint = tmp_path / "queries" / "a"
+    drain(pulsar_in_spark.stream(topic), Collector(), checkpoint)
+    (query,) = admin.durable_subscriptions(str(parts[0]))
+    gone, held = f"spark-pulsar-{UUID}", f"spark-pulsar-{UUID.replace('0', '1')}"
+    for part in parts:
+        for name in (gone, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"):
+            hold(client, part, name).close()
+    counts = [int(admin.internal_stats(str(part))["numberOfEntries"]) for part in parts]
+    with hold(client, parts[1], held):
+        listed = [
+            f"{name} {part} {connected} {backlog} {found}"
+            for part, count in zip(parts, counts, strict=True)
+            for name, connected, backlog, found in sorted(
+                [
+                    (query, "no", 0, checkpoint),
+                    (gone, "no", count, "none"),
+                    (held, "yes" if part == parts[1] else "no", count, "none"),
+                ]
+            )
+        ]
+        assert run("--checkpoint", str(tmp_path)) == [*listed, "2 unused; run with --remove to remove them"]
+        named = ["--checkpoint", str(tmp_path), "--subscription", held, "--remove"]
+        assert run(*named) == [*(line for line in listed if line.startswith(held)), "0 removed"]
+        removed = [f"removed {gone} from {part}" for part in parts]
+        assert run("--checkpoint", str(tmp_path), "--remove") == [*listed, *removed, "2 removed"]
+    left = {query, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"}
+    assert [set(admin.subscriptions(str(part))) for part in parts] == [left] * 2
+    assert run("--prefix", "other") == [
+        f"other-{UUID} {part} no {count} not searched" for part, count in zip(parts, counts, strict=True)
+    ]
+
+
+def test_nothing_is_removed_where_checkpoints_cannot_be_read(
+    client: Client, admin: Admin, run: Run, topic: str, tmp_path: Path
+) -> None:
+    admin.create_topic(topic)
+    hold(client, TopicName.parse(topic), f"spark-pulsar-{UUID}").close()
+    assert run("--remove", "--checkpoint", str(tmp_path / "nowhere"), code=1) == []
+    assert len(admin.subscriptions(topic)) == 1
+
+
+def test_a_missing_topic_is_an_error(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(code=1) == []
+
+
+def test_a_subscription_that_is_in_use_is_not_removed(
+    client: Client, admin: Admin, cluster: Cluster, topic: str
+) -> None:
+    """Whatever was seen before: the broker itself refuses."""
+    admin.create_topic(topic)
+    name, ours = TopicName.parse(topic), product.Admin(cluster.admin_url)
+    with hold(client, name, "s"):
+        with pytest.raises(BusyError, match="connected consumers"):
+            ours.remove_subscription(name, "s")
+        assert ours.subscriptions(name) == ["s"]
+    ours.remove_subscription(name, "s")
+    assert ours.subscriptions(name) == []
+    with pytest.raises(TopicNotFoundError, match="Subscription s not found"):
+        ours.remove_subscription(name, "s")
+
+
+def test_ledgers_and_topics(admin: Admin, peer: Peer, cluster: Cluster, topic: str) -> None:
+    admin.create_partitioned_topic(topic, 1)
+    name, ours = TopicName.parse(topic).of_partition(0), product.Admin(cluster.admin_url)
+    admin.create_subscription(str(name), "hold")
+    ids: list[Any] = []
+    for count in (3, 5):
+        ids += peer.produce(topic, [Record(b"v")] * count)
+        admin.unload(str(name))
+    ids += peer.produce(topic, [Record(b"v")] * 7)
+    last = {each.ledger_id(): each.entry_id() for each in ids}
+    found = ours.ledgers(name)
+    assert {each.id: each.entries - 1 for each in found if each.entries} == last
+    assert all(each.size >= each.entries > 0 for each in found if each.id in last)
+    assert [each.id for each in found] == sorted(each.id for each in found)
+    assert MessageId(found[-1].id, found[-1].entries - 1) == MessageId(max(last), 6)
+    assert name in ours.topics("public/default")
+    with pytest.raises(TopicNotFoundError):
+        ours.topics("public/no-such-namespace")

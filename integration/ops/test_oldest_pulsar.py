@@ -1,0 +1,98 @@
+"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from integration.broker import StandaloneBroker
+from integration.broker.jars import VERSION_VARIABLE
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.messages import by_key, numbered
+from integration.fixtures.spark import PulsarInSpark, await_rows, begun
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer, Record
+from integration.helpers.transactions import SETTINGS
+
+pytestmark = pytest.mark.long
+
+OLDEST = "4.0.7"
+_PARTITIONS = 2
+_CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
+
+
+@pytest.fixture(scope="module")
+def oldest() -> Iterator[StandaloneBroker]:
+    """A broker with transactions and small messages, whose namespace deduplicates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VERSION_VARIABLE, OLDEST)
+        broker = StandaloneBroker(SETTINGS | {"maxMessageSize": "102400"}, jvm=TEST_JVM)
+        with broker:
+            broker.admin.set_deduplication("public/default", True)
+            broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
+            yield broker
+
+
+def test_it_is_of_that_version(oldest: StandaloneBroker):
+    assert oldest.admin.version() == OLDEST
+
+
+def await_first_batch(
+    writer: DataStreamWriter, query: StreamingQuery, unload: Callable[[], None]
+) -> StreamingQuery:
+    """Wait for a micro-batch. If the broker lost a message of it, unload the topic and start the query again.
+
+    Pulsar 4.0.7 may lose a message of a topic's first transactions, and then refuses all others
+    (https://github.com/apache/pulsar/pull/24945). docs/guarantees.md tells users the same.
+    """
+    try:
+        await_rows(query, lambda: query.lastProgress is not None)
+    except StreamingQueryException as error:
+        if "of a transaction" not in str(error):
+            raise
+        unload()
+        query = begun(writer)
+        await_rows(query, lambda: query.lastProgress is not None)
+    return query
+
+
+@pytest.mark.parametrize("options", [{}, {"delivery": "transactional"}], ids=["once", "transactional"])
+def test_a_stream_from_topic_to_topic(
+    oldest: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
+):
+    """Single, batched and chunked messages come once and in order; the topic is unloaded meanwhile."""
+    admin, copy, pulsar = oldest.admin, f"{topic}-copy", PulsarInSpark(spark, oldest.service_url)
+    for name in (topic, copy):
+        admin.create_partitioned_topic(name, _PARTITIONS)
+    records = numbered(600, keys=20)
+    chunked = [Record(os.urandom(300_000), key=f"chunked-{number}") for number in range(4)]
+    with Peer(oldest.service_url) as peer:
+        peer.produce(topic, records[:100])
+        peer.produce(topic, records[100:300], batch_size=50)
+        rows = pulsar.stream(topic).select("value", "__key")
+        writer = pulsar.write_stream(rows, checkpoint, copy, **_CHUNKED, **options)
+        query = begun(writer)
+        try:
+            query = await_first_batch(writer, query, partial(admin.unload, copy))
+            admin.unload(topic)
+            peer.produce(topic, chunked, chunking_enabled=True)
+            peer.produce(topic, records[300:], batch_size=50)
+            query.processAllAvailable()
+            for number in range(_PARTITIONS):
+                partition = f"{topic}-partition-{number}"
+                (held,) = admin.durable_subscriptions(partition)
+                # Late for the chunks, and later where a probe for them met a topic that was not open yet.
+                wait_until(lambda name=partition, held=held: admin.backlog(name, held) == 0, timeout=3 * HANG)
+        finally:
+            query.stop()
+        copied = peer.read_all(copy)
+    assert len(copied) == len(records + chunked)
+    assert by_key(copied) == by_key(records + chunked)

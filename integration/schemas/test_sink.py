@@ -1,0 +1,468 @@
+"""What the sink registers, and what it refuses; values once where a write is run again.
+
+That other clients read every type is in ``test_schemas_peers_sink``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, start
+from integration.helpers.crypto_keys import make_keys, peers_key
+from integration.helpers.failing_steps import FailsOnce
+from integration.helpers.payloads import avro_value, register
+from integration.helpers.peer import Peer
+from pulsar_spark.client import Client, Schema
+from pulsar_spark.ids import TopicName
+
+AVRO = {"valueFormat": "avro"}
+
+
+class Stored(NamedTuple):
+    """A message as the C++ client gives it.
+
+    Attributes:
+        payload: None for a tombstone.
+        key: None for none.
+        version: of its schema; None for none.
+        producer: the name of who wrote it.
+    """
+
+    payload: bytes | None
+    key: str | None
+    version: int | None
+    producer: str
+
+
+def stored(peer: Peer, topic: str) -> list[Stored]:
+    """All messages of a topic, partition by partition."""
+    found = []
+    for message in peer.messages(topic):
+        payload = None if message.has_null_value() else message.data()
+        # Its own way to give the version as bytes makes a text of them.
+        version = message._message.int_schema_version() if message.schema_version() else None
+        found.append(Stored(payload, message.partition_key() or None, version, message.producer_name()))
+    return found
+
+
+def schema_at(client: Client, topic: str, version: int) -> Schema:
+    schema = client.schemas.at(TopicName.parse(topic), version)
+    assert schema is not None
+    return schema
+
+
+def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any]]:
+    """Each message's version, and its value as fastavro reads it by that version."""
+    return [
+        (
+            version,
+            None
+            if payload is None or version is None
+            else avro_value(json.loads(schema_at(client, topic, version).data), payload),
+        )
+        for payload, _, version, _ in stored(peer, topic)
+    ]
+
+
+def fields(client: Client, topic: str) -> dict[str, Any]:
+    """The fields of the topic's latest schema, with their types."""
+    latest = client.schemas.latest(TopicName.parse(topic))
+    assert latest is not None
+    return {field["name"]: field["type"] for field in json.loads(latest.schema.data)["fields"]}
+
+
+def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
+) -> None:
+    """Under the default strategy, FULL."""
+    here = pulsar_in_spark
+    here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
+    here.write(here.rows([(2, "b", 1.5)], "id int, item string, price double"), topic, **AVRO)
+    here.write(here.rows([("c", 3)], "item string, id int"), topic, **AVRO)
+    here.write(here.rows([(None, 4)], "note string, id int"), topic, **AVRO)
+    assert values(client, peer, topic) == [
+        (0, {"id": 1, "item": "a"}),
+        (1, {"id": 2, "item": "b", "price": 1.5}),
+        (1, {"id": 3, "item": "c", "price": None}),
+        (2, {"id": 4, "item": None, "price": None, "note": None}),
+    ]
+    assert list(fields(client, topic)) == ["id", "item", "price", "note"]
+    rows = here.read(topic, valueFormat="columns").select("id", "item", "price", "note").collect()
+    assert sorted(map(tuple, rows)) == [
+        (1, "a", None, None),
+        (2, "b", 1.5, None),
+        (3, "c", None, None),
+        (4, None, None, None),
+    ]
+
+
+def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
+    here, options = pulsar_in_spark, {"valueFormat": "json"}
+    here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
+    here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
+    found = [(version, json.loads(payload or b"")) for payload, _, version, _ in stored(peer, topic)]
+    assert found == [(0, {"id": 1, "item": "a"}), (1, {"id": 2, "more": [1.5]})]
+    assert list(fields(client, topic)) == ["id", "item", "more"]
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, but rows are"):
+        here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
+
+
+def test_a_topic_keeps_its_own_schema(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    kind = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    own = [
+        {"name": "color", "type": kind},
+        {"name": "number", "type": "double"},
+        {"name": "other", "type": ["null", "long"], "default": None},
+        {"name": "left", "type": "string", "default": "none"},
+    ]
+    definition = {"type": "record", "name": "Theirs", "namespace": "a.b", "fields": own}
+    register(admin, topic, "AVRO", definition)
+    rows = pulsar_in_spark.rows([(7, 1, "BLUE")], "other int, number int, color string")
+    for registration in ("auto", "existing"):
+        pulsar_in_spark.write(rows, topic, **AVRO, schemaRegistration=registration)
+    expected = {"color": "BLUE", "number": 1.0, "other": 7, "left": "none"}
+    assert values(client, peer, topic) == [(0, expected)] * 2
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_rows_that_do_not_fit_are_not_written(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, client: Client, topic: str
+) -> None:
+    here = pulsar_in_spark
+    rows = here.rows([(1, "a")], "id int, item string")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, but schemaReg"):
+        here.write(rows, topic, **AVRO, schemaRegistration="existing")
+    here.write(rows, topic, **AVRO)
+    other = here.rows([("x", "a", 1)], "id string, item string, more int")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is string, but the topic has int"):
+        here.write(other, topic, **AVRO)
+    more = here.rows([(2, "b", 1)], "id int, item string, more int")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'more' has no field .*=existing"):
+        here.write(more, topic, **AVRO, schemaRegistration="existing")
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is AVRO, but rows are"):
+        here.write(here.rows([("x",)], "v string"), topic, valueFormat="primitive")
+    assert len(peer.read_all(topic)) == 1
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_what_the_broker_refuses_is_said_with_its_strategy(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, client: Client, topic: str
+) -> None:
+    here = pulsar_in_spark
+    namespace = f"public/closed-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    topic = topic.replace("public/default", namespace)
+    path = f"namespaces/{namespace}/schemaCompatibilityStrategy"
+    admin.request("PUT", path, "ALWAYS_INCOMPATIBLE")
+    # In this order: a topic that is open takes a new policy over later.
+    wait_until(lambda: admin.request("GET", path) == "ALWAYS_INCOMPATIBLE")
+    here.write(here.rows([(1,)], "id int"), topic, **AVRO)
+    more = here.rows([(2, "b")], "id int, item string")
+
+    def refusal() -> str:
+        with pytest.raises(PySparkException) as caught:
+            here.write(more, topic, **AVRO)
+        return str(caught.value)
+
+    text = refusal()
+    assert "[PULSAR_SCHEMA] the broker refused the request:" in text
+    assert "ALWAYS_INCOMPATIBLE" in text
+    assert values(client, peer, topic) == [(0, {"id": 1})]
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+def test_key_and_value_of_a_topic(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str, encoding: str
+) -> None:
+    """A second write takes the topic's encoding; a new column of the value makes a version."""
+    here = pulsar_in_spark
+    options = AVRO | {"keyColumns": "id"}
+    here.write(here.rows([("k", 1)], "id string, n int"), topic, **options, keyValueEncoding=encoding)
+    here.write(here.rows([("k", 2, "x")], "id string, n int, more string"), topic, **options)
+    first, second = stored(peer, topic)
+    assert (first.version, second.version) == (0, 1)
+    is_inline = encoding == "INLINE"
+    assert (first.key, second.key) == ((None, None) if is_inline else ("k", "k"))
+    head = b"\x00\x00\x00\x01k\x00\x00\x00" if is_inline else b""
+    one, two = b"\x02\x02", b"\x02\x04\x02\x02x"
+    assert first.payload == (head + bytes([len(one)]) if is_inline else b"") + one
+    assert second.payload == (head + bytes([len(two)]) if is_inline else b"") + two
+    rows = here.read(topic, valueFormat="columns").select("key", "value.*").collect()
+    assert sorted(map(tuple, rows)) == [("k", 1, None), ("k", 2, "x")]
+    other = "SEPARATED" if is_inline else "INLINE"
+    with pytest.raises(PySparkException, match=rf"KEY_VALUE schema is {encoding}, but keyValueEncoding is"):
+        here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
+
+
+def test_tombstones_of_records(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
+) -> None:
+    here = pulsar_in_spark
+    rows = here.rows([("a", (1,)), ("b", None), ("c", (None,))], "__key string, value struct<n: int>")
+    here.write(rows, topic, **AVRO, upsert="true")
+    assert values(client, peer, topic) == [(0, {"n": 1}), (0, None), (0, {"n": None})]
+    assert [message.key for message in stored(peer, topic)] == ["a", "b", "c"]
+    copy = f"{topic}-copy"
+    here.write(here.read(topic, valueFormat="struct").drop("__topic"), copy, **AVRO, upsert="true")
+    assert values(client, peer, copy) == values(client, peer, topic)
+    assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
+
+
+def test_rows_that_name_their_topics(
+    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
+) -> None:
+    """Several tasks meet the topics at the same time; one topic has a schema of its own."""
+    here, names = pulsar_in_spark, [f"{topic}-{number}" for number in range(3)]
+    definition = {"type": "record", "name": "Own", "fields": [{"name": "n", "type": "long"}]}
+    register(admin, names[2], "AVRO", definition)
+    rows = here.spark.range(300, numPartitions=4).select(
+        f.col("id").cast("int").alias("n"),
+        f.concat(f.lit(f"{topic}-"), (f.col("id") % 3).cast("string")).alias("__topic"),
+    )
+    here.write(rows, **AVRO)
+    for number, name in enumerate(names):
+        found = values(client, peer, name)
+        assert sorted(value["n"] for _, value in found) == list(range(number, 300, 3))
+        assert {version for version, _ in found} == {0}
+    wide = rows.withColumn("more", f.lit("x"))
+    here.write(wide, **AVRO)
+    for name in names:
+        found = values(client, peer, name)
+        assert Counter(version for version, _ in found) == {0: 100, 1: 100}
+        assert {value["more"] for version, value in found if version == 1} == {"x"}
+        assert client.schemas.at(TopicName.parse(name), 2) is None
+
+
+# ---- a micro-batch that is run again
+
+ROWS = 8000
+
+
+class TypedPipe:
+    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
+
+    def __init__(self, here: PulsarInSpark, admin: Admin, target: str, folder: Path) -> None:
+        self._here, self._target, self._folder = here, target, folder
+        self._fails = FailsOnce(folder / "failed", admin.url, target)
+
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
+        """Write all there is; raises the query's error."""
+        number = f.col("value")
+        rows = (
+            self._here.ticks(ROWS, 2)
+            .where(number < ROWS)
+            .select(
+                f.concat(f.lit("key-"), (number % 50).cast("string")).alias("__key"),
+                number.alias("n"),
+                f.rpad(number.cast("string"), 200, ".").alias("text"),
+            )
+        )
+        rows = change(rows.mapInArrow(self._fails, rows.schema))
+        options = AVRO | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
+        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
+        query = sink.start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def pipe(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, once_topic: str, tmp_path: Path
+) -> Iterator[TypedPipe]:
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield TypedPipe(pulsar_in_spark, admin, once_topic, tmp_path)
+    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_a_batch_that_is_run_again_is_written_once(
+    pipe: TypedPipe, client: Client, peer: Peer, once_topic: str
+) -> None:
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    before = len(stored(peer, once_topic))
+    assert 0 < before < ROWS
+    pipe.run(**{"pulsar.producer.batchingMaxMessages": "37"})
+    found = values(client, peer, once_topic)
+    assert sorted(value["n"] for _, value in found) == list(range(ROWS))
+    assert {version for version, _ in found} == {0}
+
+
+def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
+    pipe: TypedPipe, client: Client, peer: Peer, admin: Admin, once_topic: str
+) -> None:
+    """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    before = stored(peer, once_topic)
+    assert 0 < len(before) < ROWS
+    definition = json.loads(schema_at(client, once_topic, 0).data)
+    definition["fields"].append({"name": "theirs", "type": ["null", "string"], "default": None})
+    assert register(admin, once_topic, "AVRO", definition) == 1
+    pipe.run()
+    found = values(client, peer, once_topic)
+    assert sorted(value["n"] for _, value in found) == list(range(ROWS))
+    versions = {(message.producer, message.version) for message in stored(peer, once_topic)}
+    assert len(versions) == 2, "each of the two tasks has written by one version"
+    assert {(message.producer, 0) for message in before} <= versions
+
+
+# ---- namespaces and topics that want more
+
+
+FORMATS: dict[str, dict[str, str]] = {
+    "avro": AVRO,
+    "json": {"valueFormat": "json"},
+    "primitive": {"valueFormat": "primitive"},
+    "key and value": AVRO | {"keyColumns": "k"},
+}
+
+
+def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
+    """Rows of two tasks."""
+    numbers = here.spark.range(count, numPartitions=2)
+    if kind == "primitive":
+        return numbers.select(f.col("id").alias("n"))
+    return numbers.select(f.concat(f.lit("k"), f.col("id") % 3).alias("k"), f.col("id").alias("n"))
+
+
+def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
+    """The numbers of ``rows_for``, as they are read by the topic's schema."""
+    rows = here.read(topic, valueFormat="columns", **options)
+    column = "n" if "n" in rows.columns else "value.n" if "key" in rows.columns else "value"
+    return sorted(row[0] for row in rows.select(column).collect())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_of_transactions(
+    spark: SparkSession, transactional_broker: StandaloneBroker, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """A task fails after it has sent rows; nothing of that run is seen, and the next one writes each once."""
+    here = PulsarInSpark(spark, transactional_broker.service_url)
+    options = FORMATS[kind] | {"delivery": "transactional"}
+    transactional_broker.admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        transactional_broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if broken.exists() and 7 in batch["n"].to_pylist():
+                raise RuntimeError("a failure that was asked for")
+
+    def run() -> None:
+        number = f.col("value")
+        rows = here.ticks(400, 2).where(number < 400).withColumn("n", number)
+        rows = rows.select("n") if kind == "primitive" else rows.select(f.lit("k").alias("k"), "n")
+        failing = rows.mapInArrow(fail, rows.schema)
+        query = here.write_stream(failing, tmp_path / "checkpoint", topic, **options).start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+    with Peer(transactional_broker.service_url) as peer:
+        with pytest.raises(StreamingQueryException, match="asked for"):
+            run()
+        assert stored(peer, topic) == []
+        broken.unlink()
+        run()
+        found = stored(peer, topic)
+    assert (len(found), {message.version for message in found}) == (400, {0})
+    assert numbers_in(here, topic) == list(range(400))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_encrypted_rows_where_all_must_be(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """Registering the schema, too, is done with a producer that the namespace takes."""
+    here, keys = pulsar_in_spark, make_keys(tmp_path)
+    namespace = f"public/encrypted-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    admin.require_encryption(namespace)
+    topic = topic.replace("public/default", namespace)
+    own = {"pulsar.producer.cryptoKeyReader": str(keys), "pulsar.producer.encryptionKeys": "rsa"}
+    for _ in range(2):
+        here.write(rows_for(here, kind, 50), topic, **FORMATS[kind], **own)
+    read = {"pulsar.reader.cryptoKeyReader": f"file://{keys}"}
+    assert numbers_in(here, topic, **read) == sorted([*range(50), *range(50)])
+    with pytest.raises(PySparkException, match=r"\[PULSAR_CRYPTO\]"):
+        numbers_in(here, topic)
+    first = next(peer.messages(topic, crypto_key_reader=peers_key(keys, "rsa")))
+    assert first._message.int_schema_version() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "delivery"), [*((kind, "at-least-once") for kind in FORMATS), ("avro", "effectively-once")]
+)
+def test_a_namespace_that_takes_no_producer_without_a_schema(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, client: Client, topic: str, tmp_path: Path, kind: str,
+    delivery: str,
+) -> None:  # fmt: skip
+    """All producers bring the schema: those of rows, of the registration and of the deduplication."""
+    here = pulsar_in_spark
+    namespace = f"public/enforced-{delivery}-{topic.rpartition('/')[2]}"
+    admin.create_namespace(namespace)
+    admin.set_deduplication(namespace, True)
+    admin.enforce_schemas(namespace)
+    topic = topic.replace("public/default", namespace)
+    admin.create_partitioned_topic(topic, 2)
+    query = here.ticks(100, 2).where("value < 100").withColumn("n", f.col("value"))
+    rows = query.select("n") if kind == "primitive" else query.select(f.lit("k").alias("k"), "n")
+    sink = here.write_stream(rows, tmp_path / "checkpoint", topic, delivery=delivery, **FORMATS[kind])
+    running = sink.start()
+    try:
+        await_rows(running, lambda: (running.lastProgress or {}).get("batchId", -1) >= 0)
+    finally:
+        running.stop()
+    assert numbers_in(here, topic) == list(range(100))
+    wait_until(lambda: admin.request("GET", f"namespaces/{namespace}/schemaValidationEnforced"))
+    raw = here.rows([(b"x",)], "value binary")
+
+    def is_refused() -> bool:
+        try:
+            here.write(raw, topic)
+        except PySparkException as error:
+            return "[PULSAR_SCHEMA]" in str(error)
+        return False
+
+    wait_until(is_refused)
+    assert client.schemas.at(TopicName.parse(topic), 1) is None
+
+
+def test_a_topic_that_is_made_anew_under_a_stream(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, checkpoint: Path
+) -> None:
+    """Its versions begin anew, with another schema of the same number: read by that, not by the old one."""
+    here = pulsar_in_spark
+    here.write(here.rows([("old", 1)], "a string, b int"), topic, **AVRO)
+    rows = here.stream(topic, valueFormat="columns", failOnDataLoss="false", metadataColumns="")
+    found = Collector()
+    query = start(rows, found, checkpoint)
+    try:
+        await_rows(query, lambda: found.rows)
+        admin.delete_topic(topic)
+        here.write(here.rows([(2, "new")], "b int, a string"), topic, **AVRO)
+        await_rows(query, lambda: len(found.rows) > 1)
+    finally:
+        query.stop()
+    assert [(row.a, row.b) for row in found.rows] == [("old", 1), ("new", 2)]

@@ -1,0 +1,374 @@
+"""Values as columns: what fastavro and the C++ client write by a topic's schema, batches and streams read."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import fastavro
+import pytest
+from pulsar.schema import AvroSchema, BytesSchema, StringSchema
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row
+
+from integration.broker import Admin
+from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
+from integration.helpers.peer import Peer, Record
+
+Definition = dict[str, Any]
+Value = dict[str, Any]
+
+
+def record(**fields: Any) -> Definition:
+    """A record of a number and of more fields, each of which may be null."""
+    more = [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields.items()]
+    return {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}, *more]}
+
+
+LINE = {"type": "record", "name": "line", "fields": [{"name": "sku", "type": "string"}]}
+V0 = record(item="string", gone="int")
+V1 = record(item="string", gone="int", lines={"type": "array", "items": LINE})
+V2 = record(lines={"type": "array", "items": LINE}, item="string", price="double")
+VERSIONS = (V0, V1, V2)
+
+
+class _Avro(AvroSchema):  # type: ignore[misc]  # it has no types
+    """Takes values as bytes, too, whatever they are."""
+
+    def encode(self, obj: Any) -> bytes:
+        return obj if isinstance(obj, bytes) else bytes(super().encode(obj))
+
+
+def value(version: int, number: int) -> dict[str, Any]:
+    """A value of a version, with nulls in places."""
+    row: dict[str, Any] = {"id": number, "item": None if number % 5 == 0 else f"item {number}"}
+    if version < 2:
+        row["gone"] = number
+    else:
+        row["price"] = number / 4
+    if version > 0:
+        row["lines"] = [{"sku": f"{number}-{line}"} for line in range(number % 3)]
+    return row
+
+
+def as_read(version: int, row: Value, reader: int = 2) -> dict[str, Any]:
+    """What fastavro makes of a value of one version with the schema of another."""
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, VERSIONS[version], row)
+    buffer.seek(0)
+    read = fastavro.schemaless_reader(buffer, VERSIONS[version], VERSIONS[reader])
+    assert isinstance(read, dict)
+    return read
+
+
+@contextmanager
+def producing(peer: Peer, topic: str, definition: Definition, batch_size: int = 0) -> Iterator[Any]:
+    """A producer by fastavro of values of a schema, which it registers; it takes bytes, too."""
+    producer = peer.client.create_producer(
+        topic,
+        schema=_Avro(None, json.loads(json.dumps(definition))),
+        batching_enabled=batch_size > 0,
+        batching_max_messages=max(batch_size, 2),
+        batching_max_publish_delay_ms=10_000,
+    )
+    with closing(producer):
+        yield producer
+
+
+def send(producer: Any, rows: Iterable[Value | bytes]) -> None:
+    for row in rows:
+        producer.send_async(row, None)
+    producer.flush()
+
+
+def write(peer: Peer, topic: str, version: int, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    """Write values of a version; returns what they are by the latest."""
+    rows = [value(version, number) for number in numbers]
+    with producing(peer, topic, VERSIONS[version]) as producer:
+        send(producer, rows)
+    return [as_read(version, row) for row in rows]
+
+
+def dicts(rows: Iterable[Row], *leave_out: str) -> list[dict[str, Any]]:
+    """Rows as fastavro would give them."""
+    return [
+        {name: each for name, each in row.asDict(recursive=True).items() if name not in leave_out}
+        for row in rows
+    ]
+
+
+def by_id(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def typed(spark: PulsarInSpark, topic: str, **options: str) -> DataFrame:
+    return spark.read(topic, **{"valueFormat": "columns", "metadataColumns": "", **options})
+
+
+def typed_stream(spark: PulsarInSpark, topic: str, **options: str) -> DataFrame:
+    return spark.stream(topic, **{"valueFormat": "columns", "metadataColumns": "", **options})
+
+
+# ---- versions
+
+
+def test_three_versions_interleaved_by_two_producers(pulsar_in_spark, peer, admin, topic, checkpoint):
+    admin.create_partitioned_topic(topic, 2)
+    expected = []
+    with (
+        producing(peer, topic, V0) as first,
+        producing(peer, topic, V1, 7) as second,
+        producing(peer, topic, V2, 5) as third,
+    ):
+        chance = random.Random(7)
+        for number in range(600):
+            version = chance.randrange(3)
+            row = value(version, number)
+            [first, second, third][version].send_async(row, None, partition_key=f"{number % 11}")
+            expected.append(as_read(version, row))
+        for producer in (first, second, third):
+            producer.flush()
+    assert by_id(dicts(typed(pulsar_in_spark, topic).collect())) == expected
+    collector = Collector()
+    drain(typed_stream(pulsar_in_spark, topic, maxMessagesPerTrigger="200"), collector, checkpoint)
+    assert by_id(dicts(collector.rows)) == expected
+    assert len(collector.batches) > 2
+
+
+def test_columns_of_an_older_version(pulsar_in_spark, peer, topic):
+    for version in range(3):
+        write(peer, topic, version, range(10 * version, 10 * version + 10))
+    expected = [as_read(number // 10, value(number // 10, number), 0) for number in range(30)]
+    rows = typed(pulsar_in_spark, topic, schemaVersion="0")
+    assert rows.columns == ["id", "item", "gone"]
+    assert dicts(rows.collect()) == expected
+
+
+def test_versions_that_were_deleted(pulsar_in_spark, peer, admin, topic):
+    write(peer, topic, 0, range(3))
+    write(peer, topic, 1, range(3, 6))
+    delete_schema(admin, topic)
+    expected = write(peer, topic, 2, range(6, 9))
+    with pytest.raises(
+        Exception, match=r"\[PULSAR_SCHEMA\] a value of schema version 0 .* was deleted, or never"
+    ):
+        typed(pulsar_in_spark, topic).collect()
+    assert dicts(typed(pulsar_in_spark, topic, mode="DROPMALFORMED").collect()) == expected
+    bad = typed(pulsar_in_spark, topic, mode="PERMISSIVE", metadataColumns="__corruptValue").collect()
+    assert [row["id"] for row in bad] == [None] * 6 + [6, 7, 8]
+    assert [row["__corruptValue"] is None for row in bad] == [False] * 6 + [True] * 3
+
+
+def delete_schema(admin: Admin, topic: str) -> None:
+    admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
+
+
+def test_a_version_that_comes_while_a_query_runs(pulsar_in_spark, peer, topic, checkpoint):
+    before = write(peer, topic, 0, range(10))
+    collector = Collector()
+    query = start(typed_stream(pulsar_in_spark, topic), collector, checkpoint)
+    try:
+        await_rows(query, lambda: len(collector.rows) == 10)
+        write(peer, topic, 2, range(10, 20))
+        write(peer, topic, 0, range(20, 30))
+        await_rows(query, lambda: len(collector.rows) == 30)
+    finally:
+        query.stop()
+    assert len(before) == 10
+    versions = [0] * 10 + [2] * 10 + [0] * 10
+    expected = [as_read(version, value(version, number), 0) for number, version in enumerate(versions)]
+    assert dicts(collector.rows) == expected
+
+
+def test_a_query_that_is_to_be_started_again_loses_no_row(pulsar_in_spark, peer, topic, checkpoint):
+    write(peer, topic, 0, range(10))
+    collector = Collector()
+    query = start(typed_stream(pulsar_in_spark, topic, schemaEvolutionMode="restart"), collector, checkpoint)
+    try:
+        await_rows(query, lambda: len(collector.rows) == 10)
+        # An older version of the topic, and the one that the query has, in one micro-batch with a newer one.
+        with producing(peer, topic, V0) as old, producing(peer, topic, V2) as new:
+            for number in range(10, 40):
+                [old, new][number % 2].send(value(2 * (number % 2), number))
+        with pytest.raises(
+            StreamingQueryException, match=r"\[PULSAR_SCHEMA_CHANGED\] version 1 .*: lines, price"
+        ):
+            finish(query)
+    finally:
+        query.stop()
+    done = len(collector.rows)
+    assert done < 40
+    assert [row["id"] for row in collector.rows] == list(range(done))
+    later = write(peer, topic, 2, range(40, 50))
+    drain(typed_stream(pulsar_in_spark, topic, schemaEvolutionMode="restart"), collector, checkpoint)
+    rows = dicts(collector.rows)
+    assert [row["id"] for row in rows] == list(range(50))
+    versions = [2 if number % 2 else 0 for number in range(40)]
+    expected = [as_read(version, value(version, number)) for number, version in enumerate(versions)]
+    assert rows[done:] == [*expected, *later][done:]
+
+
+# ---- bad rows
+
+
+BROKEN = b"\x02\x02\x0aab"  # the text has five bytes, of which two are there
+
+
+def test_a_broken_value_in_the_middle(pulsar_in_spark, peer, topic, checkpoint):
+    rows = [value(0, number) for number in range(200)]
+    with producing(peer, topic, V0, 50) as producer:
+        send(producer, [BROKEN if number == 120 else row for number, row in enumerate(rows)])
+    good = [row for row in rows if row["id"] != 120]
+    offset = spark_offset(pulsar_in_spark, topic, 120)
+    words = rf"\[PULSAR_SCHEMA\] .* version 0 cannot be read: .*item.*; topic {topic}; message {offset}\."
+    with pytest.raises(Exception, match=words):
+        typed(pulsar_in_spark, topic).collect()
+    with pytest.raises(StreamingQueryException, match=words):
+        drain(typed_stream(pulsar_in_spark, topic), Collector(), checkpoint / "failing")
+    assert dicts(typed(pulsar_in_spark, topic, mode="DROPMALFORMED").collect()) == good
+    permissive = {"mode": "PERMISSIVE", "metadataColumns": "__corruptValue"}
+    nulls = {"id": None, "item": None, "gone": None, "__corruptValue": BROKEN}
+    expected = [{**row, "__corruptValue": None} for row in rows]
+    expected[120] = nulls
+    collector = Collector()
+    drain(typed_stream(pulsar_in_spark, topic, **permissive), collector, checkpoint / "permissive")
+    assert dicts(collector.rows) == expected
+    assert dicts(typed(pulsar_in_spark, topic, **permissive).collect()) == expected
+
+
+def spark_offset(spark: PulsarInSpark, topic: str, row: int) -> str:
+    return str(spark.read(topic, metadataColumns="__offset").collect()[row]["__offset"])
+
+
+def test_a_topic_that_got_its_schema_late(pulsar_in_spark, peer, topic):
+    peer.produce(topic, [Record(b"free text"), Record(None, "k")])
+    expected = write(peer, topic, 2, range(3))
+    with pytest.raises(Exception, match=r"has no schema version.*mode to PERMISSIVE.*startingOffsets"):
+        typed(pulsar_in_spark, topic).collect()
+    rows = typed(pulsar_in_spark, topic, mode="DROPMALFORMED").collect()
+    assert dicts(rows) == [dict.fromkeys(expected[0]), *expected]
+    first = spark_offset(pulsar_in_spark, topic, 2)
+    offsets = json.dumps({topic: {"-1": first}})
+    assert dicts(typed(pulsar_in_spark, topic, startingOffsets=offsets).collect()) == expected
+
+
+# ---- columns
+
+
+def test_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic):
+    write(peer, topic, 2, range(10))
+    rows = (
+        pulsar_in_spark.spark.read.format("pulsar")
+        .options(**{"service.url": pulsar_in_spark.service_url, "topic": topic, "valueFormat": "columns"})
+        .schema("price double, __topic string, id double, lines array<struct<sku: string>>")
+        .load()
+    )
+    assert [tuple(row) for row in rows.collect()] == [
+        (number / 4, topic, float(number), [(f"{number}-{line}",) for line in range(number % 3)])
+        for number in range(10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("nope string", "no column nope"),
+        ("id string", r"\[PULSAR_OPTION\] .schema\(...\) does not fit the schema of the values"),
+        ("__offset string", "is not in metadataColumns"),
+    ],
+)
+def test_columns_that_are_not_there(pulsar_in_spark, peer, topic, columns, words):
+    write(peer, topic, 2, range(1))
+    rows = (
+        pulsar_in_spark.spark.read.format("pulsar")
+        .options(**{"service.url": pulsar_in_spark.service_url, "topic": topic, "valueFormat": "columns"})
+        .schema(columns)
+        .load()
+    )
+    with pytest.raises(Exception, match=words):
+        rows.collect()
+
+
+def test_raw_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic, checkpoint):
+    peer.produce(topic, [Record(b"%d" % number, f"k{number}") for number in range(5)])
+    reader = pulsar_in_spark.spark.readStream.format("pulsar").schema("__key binary, __topic string")
+    options = {"service.url": pulsar_in_spark.service_url, "topic": topic, "startingOffsets": "earliest"}
+    collector = Collector()
+    drain(reader.options(**options).load(), collector, checkpoint)
+    assert [tuple(row) for row in collector.rows] == [(b"k%d" % number, topic) for number in range(5)]
+
+
+def test_names_that_two_columns_have(pulsar_in_spark, peer, topic):
+    with producing(peer, topic, record(__key="string", b="string", B="string")) as producer:
+        producer.send({"id": 1, "__key": "k", "b": "x", "B": "X"})
+    with pytest.raises(Exception, match=r"two columns have the same name.*b.*valueFormat=struct"):
+        typed(pulsar_in_spark, topic)
+    rows = typed(pulsar_in_spark, topic, valueFormat="struct", metadataColumns="__key").collect()
+    assert dicts(rows) == [{"value": {"id": 1, "__key": "k", "b": "x", "B": "X"}, "__key": None}]
+
+
+def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):
+    other = f"{topic}-other"
+    write(peer, topic, 0, range(2))
+    write(peer, other, 2, range(2, 4))
+    topics = {"topics": f"{topic},{other}", "valueFormat": "columns", "metadataColumns": ""}
+    with pytest.raises(
+        Exception, match=rf"topics have different schemas: {topic}: AVRO struct<.*; {other}: AVRO"
+    ):
+        pulsar_in_spark.read(None, **topics)
+    raw = pulsar_in_spark.read(None, **topics, allowDifferentTopicSchemas="true").collect()
+    assert len(raw) == 4
+    assert all(isinstance(row["value"], bytes | bytearray) for row in raw)
+    reader = pulsar_in_spark.spark.read.format("pulsar").schema("item string, id bigint")
+    shared = reader.options(**{"service.url": pulsar_in_spark.service_url, **topics}).load().collect()
+    assert sorted(row["id"] for row in shared) == [0, 1, 2, 3]
+
+
+# ---- other schemas
+
+
+def test_a_topic_of_texts(pulsar_in_spark, peer, topic):
+    with closing(peer.client.create_producer(topic, schema=StringSchema())) as producer:
+        for text in ("", "ä", "text"):
+            producer.send(text)
+    rows = typed(pulsar_in_spark, topic)
+    assert rows.schema.simpleString() == "struct<value:string>"
+    assert [row["value"] for row in rows.collect()] == ["", "ä", "text"]
+
+
+def test_a_schema_of_the_users_own(pulsar_in_spark, peer, topic, tmp_path):
+    rows = [value(0, number) for number in range(20)]
+    with closing(peer.client.create_producer(topic, schema=BytesSchema())) as producer:
+        for row in rows:
+            buffer = io.BytesIO()
+            fastavro.schemaless_writer(buffer, V0, row)
+            producer.send(buffer.getvalue())
+    with pytest.raises(Exception, match=r"has no schema, .* set valueFormat to avro or json, and"):
+        typed(pulsar_in_spark, topic)
+    path = tmp_path / "order.avsc"
+    path.write_text(json.dumps(V0))
+    for text in (json.dumps(V0), str(path)):
+        assert dicts(typed(pulsar_in_spark, topic, valueFormat="avro", valueSchema=text).collect()) == rows
+
+
+def test_rows_without_columns_are_counted(pulsar_in_spark, peer, topic):
+    definition = {"type": "record", "name": "nothing", "fields": []}
+    with producing(peer, topic, definition) as producer:
+        for _ in range(5):
+            producer.send(b"")
+    rows = typed(pulsar_in_spark, topic, metadataColumns="")
+    assert rows.schema.simpleString() == "struct<>"
+    assert rows.count() == 5
+    assert len(rows.collect()) == 5
+
+
+def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
+    write(peer, topic, 1, [])
+    assert typed(pulsar_in_spark, topic).schema.simpleString() == (
+        "struct<id:bigint,item:string,gone:int,lines:array<struct<sku:string>>>"
+    )
+    assert typed(pulsar_in_spark, topic).collect() == []

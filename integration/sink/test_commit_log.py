@@ -1,0 +1,304 @@
+"""The log of a query's commits at a real broker: what others write to it, quotas, encryption."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import FAR_AWAY, wait_until
+from integration.chaos.transactional import write_files
+from integration.fixtures.spark import PulsarInSpark, finish
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.crypto_keys import make_keys, peers_key
+from integration.helpers.peer import Peer, Record
+from integration.helpers.transactions import SETTINGS
+from integration.sink.test_transactional_commits import Query, transactions
+from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
+from pulsar_spark.client.writing.record_topic import _RecordProducer
+from pulsar_spark.errors import CorruptError, SendError, TransactionError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink import commit_log
+from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection
+from pulsar_spark.spark.sink.transactional import abort_batch
+
+# Short ledgers without retention.
+_BROKER = SETTINGS | {
+    "managedLedgerMaxEntriesPerLedger": "5",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+}
+
+KEY = b"a secret of the query"
+
+
+_EVICTING = {"preciseTimeBasedBacklogQuotaCheck": "true", "backlogQuotaCheckIntervalInSeconds": "1"}
+# A broker looks at a quota whenever somebody opens a producer, and here only then. What it looks at may be a
+# second old, as it stores acknowledgements once a second (managedLedgerDefaultMarkDeleteRateLimit). So the
+# regular check may close the producer of a query that has just released the backlog.
+_SELDOM = {"backlogQuotaCheckIntervalInSeconds": "3600"}
+_PRECISE = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "true"}
+_BY_LEDGER = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "false"}
+
+
+@pytest.fixture(scope="module", params=[_PRECISE, _BY_LEDGER], ids=["precise", "by ledger"])
+def quota_broker(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+    """A broker that looks at the age of messages, or of their ledgers."""
+    with StandaloneBroker(_BROKER | request.param, jvm=TEST_JVM) as broker:
+        yield broker
+
+
+def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+    """A query with a key that writes to a topic of two partitions whose data is held."""
+    admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    return Query(client, peer, topic, LogProtection(KEY))
+
+
+@pytest.fixture
+def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
+    with Peer(transactional_broker.service_url) as opened:
+        yield opened
+
+
+# ---- what others write
+
+
+@pytest.fixture
+def query(transactional_broker: StandaloneBroker, topic: str) -> Iterator[Query]:
+    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
+    with Client(options) as client, Peer(transactional_broker.service_url) as peer:
+        yield open_query(client, peer, transactional_broker.admin, topic)
+
+
+def forge(peer: Peer, query: Query, *fields: object) -> None:
+    """Write records to the query's log as somebody who knows all but its key."""
+    texts = [json.dumps(each) for each in fields]
+    peer.produce(str(query.log), [Record(text.encode(), properties=(("record", text),)) for text in texts])
+
+
+def test_forged_records_make_the_query_neither_skip_rows_nor_abort_them(query: Query, peer: Peer) -> None:
+    reports = [query.task("a"), query.task("b")]
+    foreign = query.task("of another query").transaction
+    assert foreign is not None
+    forge(
+        peer,
+        query,
+        {"opened": foreign},
+        {"batch": 0, "after": None, "transactions": [[0, 999]]},
+        {"committed": [0, 999]},
+        {"batch": 7, "after": [0, 999], "transactions": [[0, 998]]},
+        "nothing",
+    )
+    with CommitLog(query.client, query.log_of(0)) as log:
+        assert log.state.intent is None
+    query.commit(0, *reports)
+    forge(peer, query, {"batch": 1, "after": transactions(reports)[0], "transactions": [[0, 999]]})
+    query.commit(1, query.task("c", batch=1))
+    assert query.rows() == ["a", "b", "c"]
+
+
+def test_copied_records_change_nothing(query: Query, peer: Peer) -> None:
+    """A replay of a micro-batch that was committed writes nothing, whatever of the log is copied before."""
+    query.commit(0, query.task("a"), query.task("b"))
+    copied = peer.read_all(str(query.log))
+    query.die_in_commit(1, [query.task("c"), query.task("d")], commits=1)
+    copied += peer.read_all(str(query.log))
+    peer.produce(str(query.log), copied)
+    query.commit(1, query.task("d", "c"))
+    assert query.rows() == ["a", "b", "c", "d"]
+    query.commit(2, query.task("e"))
+    assert query.rows() == ["a", "b", "c", "d", "e"]
+
+
+def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
+    query: Query, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay of the micro-batch writes nothing: the copy is not the first intent that is read."""
+    query.commit(0, query.task("a"))
+    copies, open_for_writing = [peer.read_all(str(query.log))], RecordTopic.open_for_writing
+    query.commit(1, query.task("b"))
+
+    def copy_and_open(records: RecordTopic) -> None:
+        while copies:
+            peer.produce(str(query.log), copies.pop())
+        open_for_writing(records)
+
+    monkeypatch.setattr(RecordTopic, "open_for_writing", copy_and_open)
+    query.commit(2, query.task("c"))
+    query.commit(2, query.task("c"))
+    assert query.rows() == ["a", "b", "c"]
+
+
+def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
+    query: Query, peer: Peer, transactional_broker: StandaloneBroker
+) -> None:
+    """Its records are payloads, and its own subscription holds them."""
+    query.protection = LogProtection()
+    admin, log = transactional_broker.admin, str(query.log)
+    admin.create_topic(log)
+    admin.create_subscription(log, "spark-transactions")
+    old = [{"opened": [0, 999]}, {"batch": 0, "transactions": [[0, 999]]}, {"committed": [0, 999]}]
+    peer.produce(log, [Record(json.dumps(each).encode()) for each in old])
+    report = query.task("a")
+    with pytest.raises(
+        TransactionError, match=r"whose commit it started is 0; topic .* Delete the log's topic"
+    ):
+        query.commit(0, report)
+    abort_batch(query.client, [report], 0, query.protection)
+    admin.delete_topic(log)
+    query.commit(0, query.task("a"))
+    assert query.rows() == ["a"]
+
+
+def test_what_was_written_before_the_first_commit_does_not_stop_a_query_with_a_key(
+    query: Query, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a key the same record is an error."""
+    caplog.set_level(logging.WARNING, commit_log.__name__)
+    reports = [query.task("a"), query.task("b")]
+    unsigned = {"batch": 5, "transactions": [[0, 1]]}
+    peer.produce(str(query.log), [Record(json.dumps(unsigned).encode())])
+    forge(peer, query, unsigned, {"sealed": [0, 1]})
+    query.commit(0, *reports)
+    assert query.rows() == ["a", "b"]
+    (line,) = caplog.messages
+    assert "3 messages that are not records of the query's commits are ignored" in line
+    other = Query(query.client, peer, str(query.topic))
+    report = other.task("c")
+    forge(peer, other, unsigned)
+    with pytest.raises(CorruptError, match=r"this is not a record of a query's commits; topic .*message"):
+        other.commit(0, report)
+    other.transactions.abort(report.transaction)  # as the broker does, some time
+    other.protection = LogProtection(KEY)
+    other.commit(0, other.task("c"))
+    assert query.rows() == ["a", "b", "c"]
+
+
+def test_a_batch_that_is_written_again_after_its_log_was_deleted_is_warned_of(
+    query: Query, transactional_broker: StandaloneBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was committed, Spark has not noted it, and brokers know nothing of the log."""
+    caplog.set_level(logging.WARNING, commit_log.__name__)
+    query.commit(0, query.task("a"))
+    query.die_in_commit(1, [query.task("b", batch=1)], commits=1)
+    assert caplog.messages == []
+    transactional_broker.admin.delete_topic(str(query.log))
+    query.commit(1, query.task("b", batch=1))
+    assert query.rows() == ["a", "b", "b"]
+    (line,) = caplog.messages
+    assert "micro-batch 1: the log has no record of an earlier commit: its topic was deleted" in line
+    assert "may be duplicated if" in line
+    query.commit(2, query.task("c", batch=2))
+    assert len(caplog.messages) == 1
+
+
+# ---- quotas
+
+
+@pytest.fixture
+def namespace(quota_broker: StandaloneBroker) -> str:
+    """A namespace of the test's own, for the log alone: what holds the data must not block its producers."""
+    name = f"public/{uuid.uuid4().hex[:8]}"
+    quota_broker.admin.create_namespace(name)
+    return name
+
+
+@pytest.fixture
+def quota_query(quota_broker: StandaloneBroker, topic: str, namespace: str) -> Iterator[Query]:
+    options = ClientOptions(service_url=quota_broker.service_url, operation_timeout=FAR_AWAY)
+    with Client(options) as client, Peer(quota_broker.service_url) as peer:
+        query = open_query(client, peer, quota_broker.admin, topic)
+        query.log = TopicName.parse(f"persistent://{namespace}/spark-transactions-query")
+        yield query
+
+
+@pytest.mark.parametrize("quota_broker", [_EVICTING], indirect=True, ids=["evicting"])
+def test_a_batch_that_is_written_again_after_an_eviction_is_warned_of(
+    quota_query: Query, quota_broker: StandaloneBroker, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was committed, Spark has not noted it, and its records are gone."""
+    admin, log = quota_broker.admin, str(quota_query.log)
+    caplog.set_level(logging.WARNING, commit_log.__name__)
+    quota_query.commit(0, quota_query.task("a"))
+    quota_query.die_in_commit(1, [quota_query.task("b", batch=1)], commits=1)
+    assert caplog.messages == []
+    admin.unload(log)  # ledgers are evicted and removed when they are closed
+    admin.set_message_age_quota(namespace, limit_seconds=1, policy="consumer_backlog_eviction")
+    wait_until(lambda: admin.backlog(log, "spark-pulsar-transactions") == 0)
+    admin.request("DELETE", f"namespaces/{namespace}/backlogQuota?backlogQuotaType=message_age")
+    admin.trim(log)
+    wait_until(lambda: len(admin.internal_stats(log)["ledgers"]) == 1)
+    quota_query.commit(1, quota_query.task("b", batch=1))
+    assert quota_query.rows() == ["a", "b", "b"]
+    (line,) = caplog.messages
+    assert "micro-batch 1: the records of the query's commits were removed" in line
+    assert "its rows are now duplicated" in line
+
+
+@pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
+def test_the_logs_own_backlog_does_not_block_the_query(
+    quota_query: Query, quota_broker: StandaloneBroker, namespace: str, policy: str
+) -> None:
+    def await_quota() -> None:
+        """Wait until a quota keeps producers out of the log."""
+        quota_broker.admin.unload(str(quota_query.log))  # what is in the last ledger has no age
+        wait_until(is_blocked)
+
+    def is_blocked() -> bool:
+        try:
+            _RecordProducer(quota_query.client, quota_query.log, ProducerOptions(), 1).close()
+        except SendError:
+            return True
+        return False
+
+    quota_query.commit(0, quota_query.task("a"), quota_query.task("b"))
+    quota_broker.admin.set_message_age_quota(namespace, limit_seconds=1, policy=policy)
+    await_quota()
+    reports = [quota_query.task("c", batch=1), quota_query.task("d", batch=1)]
+    await_quota()  # the micro-batch takes longer
+    quota_query.commit(1, *reports)
+    assert quota_query.rows() == ["a", "b", "c", "d"]
+    quota_query.die_in_commit(2, [quota_query.task("e", batch=2)], commits=1)
+    await_quota()
+    with pytest.raises(SendError, match=r"to finish micro-batch 2; topic .* Raise the namespace's backlog"):
+        quota_query.task("e", batch=2)
+    quota_broker.admin.set_message_age_quota(namespace, limit_seconds=3600, policy=policy)
+    wait_until(lambda: not is_blocked())  # the topic learns of it after the admin service has answered
+    quota_query.commit(2, quota_query.task("e", batch=2))
+    assert quota_query.rows() == ["a", "b", "c", "d", "e"]
+
+
+# ---- encryption
+
+
+def test_where_a_namespace_takes_encrypted_messages_only(
+    spark: SparkSession, transactional_broker: StandaloneBroker, peer: Peer, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The sink has public keys alone, and reads its log nevertheless."""
+    keys, own = make_keys(tmp_path), tmp_path / "own"
+    own.mkdir()
+    (own / "rsa.public.pem").write_bytes((keys / "rsa.public.pem").read_bytes())
+    (tmp_path / "key").write_text(KEY.decode())
+    namespace = f"public/{uuid.uuid4().hex[:8]}"
+    transactional_broker.admin.create_namespace(namespace)
+    transactional_broker.admin.require_encryption(namespace)
+    topic = f"persistent://{namespace}/t"
+    write_files(tmp_path, 2, 20)
+    options = {
+        "delivery": "transactional",
+        "transactionLogKey": f"file://{tmp_path}/key",
+        "pulsar.producer.encryptionKeys": "rsa",
+        "pulsar.producer.cryptoKeyReader": str(own),
+    }
+    here = PulsarInSpark(spark, transactional_broker.service_url)
+    rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+    finish(here.write_stream(rows, checkpoint, topic, **options).trigger(availableNow=True).start())
+    found = peer.read_all(topic, crypto_key_reader=peers_key(keys, "rsa"))
+    assert sorted(int(each.value) for each in found if each.value is not None) == list(range(40))

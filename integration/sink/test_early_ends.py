@@ -1,0 +1,87 @@
+"""Runs of a micro-batch that end early: a step before the sink fails, and Spark ends the sink's rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker import Admin
+from integration.chaos.messages import number_of, numbered
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.peer import Peer
+from integration.helpers.replays import STRICT, Replays, no_duplicates_told, written
+from integration.helpers.task_runs import run, task_of
+from pulsar_spark.client import BatcherBuilder, Client
+
+EARLY = "StepFailedError"
+
+
+@pytest.fixture(autouse=True)
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Rows reach the sink soon."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+BY_KEY = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
+
+
+@pytest.mark.parametrize(("options", "stored"), [({}, 39_000), (STRICT, 39_000), (STRICT | BY_KEY, 25_000)])
+def test_a_run_that_ends_earlier_than_the_one_before_doubles_nothing(
+    pulsar_in_spark: PulsarInSpark,
+    admin: Admin,
+    peer: Peer,
+    once_topic: str,
+    tmp_path: Path,
+    options: dict[str, str],
+    stored: int,
+) -> None:
+    query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=40_000, size=500, keys=50)
+    """By key, the last rows of up to 4 MiB are held back."""
+    with no_duplicates_told(once_topic) as told:
+        query.fails(EARLY, query.at(39_900, stored), **options)
+        first = written(peer, once_topic)
+        query.fails(EARLY, query.at(20_000), **options)
+        second = written(peer, once_topic)
+        query.run(**told, **options)
+    assert stored <= len(first) < 40_000
+    assert second == first
+    assert Counter(written(peer, once_topic)) == Counter(range(40_000))
+
+
+ENDS = 40
+
+
+@pytest.mark.parametrize("builder", list(BatcherBuilder))
+def test_many_runs_that_end_early_double_nothing(
+    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, builder: BatcherBuilder
+) -> None:
+    """Each ends at another row, before or after the earlier ones."""
+    records, chance = numbered(100 * (ENDS + 1), keys=20), random.Random(1)
+    ends = chance.sample(range(100, len(records)), ENDS)
+    for end in ends:
+        run(client, once_topic, records[:end], task_of(client, strict=True), batcher_builder=builder)
+        stored = max(ends[: ends.index(end) + 1])
+        assert len(peer.read_all(once_topic)) == stored
+    run(client, once_topic, records, task_of(client, strict=True), batcher_builder=builder)
+    assert Counter(map(number_of, peer.read_all(once_topic))) == Counter(range(len(records)))
+    assert not caplog.records
+
+
+@pytest.mark.long
+def test_many_queries_that_end_early_double_nothing(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
+) -> None:
+    rows = 100 * (ENDS + 1)
+    query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=rows, size=1000, keys=50)
+    with no_duplicates_told(once_topic) as told:
+        for end in random.Random(1).sample(range(100, rows), ENDS):
+            query.fails(EARLY, query.at(end), **STRICT)
+        query.run(**told, **STRICT)
+    assert Counter(written(peer, once_topic)) == Counter(range(rows))

@@ -1,0 +1,220 @@
+"""Effectively once through Spark: what failed and is run again, in the same way and in another.
+
+Logs of Spark's workers go past the tests; that it is warned is looked at in ``test_client_once`` and where a
+driver of its own is killed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import numbered
+from integration.chaos.once import WARNING, check, one_run, prepare
+from integration.fixtures.spark import InjectedError, PulsarInSpark, await_rows, finish, start
+from integration.helpers.failing_steps import FailsOnce
+from integration.helpers.peer import Peer, Record
+from integration.helpers.replays import number_in
+from integration.helpers.task_runs import SECRET, run, task_of
+from integration.helpers.users_code import notes_of
+from pulsar_spark import PulsarProgressListener
+from pulsar_spark.client import Client, Origin
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink.other_tasks import DedupAttempt, count_of_other_tasks
+
+ROWS = 8000
+KEYS = 50
+SIZE = 200
+
+
+class Pipe:
+    """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
+
+    def __init__(self, here: PulsarInSpark, peer: Peer, admin_url: str, target: str, folder: Path) -> None:
+        self._here, self._peer, self._target, self._folder = here, peer, target, folder
+        self._fails = FailsOnce(folder / "failed", admin_url, target)
+        self._row_size = SIZE
+
+    def make_wide(self) -> None:
+        """Let rows be so large that those of a task are twice what it holds to put them together by key."""
+        self._row_size = 10 * SIZE
+        self._fails = replace(self._fails, after=6_000_000)
+
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda rows: rows, /, **options: str) -> None:
+        """Write all there is; raises the query's error."""
+        number = f.col("value")
+        rows = self._here.ticks(ROWS, 2).where(number < ROWS).select(
+            # A key's rows are in one task, as a task has each second number.
+            f.concat(f.lit("key-"), (number % KEYS).cast("string")).alias("__key"),
+            f.rpad(number.cast("string"), self._row_size, ".").alias("value"),
+        )  # fmt: skip
+        rows = change(rows.mapInArrow(self._fails, rows.schema))
+        sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
+        query = sink.start()
+        try:
+            await_rows(query, lambda: (query.lastProgress or {}).get("batchId", -1) >= 0)
+        finally:
+            query.stop()
+
+    def written(self) -> list[Record]:
+        """What the C++ client reads."""
+        return self._peer.read_all(self._target)
+
+
+@pytest.fixture
+def pipe(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, once_topic: str, tmp_path: Path
+) -> Iterator[Pipe]:
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield Pipe(pulsar_in_spark, peer, admin.url, once_topic, tmp_path)
+    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def by_key(records: list[Record]) -> dict[str | None, list[int]]:
+    numbers: dict[str | None, list[int]] = {}
+    for record in records:
+        numbers.setdefault(record.key, []).append(number_in(record.value))
+    return numbers
+
+
+EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
+
+
+@pytest.mark.parametrize("builder", ["DEFAULT", "KEY_BASED"])
+def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe, builder: str):
+    options = {"pulsar.producer.batcherBuilder": builder}
+    if builder == "KEY_BASED":
+        pipe.make_wide()
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run(**options)
+    assert pipe.written()
+    pipe.run(**{**options, "pulsar.producer.batchingMaxMessages": "37", "delivery": "effectively-once"})
+    assert by_key(pipe.written()) == EXPECTED
+
+
+@pytest.mark.long
+def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    pipe.run(lambda rows: rows.repartition(3))
+    found = by_key(pipe.written())
+    assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
+
+
+def test_what_may_be_there_twice_is_told_or_refused(
+    pipe: Pipe, spark: SparkSession, once_topic: str, caplog: pytest.LogCaptureFixture
+):
+    """A part of the first run is stored. In the next one all values are others; the last one has one task."""
+    with pytest.raises(StreamingQueryException, match="FailedOnceError"):
+        pipe.run()
+    strict = {"delivery": "effectively-once", "failOnDuplicates": "true"}
+    with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DUPLICATES\].*failOnDuplicates=false"):
+        pipe.run(lambda rows: rows.withColumn("value", f.concat("value", f.lit("."))), **strict)
+    assert set(Counter(pipe.written()).values()) == {1}
+    listener = PulsarProgressListener()
+    spark.streams.addListener(listener)
+    notes = notes_of(once_topic)
+    try:
+        pipe.run(lambda rows: rows.limit(10), onBatchWritten="integration.helpers.users_code.note_duplicates")
+        # Counted afterwards: a task of a failed run may write on for a moment.
+        of_task = Counter(number_in(record.value) % 2 for record in pipe.written())
+        wait_until(lambda: f"up to {of_task[1]} messages may be duplicated" in caplog.text)
+        assert [int(line) for line in notes.read_text().splitlines()] == [of_task[1]]
+    finally:
+        spark.streams.removeListener(listener)
+        notes.unlink(missing_ok=True)
+
+
+def test_an_initial_sequence_id_is_not_ignored(
+    pulsar_in_spark: PulsarInSpark, once_topic: str, checkpoint: Path
+):
+    rows = pulsar_in_spark.ticks(10, 1).selectExpr("cast(value as string) as value")
+    initial = {"pulsar.producer.initialSequenceId": "7"}
+    with pytest.raises(
+        StreamingQueryException, match=r"\[PULSAR_OPTION\] option initialSequenceId has no effect"
+    ):
+        finish(pulsar_in_spark.write_stream(rows, checkpoint, once_topic, **initial).start())
+
+
+def test_what_foreach_batch_writes_is_written_once(
+    pulsar_in_spark: PulsarInSpark, peer, once_topic, checkpoint
+):
+    failed: list[int] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        pulsar_in_spark.write(batch.selectExpr("cast(value as string) as value"), once_topic)
+        if number == 1 and not failed:
+            failed.append(number)
+            raise InjectedError(number)
+
+    for _ in range(2):
+        query = start(pulsar_in_spark.ticks(1000, 2).where("value < 3000"), write, checkpoint)
+        wait_until(lambda query=query: query.exception() or (query.lastProgress or {}).get("batchId", 0) >= 2)
+        query.stop()
+    assert failed
+    values = [int(record.value or b"-1") for record in peer.read_all(once_topic)]
+    assert sorted(values) == list(range(3000))
+
+
+def test_effectively_once_cannot_be_asked_for_in_vain(
+    pulsar_in_spark: PulsarInSpark, peer, admin, topic, once_topic, checkpoint
+):
+    admin.create_partitioned_topic(topic, 2)
+    ticks = pulsar_in_spark.spark.readStream.format("rate-micro-batch").options(
+        rowsPerBatch=10, numPartitions=2
+    )
+    rows = ticks.load().selectExpr("cast(value as string) as value")
+    sink = pulsar_in_spark.write_stream(rows, checkpoint, topic, delivery="effectively-once")
+    with pytest.raises(StreamingQueryException, match=r"PULSAR_OPTION.*set-deduplication"):
+        finish(sink.start())
+    plain = pulsar_in_spark.rows([("v",)], "value string")
+    with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*plain batch write"):
+        pulsar_in_spark.write(plain, once_topic, delivery="effectively-once")
+    assert peer.read_all(once_topic) == []
+
+
+def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
+    topic = TopicName.parse(once_topic)
+    for number in range(4):
+        task = task_of(client, 7, name=f"spark-query-{number}", task=number)
+        run(client, once_topic, numbered(10), task)
+    same, later = (
+        DedupAttempt("spark-query", Origin(batch, 0, 0), SECRET, frozenset({topic})) for batch in (7, 8)
+    )
+    count = partial(count_of_other_tasks, client, is_encrypted=False, has_schema=False, strict=False)
+    assert count([None, None], 2) == {}
+    assert count([same] * 4, 4) == {}
+    assert count([later, None], 2) == {}
+    # Anybody may use the names; only what the query has signed counts.
+    assert count([replace(same, secret=b"another one"), None], 2) == {}
+    assert not caplog.records
+    found = count([None, same], 2)
+    assert sum(found.values()) == 20
+    (record,) = caplog.records
+    assert WARNING in record.message
+    assert "task 3" in record.message
+    assert "up to 20 messages" in record.message
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_doubles_nothing(
+    tmp_path: Path, broker_factory: Callable[..., StandaloneBroker]
+):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    broker = broker_factory()
+    prepare(broker)
+    chance = random.Random(seed)
+    check("same", one_run(broker, tmp_path / "run", way="same", fault="driver", rows=40_000, chance=chance))

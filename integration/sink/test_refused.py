@@ -1,0 +1,160 @@
+"""Entries that the broker refuses while it stores later ones: no row is lost, and none is stored twice."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from integration.broker import Admin
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import columns_of
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.peer import Peer, Record
+from integration.helpers.replays import STRICT, Replays, number_in
+from pulsar_spark.client import Client, Producer, ProducerOptions
+from pulsar_spark.errors import NotAllowedError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.singles import encode_singles
+
+ROWS = 3000
+REFUSED = 1500  # the number of the row that is refused
+LARGE = 300_000  # bytes
+LATER = 3_600_000  # ms
+
+PROBE = b"probe"
+
+
+class Policy(NamedTuple):
+    """A policy of a topic.
+
+    Attributes:
+        set: what sets it, or takes it away.
+        probe: a message that it refuses.
+        change: of the rows of a query: one of them is refused.
+    """
+
+    set: Callable[[Admin, str, bool], None]
+    probe: MessageColumns
+    change: Callable[[DataFrame], DataFrame]
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[ProxiedBroker]:
+    """A broker that deduplicates and keeps all data, behind a proxy."""
+    settings = {"brokerDeduplicationEnabled": "true", "defaultRetentionTimeInMinutes": "-1"}
+    with open_proxied_broker({**settings, "defaultRetentionSizeInMB": "-1"}) as pair:
+        yield pair
+
+
+def is_refused() -> Column:
+    return f.col("value").startswith(f"{REFUSED}.")
+
+
+def make_large(rows: DataFrame) -> DataFrame:
+    return rows.withColumn(
+        "value", f.when(is_refused(), f.rpad("value", LARGE, "!")).otherwise(f.col("value"))
+    )
+
+
+def deliver_late(rows: DataFrame) -> DataFrame:
+    """The time is that of the row, not that of the run."""
+    return rows.withColumn("__deliverAt", f.when(is_refused(), f.lit("2100-01-01").cast("timestamp")))
+
+
+POLICIES = {
+    "size": Policy(
+        lambda admin, topic, on: admin.set_max_message_size(topic, 200_000 if on else None),
+        columns_of([Record(PROBE.ljust(LARGE))]),
+        make_large,
+    ),
+    "delay": Policy(
+        lambda admin, topic, on: admin.set_max_delay(topic, 60_000 if on else None),
+        replace(
+            columns_of([Record(PROBE)]), deliver_at=pa.array([round(time.time() * 1000) + LATER], pa.int64())
+        ),
+        deliver_late,
+    ),
+}
+
+
+def switch(client: Client, admin: Admin, topic: str, policy: Policy, on: bool) -> None:
+    """Set a policy or take it away, and wait until each partition goes by it."""
+    policy.set(admin, topic, on)
+    for partition in client.partitions(TopicName.parse(topic)):
+        wait_until(lambda partition=partition: is_taken(client, partition, policy.probe) != on)
+
+
+def is_taken(client: Client, topic: TopicName, message: MessageColumns) -> bool:
+    with closing(Producer(client, topic, ProducerOptions(), 1)) as producer:
+        producer.send_singles(encode_singles(message))
+        try:
+            producer.flush()
+        except NotAllowedError:
+            return False
+        return True
+
+
+def rows_in(peer: Peer, topic: str) -> Counter[int]:
+    """How often each row is there, without the probes."""
+    values = [record.value or b"" for record in peer.read_all(topic)]
+    return Counter(number_in(value.replace(b"!", b".")) for value in values if not value.startswith(PROBE))
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
+    pulsar_in_spark: PulsarInSpark,
+    client: Client,
+    admin: Admin,
+    peer: Peer,
+    once_topic: str,
+    tmp_path: Path,
+    kind: str,
+    options: dict[str, str],
+) -> None:
+    policy = POLICIES[kind]
+    query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS)
+    switch(client, admin, once_topic, policy, True)
+    for _ in range(3):
+        query.fails(r"\[PULSAR_NOT_ALLOWED\]", None, policy.change, **options)
+    stored = rows_in(peer, once_topic)
+    assert REFUSED not in stored
+    assert stored.total() > ROWS // 2
+    switch(client, admin, once_topic, policy, False)
+    query.run(None, policy.change, **options)
+    assert rows_in(peer, once_topic) == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+def test_a_row_that_is_damaged_on_the_way_is_stored(
+    spark: SparkSession,
+    proxied: ProxiedBroker,
+    topic: str,
+    tmp_path: Path,
+    options: dict[str, str],
+) -> None:
+    """If the broker has stored later entries, it would drop this one now: the query fails."""
+    admin, here = proxied.broker.admin, PulsarInSpark(spark, proxied.service_url)
+    admin.create_partitioned_topic(topic, 2)
+    query = Replays(here, admin.url, topic, tmp_path, rows=ROWS)
+    before = proxied.proxy.damaged
+    proxied.proxy.damage_next(b"!" * 1000)
+    with suppress(StreamingQueryException):
+        query.run(None, make_large, **options)
+    assert proxied.proxy.damaged == before + 1
+    query.run(None, make_large, **options)
+    with Peer(proxied.broker.service_url) as peer:
+        assert rows_in(peer, topic) == Counter(range(ROWS))

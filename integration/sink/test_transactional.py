@@ -1,0 +1,143 @@
+"""Streams and batches written with `delivery=transactional`, read by the C++ client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import HANG, wait_until
+from integration.chaos.transactional import assert_once, write_files, writing
+from integration.fixtures.spark import PulsarInSpark, finish
+from integration.helpers.peer import Peer, Record
+from integration.ops.test_examples import check_copy
+
+ROWS = 40
+
+# What a driver may take that starts by itself, in seconds.
+_LONG = 3 * HANG
+
+
+@pytest.fixture
+def pulsar_in_spark(spark: SparkSession, transactional_broker: StandaloneBroker) -> PulsarInSpark:
+    return PulsarInSpark(spark, transactional_broker.service_url)
+
+
+@pytest.fixture
+def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
+    with Peer(transactional_broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(topic: str, transactional_broker: StandaloneBroker) -> str:
+    """A topic of two partitions, whose data is held."""
+    admin: Admin = transactional_broker.admin
+    admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    return topic
+
+
+def test_the_example(pulsar_in_spark: PulsarInSpark, topic: str, checkpoint: Path):
+    """examples/exactly_once_copy.py in its second way."""
+    url, source = pulsar_in_spark.service_url, f"{topic}-source"
+    check_copy(pulsar_in_spark.spark, url, source, f"{topic}-copy", checkpoint, "transactional")
+
+
+def test_a_task_that_fails_takes_all_with_it(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, tmp_path: Path, checkpoint: Path
+):
+    """Readers see nothing of it and wait for nothing, and the next run writes each row once."""
+    write_files(tmp_path, 1, ROWS)
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if broken.exists() and "7" in batch[0].to_pylist():
+                yield batch[:1]
+                raise RuntimeError("a failure that was asked for")
+            yield batch
+
+    def run() -> None:
+        rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in"))
+        spread = rows.repartition(2).mapInArrow(fail, rows.schema)
+        writer = pulsar_in_spark.write_stream(spread, checkpoint, topic, delivery="transactional")
+        finish(writer.trigger(availableNow=True).start())
+
+    with pytest.raises(StreamingQueryException, match="asked for"):
+        run()
+    assert peer.read_all(topic) == []
+    broken.unlink()
+    run()
+    assert_once(pulsar_in_spark.service_url, topic, ROWS)
+    peer.produce(topic, [Record(b"%d" % number) for number in range(ROWS, 2 * ROWS)])
+    assert_once(pulsar_in_spark.service_url, topic, 2 * ROWS)
+
+
+def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
+    rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
+    pulsar_in_spark.write(rows, topic, delivery="transactional")
+    assert_once(pulsar_in_spark.service_url, topic, ROWS)
+
+
+def test_each_transaction_has_producers_of_its_own(pulsar_in_spark: PulsarInSpark, topic: str):
+    """Two queries with one producerName cannot have rows of each other dropped."""
+    rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
+    named = {"pulsar.producer.producerName": "mine"}
+    for _ in range(2):
+        pulsar_in_spark.write(rows, topic, delivery="transactional", **named)
+    found = pulsar_in_spark.read(topic, metadataColumns="__producerName").collect()
+    assert sorted(int(row.value) for row in found) == sorted([*range(ROWS), *range(ROWS)])
+    by_task_and_transaction = [row["__producerName"].split("-") for row in found]
+    assert {len(parts) for parts in by_task_and_transaction} == {4}
+    assert {(parts[0], parts[1]) for parts in by_task_and_transaction} == {("mine", "0"), ("mine", "1")}
+    assert len({tuple(parts[2:]) for parts in by_task_and_transaction}) == 4
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_between_two_commits(
+    transactional_broker: StandaloneBroker, topic: str, tmp_path: Path
+):
+    """Tasks are tried again, and the replay has the rows in another order and other Spark partitions."""
+    write_files(tmp_path, 2, ROWS)
+    (tmp_path / "fail").touch()
+    (tmp_path / "stop").write_text("1")
+    with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
+        wait_until(lambda: (tmp_path / "stopped").exists() or process.wait_for(0) is not None, timeout=_LONG)
+        assert (tmp_path / "stopped").exists(), process.log_tail()
+    (tmp_path / "stop").unlink()
+    with writing(transactional_broker.service_url, topic, tmp_path, 3) as process:
+        assert process.wait_for(_LONG) == 0, process.log_tail()
+    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
+
+
+@pytest.mark.long
+def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(
+    transactional_broker: StandaloneBroker, peer: Peer, topic: str, tmp_path: Path
+):
+    """The micro-batch is written again, and the driver's log says so."""
+    write_files(tmp_path, 2, ROWS)
+
+    def run() -> str:
+        with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
+            assert process.wait_for(_LONG) == 0, process.log_tail()
+        return (tmp_path / "driver.log").read_text()
+
+    warning = "the log has no record of an earlier commit: its topic was deleted"
+    assert warning not in run()
+    assert_once(transactional_broker.service_url, topic, 2 * ROWS)
+    checkpoint = tmp_path / "checkpoint"
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    for note in checkpoint.glob("commits/*1*"):
+        note.unlink()
+    transactional_broker.admin.delete_topic(f"spark-transactions-{query}")
+    assert run().count(f"spark-transactions-{query}, micro-batch 1: {warning}") == 1
+    assert len(peer.read_all(topic)) == 3 * ROWS

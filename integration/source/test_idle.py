@@ -1,0 +1,126 @@
+"""What a query costs the broker while nothing comes, and that it sees what comes then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from integration.broker import StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.chaos.messages import number_of, numbered
+from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.peer import Peer, Record
+from integration.helpers.proxy import Direction
+from integration.helpers.triggers import Triggers, partitions_of
+from pulsar_spark.spark.plan.offsets import Offsets
+
+# No request is shorter: two lengths, the type, the number of the command's field, its length, two ids.
+REQUEST_BYTES = 14
+# The requests a second and topic that a query may cost while nothing comes.
+ALLOWED = 2
+# Seconds of polling until a query has settled, and then those that are measured.
+SETTLED = 1.0
+MEASURED = 2.0
+
+
+@pytest.fixture(scope="module")
+def proxied_broker() -> Iterator[ProxiedBroker]:
+    with open_proxied_broker() as pair:
+        yield pair
+
+
+@pytest.fixture
+def proxied_peer(proxied_broker: ProxiedBroker) -> Iterator[Peer]:
+    with Peer(proxied_broker.broker.service_url) as opened:
+        yield opened
+
+
+def requests_while_idle(broker: ProxiedBroker, triggers: Triggers, position: Offsets) -> float:
+    """The most requests that the bytes of a few seconds can be."""
+    triggers.poll(position, SETTLED)
+    before = broker.proxy.forwarded[Direction.TO_BROKER]
+    triggers.poll(position, MEASURED)
+    return (broker.proxy.forwarded[Direction.TO_BROKER] - before) / REQUEST_BYTES
+
+
+def test_an_idle_query_asks_little_and_sees_what_comes(proxied_broker, proxied_peer, topic):
+    partitions = partitions_of(topic, 50)
+    broker = proxied_broker.broker
+    broker.admin.create_partitioned_topic(topic, len(partitions))
+    with Triggers(proxied_broker.service_url, topic) as triggers:
+        position = triggers.planner.initial()
+        for number in range(2):
+            assert requests_while_idle(proxied_broker, triggers, position) <= ALLOWED * MEASURED
+            proxied_peer.produce(str(partitions[7 * number]), numbered(1, first=number))
+            produced = time.monotonic()
+            batch = triggers.next_batch(position)
+            print(f"seen after {(time.monotonic() - produced) * 1000:.0f} ms")
+            ((_, _, value),) = triggers.rows(batch)
+            assert number_of(Record(value)) == number
+            position = batch.end
+        assert proxied_broker.proxy.open_connections <= 4
+
+
+@pytest.mark.long
+def test_hundreds_of_partitions_are_planned_at_once(proxied_broker, topic):
+    count = 500
+    broker = proxied_broker.broker
+    broker.admin.create_partitioned_topic(topic, count)
+    before = proxied_broker.proxy.connections
+    for loaded in (False, True):
+        began = time.monotonic()
+        with Triggers(proxied_broker.service_url, topic) as triggers:
+            position = triggers.planner.initial()
+            assert triggers.planner.latest(position) == position
+            assert len(position.positions) == count
+            print(f"{count} partitions, loaded: {loaded}: {time.monotonic() - began:.2f} s")
+    # One that gives up soon for the first contact, and one for all else that is kept.
+    assert proxied_broker.proxy.connections - before <= 3
+    broker.admin.delete_partitioned_topic(topic)
+
+
+def test_messages_that_wait_for_others_cost_little(proxied_broker, proxied_peer, topic):
+    proxied_peer.produce(topic, numbered(5))
+    limits = {"minMessagesPerTrigger": "6", "maxTriggerDelay": "1h"}
+    with Triggers(proxied_broker.service_url, topic, **limits) as triggers:
+        position = triggers.planner.initial()
+        assert requests_while_idle(proxied_broker, triggers, position) <= ALLOWED * MEASURED
+        proxied_peer.produce(topic, numbered(1, first=5))
+        assert len(triggers.rows(triggers.next_batch(position))) == 6
+
+
+@pytest.mark.long
+def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_peer, topic):
+    broker = proxied_broker.broker
+    broker.admin.create_partitioned_topic(topic, 3)
+    with Triggers(proxied_broker.service_url, topic) as triggers:
+        position = triggers.planner.initial()
+
+        def unload() -> None:
+            broker.admin.unload(topic)
+
+        def restart() -> None:
+            broker.kill()
+            broker.start()
+
+        for number, fault in enumerate((unload, proxied_broker.proxy.cut_all, restart)):
+            triggers.poll(position, SETTLED)
+            fault()
+            with Peer(broker.service_url) as peer:
+                peer.produce(topic, numbered(1, first=number, keys=3))
+            batch = triggers.next_batch(position)
+            ((_, _, value),) = triggers.rows(batch)
+            assert number_of(Record(value)) == number
+            position = batch.end
+        (subscription,) = broker.admin.durable_subscriptions(f"{topic}-partition-0")
+        wait_until(lambda: backlog(broker, topic, subscription, triggers, position) == 0)
+
+
+def backlog(
+    broker: StandaloneBroker, topic: str, subscription: str, triggers: Triggers, position: Offsets
+) -> int:
+    """Entries of all three partitions that are not acknowledged yet, after one more trigger."""
+    triggers.planner.latest(position)
+    return sum(broker.admin.backlog(f"{topic}-partition-{number}", subscription) for number in range(3))

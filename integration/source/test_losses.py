@@ -1,0 +1,42 @@
+"""Some of the cells that `integration chaos losses` tries, all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker import StandaloneBroker
+from integration.fixtures.spark import PulsarInSpark
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.losses import BROKER, CELLS, Here, run_cell
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[StandaloneBroker]:
+    with StandaloneBroker(BROKER, jvm=TEST_JVM) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "truncate-long-at",
+        "skip_all-long-inside",
+        "retention-stopped-inside",
+        "retention-long-at",
+        pytest.param("skip_all-idle-after", marks=pytest.mark.long),
+        pytest.param("retention-idle-at", marks=pytest.mark.long),
+    ],
+)
+def test_every_message_is_read_or_named_as_lost_once(
+    spark: SparkSession, broker: StandaloneBroker, tmp_path: Path, name: str
+):
+    """Each of these cells ends in an error or in nothing: what is a WARNING is not seen here."""
+    (cell,) = (each for each in CELLS if str(each) == name)
+    here = Here(PulsarInSpark(spark, broker.service_url), broker.admin, str)
+    outcome = run_cell(here, cell, tmp_path / "checkpoint")
+    outcome.check(cell)
+    assert bool(outcome.missing) is not name.startswith("retention")

@@ -1,0 +1,44 @@
+"""A broker that gives out no more than so much a second: a pause, and no error."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+
+from integration.broker import Admin
+from integration.chaos.messages import numbered
+from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.helpers.peer import Peer
+
+RATE = 100
+COUNT = 3 * RATE
+
+
+@pytest.fixture
+def slow_topic(admin: Admin) -> str:
+    namespace = f"public/slow-{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(namespace)
+    admin.set_dispatch_rate(namespace, messages=RATE)
+    return f"persistent://{namespace}/topic"
+
+
+@pytest.mark.long
+def test_a_dispatch_rate_makes_reads_wait(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, slow_topic, checkpoint
+):
+    admin.create_topic(slow_topic)
+    admin.create_subscription(slow_topic, "hold")
+    records = numbered(COUNT)
+    peer.produce(slow_topic, records)
+    began = time.monotonic()
+    read = pulsar_in_spark.read(slow_topic, pollTimeoutMs="20s").collect()
+    assert [bytes(row["value"]) for row in read] == [record.value for record in records]
+    assert time.monotonic() - began > 1.0  # or nothing was throttled
+
+    sink = Collector()
+    drain(
+        pulsar_in_spark.stream(slow_topic, startingOffsets="earliest", pollTimeoutMs="20s"), sink, checkpoint
+    )
+    assert [bytes(row["value"]) for row in sink.rows] == [record.value for record in records]

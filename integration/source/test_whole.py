@@ -1,0 +1,209 @@
+"""Streams and batch reads of topics of transactions, of chunked messages, and of compacted topics."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration.broker import Admin, StandaloneBroker
+from integration.broker.waiting import wait_until
+from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, start
+from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
+from integration.helpers.transactions import Coordinator
+from pulsar_spark.client import Client, ClientOptions
+
+
+@pytest.fixture
+def broker(transactional_broker: StandaloneBroker) -> StandaloneBroker:
+    return transactional_broker
+
+
+@pytest.fixture
+def admin(broker: StandaloneBroker) -> Admin:
+    return broker.admin
+
+
+@pytest.fixture
+def peer(broker: StandaloneBroker) -> Iterator[Peer]:
+    with Peer(broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(broker: StandaloneBroker) -> Iterator[Client]:
+    with Client(ClientOptions(service_url=broker.service_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def connection(broker: StandaloneBroker) -> Iterator[RawConnection]:
+    with RawConnection(broker.service_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pulsar_in_spark(spark: SparkSession, broker: StandaloneBroker) -> PulsarInSpark:
+    return PulsarInSpark(spark, broker.service_url)
+
+
+# ---- transactions
+
+
+def test_only_what_is_committed(
+    pulsar_in_spark: PulsarInSpark,
+    client: Client,
+    connection: RawConnection,
+    admin: Admin,
+    topic,
+    checkpoint: Path,
+):
+    admin.create_topic(topic)
+    coordinator, producer = Coordinator(client), RawProducer(connection, topic)
+    sink = Collector()
+    query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
+    try:
+        await_rows(query, lambda: admin.durable_subscriptions(topic))
+        committed = []
+        for number in range(6):
+            txn = coordinator.begin([topic])
+            value = str(number)
+            producer.send(value.encode(), txn=txn)
+            if number % 2:
+                coordinator.abort(txn)
+            else:
+                coordinator.commit(txn)
+                committed.append(value)
+        ended = time.monotonic()
+        await_rows(query, lambda: sink.values == committed)
+        print(f"the last rows came {time.monotonic() - ended:.1f} s after the last transaction ended")
+        txn = coordinator.begin([topic])
+        producer.send(b"open", txn=txn)
+        producer.send(b"after")
+        assert sink.values == committed
+        coordinator.commit(txn)
+        await_rows(query, lambda: sink.values == [*committed, "open", "after"])
+        txn = coordinator.begin([topic])
+        producer.send(b"aborted", txn=txn)
+        coordinator.abort(txn)
+    finally:
+        query.stop()
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    producer.send(b"last")
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    assert sink.values == [*committed, "open", "after", "last"]
+    (subscription,) = admin.durable_subscriptions(topic)
+    wait_until(lambda: admin.backlog(topic, subscription) == 0)
+
+
+# ---- chunked messages
+
+
+def value(name: str, size: int) -> bytes:
+    return name.encode() + b" " + random.Random(name).randbytes(size)
+
+
+def cut_off(connection: RawConnection, topic: str, uuid: str) -> None:
+    """Leave half a chunked message."""
+    producer = RawProducer(connection, topic)
+    for number in range(2):
+        producer.send(
+            b"x" * 8000,
+            uuid=uuid,
+            chunk_id=number,
+            num_chunks_from_msg=4,
+            total_chunk_msg_size=32_000,
+        )
+
+
+def test_chunked_messages_of_several_producers(
+    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path
+):
+    """Batches of a few entries end anywhere, while what is acknowledged is trimmed."""
+    admin.create_topic(topic)
+    wanted = [[value(f"{producer}-{number}", 30_000) for number in range(4)] for producer in range(3)]
+
+    def write(number: int) -> None:
+        with RawConnection(broker.service_url) as connection, Peer(broker.service_url) as peer:
+            for each in wanted[number]:
+                cut_off(connection, topic, f"{number}-{each[:3]!r}")
+                peer.produce(topic, [Record(each), Record(each[:3])], chunking_enabled=True)
+
+    sink = Collector()
+    rows = pulsar_in_spark.stream(topic, maxMessagesPerTrigger="3")
+    query = start(rows, sink, checkpoint)
+    threads = [threading.Thread(target=write, args=[number]) for number in range(3)]
+    try:
+        await_rows(query, lambda: admin.durable_subscriptions(topic))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        await_rows(query, lambda: len(sink.rows) >= 24)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    everything = sorted(each for some in wanted for whole in some for each in (whole, whole[:3]))
+    assert sorted(bytes(row.value) for row in sink.rows) == everything
+
+
+@pytest.mark.parametrize("chunks_before", [2, pytest.param(5, marks=pytest.mark.long)])
+def test_a_batch_that_ends_inside_a_chunked_message(
+    pulsar_in_spark: PulsarInSpark,
+    connection: RawConnection,
+    admin: Admin,
+    topic,
+    checkpoint: Path,
+    chunks_before: int,
+):
+    """The chunks before stay at the broker, also over restarts, though nothing else would hold them."""
+    admin.create_topic(topic)
+    producer, sink = RawProducer(connection, topic), Collector()
+
+    def send(numbers: range) -> None:
+        for number in numbers:
+            producer.send(
+                b"%d" % number, uuid="u", chunk_id=number, num_chunks_from_msg=8, total_chunk_msg_size=8
+            )
+            producer.send(b"plain")
+
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    send(range(chunks_before))
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    for _ in range(8):
+        producer.send(b"plain")
+    admin.trim(topic)
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    admin.trim(topic)
+    send(range(chunks_before, 8))
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    assert sink.values == ["plain"] * (chunks_before + 8 + 7 - chunks_before) + ["01234567", "plain"]
+
+
+# ---- compaction
+
+
+def test_a_compacted_topic(pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic, checkpoint: Path):
+    """Superseded values are gone, the end among them, and keys whose last value is none."""
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    records = [Record(b"%d" % number, key=f"k{number % 4}") for number in range(12)]
+    peer.produce(
+        topic, [*records, Record(None, key="k3"), Record(b"end", key="gone"), Record(None, key="gone")]
+    )
+    admin.compact(topic)
+    wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
+    rows = pulsar_in_spark.read(topic, readCompacted="true").collect()
+    assert sorted(bytes(row.value).decode() for row in rows) == ["10", "8", "9"]
+    sink = Collector()
+    drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
+    assert sorted(sink.values) == ["10", "8", "9"]
+    peer.produce(topic, [Record(b"new", key="k1"), Record(b"other", key="k5")])
+    drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
+    assert sorted(sink.values) == ["10", "8", "9", "new", "other"]

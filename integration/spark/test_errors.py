@@ -1,0 +1,126 @@
+"""Mistakes are reported soon, not after the time-outs, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from integration.broker.ports import free_port
+from integration.broker.waiting import FAR_AWAY, promptly
+from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
+from integration.helpers.cluster import Cluster
+
+# What is wrong from the start must not be waited for: no test takes a part of this.
+PATIENT = {
+    "pulsar.client.operationTimeoutMs": f"{FAR_AWAY:g}s",
+    "pulsar.client.connectionTimeoutMs": f"{FAR_AWAY:g}s",
+}
+
+
+@pytest.fixture
+def nowhere(spark: SparkSession) -> PulsarInSpark:
+    """A service URL at which nobody listens; Spark is warm."""
+    spark.range(1).count()
+    return PulsarInSpark(spark, f"pulsar://127.0.0.1:{free_port()}")
+
+
+def error_of(action: Callable[[], object]) -> str:
+    # A start takes about 5 s, and the first one of a Spark 15 s.
+    with promptly(200.0), pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+def run_stream(here: PulsarInSpark, checkpoint: Path, topic: str, **options: str) -> None:
+    rows = here.stream(topic, **PATIENT, **options)
+    finish(begun(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))))
+
+
+def test_a_refused_connection_of_a_batch_read(nowhere: PulsarInSpark, topic):
+    text = error_of(lambda: nowhere.read(topic, **PATIENT).collect())
+    assert "[PULSAR_CONNECT]" in text
+    assert "Check service.url" in text
+
+
+def test_a_refused_connection_of_a_stream(nowhere: PulsarInSpark, topic, checkpoint):
+    assert "[PULSAR_CONNECT]" in error_of(lambda: run_stream(nowhere, checkpoint, topic))
+
+
+def test_a_refused_connection_of_a_batch_write(nowhere: PulsarInSpark, topic):
+    rows = nowhere.rows([("v",)], "value string")
+    assert "[PULSAR_CONNECT]" in error_of(lambda: nowhere.write(rows, topic, **PATIENT))
+
+
+def test_a_refused_connection_of_a_streaming_write(nowhere: PulsarInSpark, topic, checkpoint):
+    ticks = nowhere.spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+    sink = nowhere.write_stream(ticks, checkpoint, topic, **PATIENT)
+    assert "[PULSAR_CONNECT]" in error_of(lambda: finish(sink.start()))
+
+
+def test_a_web_port_of_a_batch_read(spark: SparkSession, cluster: Cluster, topic):
+    web = PulsarInSpark(spark, cluster.admin_url.replace("http://", "pulsar://"))
+    text = error_of(lambda: web.read(topic, **PATIENT).collect())
+    assert "[PULSAR_PROTOCOL] the peer answers in HTTP" in text
+    assert "usually 6650" in text
+
+
+def test_an_option_of_kafka(pulsar_in_spark: PulsarInSpark, topic):
+    text = error_of(lambda: pulsar_in_spark.read(topic, maxOffsetsPerTrigger="7"))
+    assert "This is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
+
+
+def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    for action in (
+        lambda: pulsar_in_spark.read(topic, **PATIENT).collect(),
+        lambda: run_stream(pulsar_in_spark, checkpoint, topic),
+    ):
+        text = error_of(action)
+        assert "[PULSAR_TOPIC_NOT_FOUND]" in text
+        assert topic in text
+        assert "create it first" in text
+
+
+def test_a_missing_namespace_of_the_sink(pulsar_in_spark: PulsarInSpark):
+    rows = pulsar_in_spark.rows([("v",)], "value string")
+    text = error_of(lambda: pulsar_in_spark.write(rows, "nobody/nowhere/t", **PATIENT))
+    assert "[PULSAR_TOPIC_NOT_FOUND]" in text
+
+
+def test_options_and_rows_that_are_wrong(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    rows = pulsar_in_spark.rows([("a", "b")], "a string, b string")
+    for action, advice in (
+        (lambda: pulsar_in_spark.read(topic, startingOffset="latest"), "Did you mean startingOffsets?"),
+        (lambda: pulsar_in_spark.stream(topic, pollTimeoutMs="soon"), "It must be a time such as"),
+        (lambda: pulsar_in_spark.write(rows, topic), "to_json(struct(a, b)) as value"),
+        (lambda: pulsar_in_spark.write(rows.select("a")), 'Set .option("topic", ...)'),
+        (lambda: pulsar_in_spark.write(rows.select("a"), topic, compression="LZ4"), "Did you mean"),
+    ):
+        text = error_of(action)
+        assert "[PULSAR_OPTION]" in text
+        assert advice in text
+
+
+def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint):
+    source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
+    rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
+    sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    assert "Cast it after .load()" in error_of(lambda: finish(begun(sink)))
+
+
+def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):
+    rows = pulsar_in_spark.rows([("v", None)], "value string, __topic string")
+    assert "its __topic is null" in error_of(lambda: pulsar_in_spark.write(rows))
+
+
+def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+    def fail(batch, number):
+        raise InjectedError(number)
+
+    pulsar_in_spark.write(pulsar_in_spark.rows([("v",)], "value string"), topic)
+    stream = pulsar_in_spark.stream(topic).writeStream.foreachBatch(fail)
+    query = begun(stream.option("checkpointLocation", str(checkpoint)))
+    assert "InjectedError" in error_of(lambda: finish(query))

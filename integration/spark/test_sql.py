@@ -1,0 +1,151 @@
+"""Tables in SQL, the second name of the format, and a write without a mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.helpers.peer import Peer, Record
+from pulsar_spark.errors import OptionError
+
+
+@pytest.fixture
+def table(pulsar_in_spark: PulsarInSpark) -> Iterator[str]:
+    """The name of a table that goes with the test."""
+    yield "pulsar_table"
+    pulsar_in_spark.spark.sql("DROP TABLE IF EXISTS pulsar_table")
+
+
+def values(rows) -> list[str]:
+    return [bytes(row.value).decode() for row in rows]
+
+
+@pytest.mark.parametrize("name", ["pulsar", "pulsar_spark"])
+def test_a_table_is_read_and_written(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str, checkpoint: Path, name: str
+):
+    spark = pulsar_in_spark.spark
+    sent = [str(number) for number in range(5)]
+    peer.produce(topic, [Record(each.encode()) for each in sent])
+    spark.sql(
+        f"CREATE TABLE {table} USING {name} OPTIONS ('service.url' '{pulsar_in_spark.service_url}', "
+        f"topic '{topic}', metadataColumns '__key') COMMENT 'ours'"
+    )
+    assert spark.table(table).columns == ["value", "__key"]
+    assert values(spark.sql(f"SELECT value FROM {table}").collect()) == sent
+    options = f"'service.url' = '{pulsar_in_spark.service_url}', topic = '{topic}'"
+    spark.sql(f"INSERT INTO {table} WITH ({options}) SELECT CAST('5' AS BINARY), CAST('k' AS BINARY)")
+    spark.sql(f"INSERT INTO {table} WITH ({options}) (value) VALUES (CAST('6' AS BINARY))")
+    rows = spark.sql(f"SELECT * FROM {table} WHERE CAST(value AS STRING) > '4'").collect()
+    assert [(bytes(row.value), row["__key"]) for row in rows] == [(b"5", b"k"), (b"6", None)]
+    assert [each.key for each in peer.read_all(topic)[-2:]] == ["k", None]
+    assert spark.sql(f"SELECT * FROM {table} WITH (endingOffsets = 'earliest')").count() == 0
+    sink = Collector()
+    drain(spark.readStream.option("startingOffsets", "earliest").table(table), sink, checkpoint)
+    assert sink.values == [*sent, "5", "6"]
+
+
+def test_rows_never_choose_where_they_are_written(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str, tmp_path: Path, checkpoint: Path
+):
+    """Rows of a table carry its options in their metadata, also through a file, which may be anybody's."""
+    peer.produce(topic, [Record(b"1")])
+    spark = pulsar_in_spark.spark
+    options = f"'service.url' '{pulsar_in_spark.service_url}', topic '{{}}', metadataColumns ''"
+    spark.sql(f"CREATE TABLE {table} USING pulsar OPTIONS ({options.format(topic)})")
+    spark.table(table).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    assert "pulsar_spark.options" in rows.schema["value"].metadata
+    rows.createOrReplaceTempView("rows_of_a_file")
+    stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
+    try:
+        spark.sql(f"CREATE TABLE other_table USING pulsar OPTIONS ({options.format(topic + '-other')})")
+        for write in (
+            lambda: spark.sql("INSERT INTO other_table SELECT * FROM rows_of_a_file"),
+            lambda: spark.sql(f"INSERT INTO other_table SELECT * FROM {table}"),
+            lambda: rows.writeTo("other_table").append(),
+            lambda: rows.write.format("pulsar").mode("append").save(),
+            lambda: spark.sql("CREATE TABLE third_table USING pulsar AS SELECT * FROM rows_of_a_file"),
+            lambda: drain_into(stream, "other_table", checkpoint),
+        ):
+            with pytest.raises(PySparkException, match=r"service\.url is missing"):
+                write()
+        assert not spark.catalog.tableExists("third_table")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS other_table")
+        spark.catalog.dropTempView("rows_of_a_file")
+    assert [each.value for each in peer.read_all(topic)] == [b"1"]
+
+
+def drain_into(rows: DataFrame, table: str, checkpoint: Path) -> None:
+    """Write the rows of a stream into a table, all that there are."""
+    writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.toTable(table).awaitTermination()
+
+
+def test_rows_of_a_table_are_written_elsewhere(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str
+):
+    peer.produce(topic, [Record(b"1")])
+    spark = pulsar_in_spark.spark
+    spark.sql(
+        f"CREATE TABLE {table} USING pulsar OPTIONS ('service.url' '{pulsar_in_spark.service_url}', "
+        f"topic '{topic}', metadataColumns '')"
+    )
+    pulsar_in_spark.write(spark.table(table), f"{topic}-copy")
+    assert [each.value for each in peer.read_all(f"{topic}-copy")] == [b"1"]
+    assert len(peer.read_all(topic)) == 1
+
+
+def test_a_temporary_view(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str):
+    peer.produce(topic, [Record(b"1")])
+    spark = pulsar_in_spark.spark
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW pulsar_view USING pulsar OPTIONS "
+        f"('service.url' '{pulsar_in_spark.service_url}', topic '{topic}')"
+    )
+    assert values(spark.table("pulsar_view").collect()) == ["1"]
+    spark.catalog.dropTempView("pulsar_view")
+
+
+def test_the_second_name_reads_and_writes(
+    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path
+):
+    here = {"service.url": pulsar_in_spark.service_url, "topic": topic}
+    rows = pulsar_in_spark.rows([("1",), ("2",)], "value string")
+    rows.write.format("pulsar_spark").options(**here).mode("append").save()
+    assert values(pulsar_in_spark.spark.read.format("pulsar_spark").options(**here).load().collect()) == [
+        "1",
+        "2",
+    ]
+    stream = pulsar_in_spark.spark.readStream.format("pulsar_spark").options(
+        **here, startingOffsets="earliest"
+    )
+    sink = Collector()
+    drain(stream.load(), sink, checkpoint)
+    assert sink.values == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+        ("ignore", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+        ("overwrite", 'a topic cannot be overwritten. Write with .mode("append")'),
+    ],
+)
+def test_a_write_in_another_mode(pulsar_in_spark: PulsarInSpark, topic: str, mode: str | None, said: str):
+    """Spark itself refuses the first two; docs/errors.md says what to do."""
+    rows = pulsar_in_spark.rows([("1",)], "value string")
+    writer = rows.write.format("pulsar").options(
+        **{"service.url": pulsar_in_spark.service_url, "topic": topic}
+    )
+    with pytest.raises(PySparkException) as caught:
+        (writer if mode is None else writer.mode(mode)).save()
+    assert said in str(caught.value)
+    assert OptionError.code in str(caught.value) or mode != "overwrite"
