@@ -152,7 +152,7 @@ def test_the_rows_of_several_ranges_and_where_they_are_from(broker, monkeypatch)
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["value"] for row in rows] == values_of(*range(20))
     assert [row["__topic"] for row in rows] == [str(each.topic) for each in ranges for _ in range(2)]
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: broker.open_consumers == [])
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
@@ -163,7 +163,7 @@ def test_a_topic_that_is_gone_among_others(broker, task, caplog, place):
         task(*ranges)
     assert task(*ranges, failOnDataLoss="false") == values_of(0, 1, 2, 3)
     assert "the topic was deleted; topic persistent://public/default/gone" in caplog.text
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: broker.open_consumers == [])
 
 
 def test_an_entry_that_cannot_be_decoded_among_others(broker, task):
@@ -186,7 +186,7 @@ def test_rows_that_are_not_wanted_any_more_leave_nothing_open(broker, monkeypatc
         rows = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(tuple(ranges)))
         next(rows)
         rows.close()  # type: ignore[attr-defined]  # a generator's
-        assert broker.open_consumers == []
+        broker.wait_for(lambda: broker.open_consumers == [])
     wait_until(lambda: threading.active_count() == before)
 
 

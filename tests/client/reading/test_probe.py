@@ -30,8 +30,8 @@ def topic(broker):
 @pytest.fixture(autouse=True)
 def nothing_left_behind(broker):
     yield
-    assert broker.open_consumers == []
-    assert all(not topic.cursors for topic in broker.topics.values())
+    broker.wait_for(lambda: broker.open_consumers == [])
+    broker.wait_for(lambda: all(not topic.cursors for topic in broker.topics.values()))
 
 
 def size_of(section):

@@ -222,7 +222,7 @@ def test_one_that_cannot_be_opened_leaves_nothing(broker, client, ids, bell):
     Tail(client, TOPIC, ids[-1], bell).close()
     with pytest.raises(TopicNotFoundError):
         Tail(client, TOPIC._replace(local="missing"), MessageId(1, 1), bell)
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: broker.open_consumers == [])
 
 
 # ---- many tails

@@ -185,7 +185,7 @@ def test_whatever_happens_is_planned_soon_and_once(broker, client, monkeypatch, 
         assert set(query.rows.values()) == {1}
     finally:
         query.planner.close()
-    assert broker.open_consumers == []
+    broker.wait_for(lambda: broker.open_consumers == [])
 
 
 # ---- a broker that does not answer any more
