@@ -33,7 +33,6 @@ REASONS = {
     "values/json/fast_leaves.py": "a step: tests/values/json/test_fast.py",
     "values/json/columns.py": "a step: tests/values/json/test_general.py",
     "values/json/nested_columns.py": "a step: tests/values/json/test_general.py",
-    "values/json/tree.py": "a step: tests/values/json/test_make_tree.py",
     "values/protobuf/plan.py": "a step: tests/values/protobuf/test_protobuf_native.py",
     "values/json/leaves.py": "a step: tests/values/json/test_general.py",
     "values/protobuf/items.py": "a step of reading: tests/values/test_value_size.py",
@@ -41,11 +40,11 @@ REASONS = {
     "values/avro/leaves.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/payloads.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/readers.py": "a step of decoding: tests/values/avro/test_avro_read.py",
-    "values/avro/resolve.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/steps.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/varints.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/walk.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/interfaces.py": "values only",
+    "values/time_units.py": "a step: tests/values/json/test_make_tree.py",
     "wire/entry/sections.py": "a step of decoding: tests/wire/entry/test_entries.py",
 }
 

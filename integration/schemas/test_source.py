@@ -355,6 +355,17 @@ def test_a_schema_of_the_users_own(pulsar_in_spark, peer, topic, tmp_path):
         assert dicts(typed(pulsar_in_spark, topic, valueFormat="avro", valueSchema=text).collect()) == rows
 
 
+def test_rows_without_columns_are_counted(pulsar_in_spark, peer, topic):
+    definition = {"type": "record", "name": "nothing", "fields": []}
+    with producing(peer, topic, definition) as producer:
+        for _ in range(5):
+            producer.send(b"")
+    rows = typed(pulsar_in_spark, topic, metadataColumns="")
+    assert rows.schema.simpleString() == "struct<>"
+    assert rows.count() == 5
+    assert len(rows.collect()) == 5
+
+
 def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
     write(peer, topic, 1, [])
     assert typed(pulsar_in_spark, topic).schema.simpleString() == (

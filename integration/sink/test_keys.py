@@ -18,6 +18,7 @@ from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import entries_of, open_writer
 from integration.helpers.cluster import Cluster
 from integration.helpers.java_peer import produce_in_java, read_in_java
+from integration.helpers.java_values import JavaValues, write_values
 from integration.helpers.peer import Peer
 from pulsar_spark.client import BatcherBuilder, Client, MessageColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -145,6 +146,34 @@ def test_keys_as_bytes_go_where_java_sends_them_and_are_read_as_they_were(
     pulsar_in_spark.write(frame, plain)
     moved = sum(record.partition != java[record.value][1] for record in peer.read_all(plain))
     assert moved > len(keys) // 2
+
+
+def test_keys_of_a_schema_go_where_java_sends_them(
+    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, peer: Peer, topic: str
+) -> None:
+    """KEY_VALUE, SEPARATED, with a text and a long as the key: the same keys on the wire and partitions."""
+    rows = [(f"k{number}", number) for number in range(20)]
+    for key, kind, java_type in (("name", "string", "STRING"), ("number", "bigint", "INT64")):
+        theirs, ours = f"{topic}-{key}", f"{topic}-{key}-ours"
+        for name in (theirs, ours):
+            admin.create_partitioned_topic(name, 7)
+        own = [row[key == "number"] for row in rows]
+        schema = {
+            "type": "KEY_VALUE",
+            "key": {"type": java_type},
+            "value": {"type": "INT32"},
+            "encoding": "SEPARATED",
+        }
+        values = [{"key": each, "value": number} for number, each in enumerate(own)]
+        write_values(cluster.service_url, [JavaValues(theirs, schema, values)])
+        frame = pulsar_in_spark.rows(list(zip(own, range(20), strict=True)), f"id {kind}, value int")
+        pulsar_in_spark.write(frame, ours, valueFormat="primitive", keyColumns="id")
+        java, spark = (
+            {(record.value, record.key, record.partition) for record in peer.read_all(name)}
+            for name in (theirs, ours)
+        )
+        assert spark == java
+        assert len(java) == 20
 
 
 def test_a_plain_copy(pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str) -> None:

@@ -138,7 +138,7 @@ class Client(Closing):
             keep_alive=options.keep_alive_interval,
             max_idle=options.connection_max_idle,
         )
-        self.schemas = TopicSchemas(self._ask_service, self.operation)
+        self.schemas = TopicSchemas(self._ask_service, self._ask_owner, self.operation)
         self._ids = itertools.count(1)
         self._max_message_size = 0
         self._unreadable: set[str] = set()  # names of topics that were named in a warning
@@ -304,6 +304,11 @@ class Client(Closing):
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         return self._ask(self.service(deadline), build, deadline)
+
+    def _ask_owner(
+        self, topic: TopicName, build: Callable[[int], bytes], deadline: Deadline
+    ) -> pb.BaseCommand:
+        return self._ask(self.reader_session(topic, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         """Send a request that brokers answer immediately; close a connection on which nothing comes any more.

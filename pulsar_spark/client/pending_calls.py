@@ -86,8 +86,8 @@ class PendingCalls(Generic[K]):
 
         Args:
             calls: by key; all runs of one object give results of one type.
-            patience: seconds to wait for the requests that begin here, unless their keys are late; None:
-                until all of them end. Earlier requests are not waited for.
+            patience: seconds to wait for the requests that begin here, unless their keys are late. None:
+                until all requests end, earlier ones too.
             begun: requests that are sent already, of keys that are not busy and have no earlier result. If
                 one fails in a way that may pass, and its key has a call, the call is made.
             is_steady: whether ``patience`` begins again with each request that ends.
@@ -100,7 +100,7 @@ class PendingCalls(Generic[K]):
             self._note_late(now)
             new = [key for key in {**begun, **calls} if key not in self._busy and key not in self._results]
             self._busy |= dict.fromkeys(new, now)
-            awaited = set(new) if patience is None else set(new) - self._late
+            awaited = self._busy.keys() - self._left if patience is None else set(new) - self._late
             for key in new:
                 if key in begun:
                     begun[key].add_done_callback(partial(self._settle, key, calls.get(key)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,7 @@ _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
 
 _Key = tuple[str, str, int]  # topic, load, version
+_Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
 
 
 class VersionedSchema(NamedTuple):
@@ -40,18 +42,21 @@ class TopicSchemas:
 
     Args:
         ask: sends a request to any broker, once.
+        ask_owner: sends one to the broker that serves a topic, once.
         operation: makes the deadline of a call.
         max_bytes: of the schemas that are kept.
     """
 
     def __init__(
         self,
-        ask: Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand],
+        ask: _Ask,
+        ask_owner: Callable[[TopicName, Callable[[int], bytes], Deadline], pb.BaseCommand],
         operation: Callable[[], Deadline],
         *,
         max_bytes: int = _MAX_BYTES,
     ) -> None:
         self._ask = ask
+        self._ask_owner = ask_owner
         self._operation = operation
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -70,7 +75,7 @@ class TopicSchemas:
         """
         name = str(topic.base)
         deadline = self._operation()
-        version, schema = self._latest(name, deadline)
+        version, schema = self._latest(name, self._ask, deadline)
         with self._lock:
             if any(key[0] == name and key[2] > version for key in self._kept):
                 self._forget(name)
@@ -80,34 +85,51 @@ class TopicSchemas:
         return VersionedSchema(version, schema)
 
     def at(self, topic: TopicName, version: int, *, load: str = "") -> Schema | None:
-        """One version of a topic's schema; None where there is none. As :meth:`at_all`."""
-        return self.at_all(topic, (version,), load=load).get(version)
+        """One version of a topic's schema; None where any broker knows none. Raises as :meth:`latest`."""
+        return self._at((str(topic.base), load, version), self._ask, self._operation())
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
-        """Versions of a topic's schema by their numbers, without those that do not exist.
+        """Versions that messages name, by their numbers, without those that do not exist.
 
-        Producers may name any number in their entries: however many do not exist, there are only one or two
-        requests for all that lie above the topic's latest. Raises as :meth:`latest` does.
+        A broker may not know yet what was registered at another one. So what lies above its latest is
+        requested from the one that serves the messages, which knows it. Producers may name any number in
+        their entries: however many do not exist, there are only four requests for all above the topic's
+        latest. Raises as :meth:`latest` does.
 
         Args:
-            topic: whose schema.
+            topic: the partition of the messages.
             versions: their numbers.
             load: name of the use that versions are kept for, such as a read; other uses request their own.
         """
-        name = str(topic.base)
         deadline = self._operation()
-        found: dict[int, Schema] = {}
         wanted = sorted({version for version in versions if version >= 0})
+        found, above = self._find(topic, wanted, load, self._ask, deadline)
+        if above:
+            more, _ = self._find(topic, above, load, partial(self._ask_owner, topic), deadline)
+            found |= more
+        return found
+
+    def _find(
+        self, topic: TopicName, wanted: list[int], load: str, ask: _Ask, deadline: Deadline
+    ) -> tuple[dict[int, Schema], list[int]]:
+        """Versions that exist, and those without one that are not known to be below the latest."""
+        name = str(topic.base)
+        found: dict[int, Schema] = {}
+        missing: int | None = None
         highest: int | None = None
         for version in wanted:
             if highest is not None and version > highest:
                 break
-            schema = self._at((name, load, version), deadline)
+            schema = self._at((name, load, version), ask, deadline)
             if schema is not None:
                 found[version] = schema
-            elif highest is None and version != wanted[-1]:
-                highest, _ = self._latest(name, deadline)
-        return found
+            elif highest is None:
+                missing = version
+                if version != wanted[-1]:
+                    highest, _ = self._latest(name, ask, deadline)
+        if missing is None:
+            return found, []
+        return found, [each for each in wanted if each >= missing and (highest is None or each > highest)]
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
         """Keep a version that the caller got from a broker; contradicting ones are of an older topic."""
@@ -119,9 +141,9 @@ class TopicSchemas:
 
     # ---- requests
 
-    def _latest(self, name: str, deadline: Deadline) -> tuple[int, Schema | None]:
+    def _latest(self, name: str, ask: _Ask, deadline: Deadline) -> tuple[int, Schema | None]:
         """The latest number of a topic, also of a schema that was deleted, and its schema; -1 for none."""
-        answer = self._get(name, None, deadline)
+        answer = self._get(name, None, ask, deadline)
         if answer is None:
             return -1, None
         version = from_wire_version(answer.schema_version)
@@ -129,7 +151,7 @@ class TopicSchemas:
             raise ProtocolError("the broker's answer has a schema without a version", topic=name)
         return version, _schema_of(answer, name)
 
-    def _at(self, key: _Key, deadline: Deadline) -> Schema | None:
+    def _at(self, key: _Key, ask: _Ask, deadline: Deadline) -> Schema | None:
         """One version: a kept one, or requested now."""
         schema = self._kept_at(key)
         if schema is not None:
@@ -142,18 +164,20 @@ class TopicSchemas:
         with asking:
             schema = self._kept_at(key)
             if schema is None:
-                answer = self._get(name, version, deadline)
+                answer = self._get(name, version, ask, deadline)
                 schema = None if answer is None else _schema_of(answer, name)
                 if schema is not None:
                     with self._lock:
                         self._keep(key, schema)
             return schema
 
-    def _get(self, name: str, version: int | None, deadline: Deadline) -> pb.CommandGetSchemaResponse | None:
+    def _get(
+        self, name: str, version: int | None, ask: _Ask, deadline: Deadline
+    ) -> pb.CommandGetSchemaResponse | None:
         """The broker's answer; None if there is no such schema."""
 
         def attempt() -> pb.CommandGetSchemaResponse:
-            answer = self._ask(
+            answer = ask(
                 lambda request_id: commands.get_schema(request_id, name, version), deadline
             ).getSchemaResponse
             if answer.HasField("error_code") and answer.error_code != pb.TopicNotFound:

@@ -118,7 +118,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     if values.schema is not None:
         kind = values.format.given_type
         assert kind is not None  # only such formats have a schema of the user's
-        return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True))
+        return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True), wanted)
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
             "schemaEvolutionMode=restart has no effect with .schema(...), which keeps the columns as they "
@@ -131,7 +131,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     # One schema is enough if the user has selected the columns.
     for schema in _widest(schemas)[: None if wanted is None else 1]:
         reader = ReaderSchema(schema, found, load=load)
-        plan = _typed(options, reader)
+        plan = _typed(options, reader, wanted)
         target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
         if all(_is_read_by(reader, each, target, wanted) for each in schemas):
             return plan
@@ -140,7 +140,9 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     raise _different(found)
 
 
-def _typed(options: SourceOptions, reader: ReaderSchema) -> RowPlan:
+def _typed(options: SourceOptions, reader: ReaderSchema, wanted: StructType | None) -> RowPlan:
+    if wanted is None:
+        reader.check_columns()
     columns = replace(options.columns, value_type=reader.type, is_flat=options.values.format.is_flat)
     reader.check(reader.type)
     return RowPlan(columns, reader)

@@ -59,6 +59,16 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     return _format(reader).decoder(writer, reader, target)
 
 
+def check_columns(schema: Schema) -> None:
+    """Raise UnsupportedError for a field that has no column; :func:`column_type` leaves it out."""
+    if schema.type == SchemaType.KEY_VALUE:
+        for part in key_value.parts_of(schema)[:2]:
+            check_columns(part)
+    elif schema.type in (SchemaType.AVRO, SchemaType.JSON):
+        for each in avro_types.recursive_types(avro_types.parse(schema)):
+            raise each.error
+
+
 def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
     """Say which values of a newer version an older one, of the same column type, has no place for.
 

@@ -16,6 +16,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pulsar_spark.values.value_size import ValueCost
+
 
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
@@ -36,6 +38,11 @@ class ValueDecoder(Protocol):
     @property
     def type(self) -> pa.DataType:
         """Of the column that ``decode`` gives."""
+        ...
+
+    @property
+    def cost(self) -> ValueCost:
+        """What its values may take as columns."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:

@@ -30,6 +30,7 @@ from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.value_size import ValueCost
 
 PartType: TypeAlias = Callable[[Schema], pa.DataType]
 PartDecoder: TypeAlias = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
@@ -211,6 +212,11 @@ class _KeyValueDecoder:
     type: pa.DataType
     parts: Mapping[str, ValueDecoder]  # those that the type has
     is_separated: bool
+
+    @property
+    def cost(self) -> ValueCost:
+        costs = [part.cost for part in self.parts.values()]
+        return ValueCost(sum(each.row for each in costs), max((each.growth for each in costs), default=0.0))
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         is_null = _mask(values.is_null())

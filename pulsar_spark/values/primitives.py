@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ from pulsar_spark.values.encode.column_values import (
     validity,
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.value_size import ValueCost
 
 Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
 
@@ -161,6 +162,7 @@ def why_no_text(value: bytes | None) -> str | None:
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
     type: pa.DataType
+    cost: ClassVar = ValueCost()
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return DecodedValues(values)
@@ -175,6 +177,7 @@ class _BytesDecoder:
 @dataclass(frozen=True, slots=True)
 class _TextDecoder:
     type: pa.DataType
+    cost: ClassVar = ValueCost()
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return decode_texts(values)
@@ -206,6 +209,7 @@ class _FixedDecoder:
     type: pa.DataType
     kind: SchemaType
     fixed: _Fixed
+    cost: ClassVar = ValueCost()
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         stored, has, is_bad = _stored_values(values, self.fixed.stored)

@@ -8,7 +8,8 @@ the schema adds. Text of the payload itself takes its own size and is not counte
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.arrays import parts_by_size
 
 Size = TypeVar("Size", int, npt.NDArray[np.int64])
+
+Rows: TypeAlias = "npt.NDArray[np.int64] | None"
 
 ALLOWANCE = 16 << 20  # bytes, for any value
 PER_BYTE = 10
@@ -51,6 +54,18 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
     return np.flatnonzero(sizes > unchecked)
 
 
+class ValueCost(NamedTuple):
+    """What a value may take as columns at most, beside the width of a row and its own text.
+
+    Attributes:
+        row: bytes that it gets from the schema.
+        growth: bytes that a byte of it becomes as items of lists and maps, with the text they get.
+    """
+
+    row: int = 0
+    growth: float = 0.0
+
+
 class ValueParts:
     """Cuts values into parts that are read one after the other, so that each takes bounded memory.
 
@@ -59,31 +74,30 @@ class ValueParts:
     """
 
     def __init__(self, target: pa.DataType) -> None:
-        self._row, self._item = (_bits(target) + 7) // 8, _widest_item(target)
+        self._row = (_bits(target) + 7) // 8
 
-    def ends(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[int]:
+    def ends(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, costs: Sequence[ValueCost], of_row: Rows = None
+    ) -> list[int]:
         """The index after the last value of each part; a value that alone takes more is a part of its own.
 
         Args:
             values: ``binary`` [n], at least one.
             keys: ``binary`` [n].
+            costs: of the values.
+            of_row: int64[n], which of ``costs`` each value has; None: all have the first.
         """
-        if len(values) * self._row + (values.nbytes + keys.nbytes) * self._item <= _MAX_TOGETHER:
+        rows, growths = (np.array(each) for each in zip(*costs, strict=True))
+        most = values.nbytes + keys.nbytes
+        if len(values) * (self._row + rows.max()) + most * growths.max() <= _MAX_TOGETHER:
             return [len(values)]
+        row, growth = (rows[0], growths[0]) if of_row is None else (rows[of_row], growths[of_row])
         sizes = np.zeros(len(values), np.int64)
         for each in (values, keys):
             sizes += pc.fill_null(pc.binary_length(each), 0).to_numpy()
-        taken = np.append(0, np.cumsum(self._row + np.minimum(sizes * self._item, accepted(sizes))))
+        items = np.minimum((sizes * growth).astype(np.int64), accepted(sizes))
+        taken = np.append(0, np.cumsum(self._row + row + items))
         return [stop for _, stop in parts_by_size(taken, _MAX_TOGETHER)]
-
-
-def _widest_item(kind: pa.DataType) -> int:
-    """Bytes of the widest item of any list or map in a type; 0 without any."""
-    if pa.types.is_struct(kind):
-        return max((_widest_item(field.type) for field in kind), default=0)
-    if pa.types.is_map(kind):
-        return max(item_width(kind), _widest_item(kind.item_type))
-    return max(item_width(kind), _widest_item(kind.value_type)) if pa.types.is_nested(kind) else 0
 
 
 def item_width(kind: pa.DataType) -> int:

@@ -72,6 +72,18 @@ def test_without_patience_all_are_waited_for():
     timer.join()
 
 
+def test_without_patience_earlier_ones_are_waited_for_too():
+    calls, ends = PendingCalls(), [threading.Event(), threading.Event()]
+    for key, end in enumerate(ends):
+        assert calls.run({key: partial(end.wait, 60)}, 0.0) == {}
+    calls.leave(1, lambda _: None)
+    timer = threading.Timer(0.05, ends[0].set)
+    timer.start()
+    assert calls.run({"b": lambda: 1}, None) == {0: True, "b": 1}
+    timer.join()
+    ends[1].set()
+
+
 def test_a_call_that_is_left_is_cleaned_up_when_it_ends():
     calls, end, cleaned = PendingCalls(), threading.Event(), threading.Event()
     assert not calls.leave("a", lambda _: cleaned.set())
@@ -124,22 +136,32 @@ def test_late_calls_leave_half_of_the_threads_to_others():
     wait_until(lambda: not calls.busy)
 
 
-def test_a_key_that_was_late_is_waited_for_again_when_it_was_prompt():
-    calls, end = PendingCalls(prompt=0.01), threading.Event()
+def test_a_key_that_was_late_is_waited_for_again_when_it_was_prompt(monkeypatch):
+    calls, end, awaited = PendingCalls(prompt=0.01), threading.Event(), []
+    real = calls._await
+
+    def note(patience, *, is_steady):
+        awaited.append(set(calls._awaited))
+        real(patience, is_steady=is_steady)
+
+    monkeypatch.setattr(calls, "_await", note)
     calls.run({"a": lambda: end.wait(60)}, 0.0)
     wait_until(lambda: calls.late == {"a"})
     end.set()
     wait_until(lambda: not calls.busy)
     assert calls.take() == {"a": True}
-    held = threading.Event()
-    assert calls.run({"a": held.wait}, 60) == {}, "it was late, and nobody waits 60 s for it"
-    held.set()
-    wait_until(lambda: not calls.busy)
-    while calls.late:  # the machine may be slow
-        calls.run({"a": lambda: 1}, 0.0)
-        wait_until(lambda: not calls.busy)
+    held = Future()
+    assert calls.run({}, 0.0, {"a": held, "b": Future()}) == {}
+    assert awaited == [{"a"}, {"b"}], "it was late"
+    held.set_result(1)
+    while calls.late & {"a"}:  # the machine may be slow
+        calls.take()
+        held = Future()
+        calls.run({}, 0.0, {"a": held})
+        held.set_result(1)
     calls.take()
-    assert calls.run({"a": lambda: 2}, 60) == {"a": 2}
+    assert calls.run({}, 0.0, {"a": Future()}) == {}
+    assert awaited[-1] == {"a"}
 
 
 def test_a_request_that_is_sent_takes_no_thread():

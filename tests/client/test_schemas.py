@@ -20,7 +20,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import TOPIC, client_of
-from tests.fake_broker import HANG, Held, cut, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, Held, cut, redirects, refuses, silence
 from tests.fake_clients import Type
 
 OTHER = TopicName.parse("other")
@@ -181,16 +181,33 @@ def test_a_version_that_is_registered_while_it_is_asked_for_is_found(broker, cli
         assert late[0].result(HANG) == A
 
 
-def test_numbers_that_no_topic_has_cost_two_requests(broker, client):
+def test_what_one_broker_does_not_know_yet_is_asked_of_the_one_that_serves_the_topic(broker, client):
+    register(broker, A)
+    with FakeBroker() as owner:
+        register(owner, A, B, C)
+        part = TOPIC.of_partition(1)
+        broker.script(Type.LOOKUP, [redirects(owner.url, authoritative=True)] * 2)
+        assert client.schemas.at_all(part, [2]) == {2: C}
+        assert client.schemas.at_all(part, [0, 1, 2, 3]) == {0: A, 1: B, 2: C}
+        assert asked(broker) == [2, 0, 1, None]
+        assert asked(owner) == [2, 1, 3]
+        assert [each.topic for each in owner.seen(Type.LOOKUP)] == [str(part)]
+        owner.schemas.delete(str(TOPIC))
+        register(owner, A)
+        assert client.schemas.at_all(part, [3, 4], load="later") == {4: A}
+    assert client.schemas.at(TOPIC, 5) is None
+
+
+def test_numbers_that_no_topic_has_cost_four_requests(broker, client):
     register(broker, A, B)
     assert client.schemas.at_all(TOPIC, range(1, 10_000)) == {1: B}
     assert client.schemas.at_all(TOPIC, [-1, -(2**63)]) == {}
-    assert asked(broker) == [1, 2, None]
+    assert asked(broker) == [1, 2, None, 2, None]
 
 
 def test_numbers_of_a_topic_without_a_schema(broker, client):
     assert client.schemas.at_all(TOPIC, range(1000)) == {}
-    assert asked(broker) == [0, None]
+    assert asked(broker) == [0, None, 0, None]
 
 
 def test_deleted_versions_do_not_hide_later_ones(broker, client):
@@ -198,13 +215,13 @@ def test_deleted_versions_do_not_hide_later_ones(broker, client):
     broker.schemas.delete(str(TOPIC))
     register(broker, C)
     assert client.schemas.at_all(TOPIC, range(100)) == {3: C}
-    assert asked(broker) == [0, None, 1, 2, 3]
+    assert asked(broker) == [0, None, 1, 2, 3, 4, None]
 
 
 def test_the_least_used_are_dropped_when_there_are_too_many(broker, client):
     big = [avro(letter * 3000) for letter in "xyz"]
     register(broker, *big)
-    schemas = TopicSchemas(client._ask_service, client.operation, max_bytes=10_000)
+    schemas = TopicSchemas(client._ask_service, client._ask_owner, client.operation, max_bytes=10_000)
     for version in (0, 1, 0, 2, 0, 2, 1):
         assert schemas.at(TOPIC, version) == big[version]
     assert asked(broker) == [0, 1, 2, 1]
@@ -213,7 +230,7 @@ def test_the_least_used_are_dropped_when_there_are_too_many(broker, client):
 def test_one_that_is_larger_than_all_may_be_is_kept_alone(broker, client):
     large = avro("x" * 20_000)
     register(broker, A, large, B)
-    schemas = TopicSchemas(client._ask_service, client.operation, max_bytes=10_000)
+    schemas = TopicSchemas(client._ask_service, client._ask_owner, client.operation, max_bytes=10_000)
     for version, schema in [(0, A), (1, large), (1, large), (0, A), (2, B), (0, A), (2, B)]:
         assert schemas.at(TOPIC, version) == schema
     assert asked(broker) == [0, 1, 0, 2], "what is dropped is no longer counted"
@@ -221,7 +238,7 @@ def test_one_that_is_larger_than_all_may_be_is_kept_alone(broker, client):
 
 def test_what_is_kept_again_is_counted_once(broker, client):
     register(broker, A, B)
-    schemas = TopicSchemas(client._ask_service, client.operation, max_bytes=10_000)
+    schemas = TopicSchemas(client._ask_service, client._ask_owner, client.operation, max_bytes=10_000)
     schemas.at(TOPIC, 0)
     for _ in range(20):
         schemas.remember(TOPIC, 1, B)

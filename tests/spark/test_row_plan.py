@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from pulsar_spark.client import Client, ReaderSchema, Schema, SchemaType
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.client.reading.decode import decode_entries
-from pulsar_spark.errors import ConnectError, OptionError, SchemaError
+from pulsar_spark.errors import ConnectError, OptionError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -307,6 +307,21 @@ def test_columns_that_the_schema_does_not_have(broker, wanted, words):
     register(broker, "t", AB)
     with pytest.raises(OptionError, match=words):
         plan_rows(options_of(broker), wanted=schema_of(**wanted))
+
+
+def test_a_field_that_has_no_column_may_be_left_out(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    fields = [{"name": "a", "type": "long"}, {"name": "next", "type": ["null", "R"], "default": None}]
+    tree = {"type": "record", "name": "R", "fields": fields}
+    for name, kind in (("t", SchemaType.AVRO), ("u", SchemaType.JSON)):
+        register(broker, name, Schema(kind, json.dumps(tree).encode()))
+        with pytest.raises(UnsupportedError, match=r"'next' .* is recursive.*\.schema\(\.\.\.\)"):
+            plan_rows(options_of(broker, topic=name))
+        assert plan_rows(options_of(broker, topic=name), wanted=schema_of(a=int)).columns.target == pa.struct(
+            [("a", pa.int64())]
+        )
+        with pytest.raises(OptionError, match="the source has no column next"):
+            plan_rows(options_of(broker, topic=name), wanted=schema_of(next=int))
 
 
 def test_columns_of_the_users_do_not_change(broker):

@@ -362,6 +362,8 @@ def _value(tree, value):
     if kind == "map":
         _require(isinstance(value, tuple) and len({name for name, _ in value}) == len(value))
         return [(_text(name), _value(tree["values"], each)) for name, each in value]
+    if kind == "enum":
+        _require(type(value) is not str or value in tree["symbols"])
     if kind in ("string", "enum"):
         _require((isinstance(value, str) and value not in NOT_FINITE) or type(value) is str)
         return _text(str(value))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +14,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, value_size
 from pulsar_spark.values.protobuf.items import COPIES, take_items
 from pulsar_spark.values.value_size import (
+    ValueCost,
     ValueParts,
     ValueRoom,
     accepted,
@@ -96,22 +98,28 @@ def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
         pa.nulls(7, pa.binary()),
     )
     flat = pa.struct([("a", pa.int64()), ("b", pa.int64())])  # 17 bytes a row
-    assert ValueParts(flat).ends(values, keys) == [5, 7]
-    lists = pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))])  # 5 a row, and 9 for each byte
-    assert ValueParts(lists).ends(values, keys) == [3, 5, 7]
-    assert ValueParts(lists).ends(values, pa.array([None] * 4 + [b"x" * 8] * 3)) == [3, 4, 5, 6, 7]
-    assert ValueParts(pa.map_(pa.string(), pa.int64())).ends(values, keys) == [3, 4, 7]
+    assert ValueParts(flat).ends(values, keys, [ValueCost()]) == [5, 7]
+    assert ValueParts(flat).ends(values, keys, [ValueCost(16)]) == [3, 6, 7]
+    assert ValueParts(flat).ends(values, keys, [ValueCost(1000)]) == [1, 2, 3, 4, 5, 6, 7]
+    lists = pa.struct([("a", pa.struct([("b", pa.list_(pa.int64()))]))])  # 5 a row
+    nine = [ValueCost(0, 9.0)]
+    assert ValueParts(lists).ends(values, keys, nine) == [3, 5, 7]
+    assert ValueParts(lists).ends(values, pa.array([None] * 4 + [b"x" * 8] * 3), nine) == [3, 4, 5, 6, 7]
+    of_row = np.array([1, 1, 0, 0, 0, 0, 1])
+    two = [ValueCost(), ValueCost(60, 3.0)]
+    assert ValueParts(lists).ends(values, keys, two, of_row) == [1, 6, 7]
     # None takes more than it may.
     monkeypatch.setattr(value_size, "ALLOWANCE", 0)
     monkeypatch.setattr(value_size, "PER_BYTE", 2)
-    assert ValueParts(lists).ends(values, keys) == [7]
+    assert ValueParts(lists).ends(values, keys, nine) == [7]
 
 
 def test_usual_values_are_one_part():
     values, keys = pa.array([bytes(600)] * 10_000), pa.nulls(10_000, pa.binary())
     flat = pa.struct([(str(i), pa.int64()) for i in range(1000)])
     lists = pa.struct([("a", pa.list_(pa.int64())), ("b", pa.map_(pa.string(), pa.string()))])
-    assert ValueParts(flat).ends(values, keys) == ValueParts(lists).ends(values, keys) == [10_000]
+    assert ValueParts(flat).ends(values, keys, [ValueCost()]) == [10_000]
+    assert ValueParts(lists).ends(values, keys, [ValueCost(0, 9.0)]) == [10_000]
 
 
 # ---- values of each kind, and what they take
@@ -250,6 +258,75 @@ def test_members_of_a_union_take_room_while_they_are_tried(monkeypatch):
         for more, is_bad in [(0, False), (-1, True)]:
             monkeypatch.setattr(value_size, "ALLOWANCE", items * 9 + more)
             assert bool(decode(of, [text])[1]) == is_bad, (text, more)
+
+
+# ---- text of the schema
+
+LONG = "x" * 5_000
+SYMBOL = {"type": "enum", "name": "E", "symbols": ["y" * 900, "z"]}
+OLD = record("Root", ("id", "long", {}))
+WITH_TEXT = record(
+    "Root",
+    ("id", "long", {}),
+    ("text", "string", {"default": LONG}),
+    ("texts", array("string"), {"default": ["z" * 100] * 20}),
+    (
+        "many",
+        array(record("Item", ("s", "string", {"default": ""}), ("t", "string", {"default": LONG}))),
+        {"default": []},
+    ),
+)
+ITEMS = record("Root", ("id", "long", {}), ("many", array(record("Item", ("s", "string", {}))), {}))
+NAMED = "x" * 900
+TEXTS_OF_PROTO = file(
+    f"message M0\noptional int64 id = 1\noptional string text = 2 = {NAMED}\nrepeated M1 many = 3\n"
+    f"message M1\noptional string t = 1 = {NAMED}\n",
+    syntax="proto2",
+)
+ADDED = {
+    "AVRO": (avro(OLD), avro(WITH_TEXT), b"\x02", None),
+    "AVRO items": (
+        avro(ITEMS),
+        avro(WITH_TEXT),
+        None,
+        lambda count: b"\x02" + blocks([b"\xc8\1" + b"s" * 100] * count),
+    ),
+    "AVRO enum": (avro(record("R", ("e", SYMBOL, {}))), avro(record("R", ("e", SYMBOL, {}))), b"\0", None),
+    "JSON": (avro(OLD, SchemaType.JSON), avro(WITH_TEXT, SchemaType.JSON), b"{}", None),
+    "JSON items": (
+        avro(ITEMS, SchemaType.JSON),
+        avro(WITH_TEXT, SchemaType.JSON),
+        None,
+        lambda count: b'{"many":[' + b",".join([b"{}"] * count) + b"]}",
+    ),
+    "PROTOBUF_NATIVE": (schema(TEXTS_OF_PROTO, "p.M0"), schema(TEXTS_OF_PROTO, "p.M0"), b"", None),
+    "PROTOBUF_NATIVE items": (
+        schema(TEXTS_OF_PROTO, "p.M0"),
+        schema(TEXTS_OF_PROTO, "p.M0"),
+        None,
+        lambda count: b"\x1a\0" * count,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_text_that_a_schema_adds_counts_in_parts(name, monkeypatch):
+    writer, reader, payload, make = ADDED[name]
+    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 1 << 20)
+    decoder = formats.decoder(writer, reader, formats.column_type(reader))
+    payloads = [payload] * 2_000 if make is None else [make(count % 30) for count in range(300)]
+    values, keys = pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary())
+    ends = ValueParts(decoder.type).ends(values, keys, [decoder.cost])
+    first = size = 0
+    for end in ends:
+        found = decoder.decode(values[first:end], keys[first:end])
+        assert found.is_bad is None
+        assert found.column.nbytes <= 1 << 20
+        first, size = end, size + found.column.nbytes
+    assert first == len(payloads)
+    assert size > 1 << 20
+    if make is None:  # the items that a payload may have are not counted
+        assert len(ends) < 4 * size / (1 << 20) + 2, "parts that are smaller than they need be"
 
 
 # ---- memory: by what counts above, and before a release as the system counts

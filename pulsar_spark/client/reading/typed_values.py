@@ -24,7 +24,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueDecoder
-from pulsar_spark.values.value_size import ValueParts
+from pulsar_spark.values.value_size import ValueCost, ValueParts
 from pulsar_spark.wire.entry.entry_work import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
@@ -77,6 +77,10 @@ class ReaderSchema:
     def type(self) -> pa.DataType:
         """The type of a column with all fields of the schema; raises as ``formats.column_type``."""
         return formats.column_type(self.schema)
+
+    def check_columns(self) -> None:
+        """Raise UnsupportedError for a field that has no column; ``type`` leaves it out."""
+        formats.check_columns(self.schema)
 
     def check(self, target: pa.DataType) -> None:
         """Raise SchemaError if values of the schema cannot be read as a type."""
@@ -164,7 +168,8 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: gives the versions that the topic has now; it need not cache those that do not exist.
+        versions_of: gives the versions that the partition's topic has now; it need not cache those that do
+            not exist.
         topic: the partition.
         reader: the schemas that values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
@@ -181,7 +186,7 @@ class TypedValueReader:
         refuse_changes: bool = False,
     ) -> None:
         self._versions_of = versions_of
-        self._topic = topic.base
+        self._topic = topic
         self._reader = reader
         self._target = target
         self._parts = ValueParts(target)
@@ -211,7 +216,7 @@ class TypedValueReader:
             readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
         rates = messages.items_per_byte
-        ends = self._parts.ends(payloads, keys)
+        ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
         return (
             TypedValues(
                 messages,
@@ -281,6 +286,11 @@ class _Groups:
         self._versions = versions
         self._readers = readers
         self._target = target
+
+    @property
+    def costs(self) -> list[ValueCost]:
+        """What values of each version may take."""
+        return [ValueCost() if isinstance(reader, str) else reader.cost for reader in self._readers]
 
     def part(self, first: int, end: int) -> _Groups:
         """Some of the rows."""

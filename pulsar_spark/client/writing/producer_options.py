@@ -7,7 +7,8 @@ from enum import Enum
 
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode
-from pulsar_spark.schema import Schema
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.key_value import parts_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 # By the names of Pulsar's CompressionType.
@@ -55,7 +56,7 @@ class ProducerOptions:
         routing_mode: where rows without a key go.
         hashing_scheme: of keys.
         key_bytes: whether each key is sent as base64 text, and hashed as such, as the Java client's
-            ``keyBytes`` does; else those that are not UTF-8 are.
+            ``keyBytes`` does; else those that are not UTF-8 are, or the schema says so.
         switch_frequency: publish delays after which rows without a key go to the next partition.
         schema: that the values were encoded by, registered where the topic does not have it; its version is
             written into each entry. None: the values are bytes.
@@ -83,3 +84,12 @@ class ProducerOptions:
     key_bytes: bool = False
     switch_frequency: int = 10
     schema: Schema | None = None
+
+    @property
+    def sends_key_bytes(self) -> bool:
+        """Whether all keys are sent as base64 text: also those of a KEY_VALUE schema with SEPARATED."""
+        return self.key_bytes or (
+            self.schema is not None
+            and self.schema.type is SchemaType.KEY_VALUE
+            and parts_of(self.schema).is_separated
+        )

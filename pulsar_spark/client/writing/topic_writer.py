@@ -110,6 +110,7 @@ class TopicWriter(Closing):
         self._client = client
         self._topic = topic
         self._options = options
+        self._key_bytes = options.sends_key_bytes
         self._memory = memory or TaskMemory(options.memory_limit)
         self._code = code
         self._transaction = transaction
@@ -295,7 +296,7 @@ class TopicWriter(Closing):
             start=start,
             block=block,
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
-            key_bytes=options.key_bytes,
+            key_bytes=self._key_bytes,
         )
 
     @contextmanager
@@ -341,7 +342,7 @@ class TopicWriter(Closing):
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
         """Hold rows until a window of them is full, then send those of each key in batches of their own."""
-        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes)
+        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes)
         for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
             self._send_window(rows)
 
@@ -364,7 +365,7 @@ class TopicWriter(Closing):
 
     def _send_batched(self, columns: MessageColumns, order: Ints | None, bounds: Ints) -> None:
         """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns, key_bytes=self._options.key_bytes, order=order)
+        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
         offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
         for producer, own in zip(self._producers, offsets, strict=True):
             producer.check_messages(encoded.buffer, own)
@@ -384,7 +385,7 @@ class TopicWriter(Closing):
             columns = replace(columns, sequence_id=pa.array(ids))
         if self._is_key_based:
             begins |= begin_keys(columns, bounds)
-        key_bytes = self._options.key_bytes
+        key_bytes = self._key_bytes
         singles = encode_singles(_some(columns, alone), key_bytes=key_bytes)
         if ids is not None:
             singles = singles.with_ids(ids[alone])

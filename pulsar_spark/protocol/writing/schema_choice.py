@@ -16,19 +16,20 @@
 
 Rows fit where each column has a field that takes its type, and each field without a column has a default.
 Both parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks
-make the same.
+make the same. Whatever is to be registered has written and read a row once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value, primitives
 from pulsar_spark.values.key_value import KeyValueParts
@@ -107,8 +108,50 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
 
     Raises:
         SchemaError: no schema fits; the text says why, and lists the columns that do not fit.
-        UnsupportedError: values of the topic's schema are not written, or a column's type is in no schema.
+        UnsupportedError: values of the topic's schema are not written, a column's type is in no schema, or
+            values of a new schema could not be read.
     """
+    choice = _choice(existing, rows, may_register=may_register)
+    if choice.is_new:
+        _prove(choice.schema, rows)
+    return choice
+
+
+def _prove(schema: Schema, rows: RowType) -> None:
+    """Write and read a row by a schema before it is registered: a broker keeps it for ever."""
+    row = pa.array([_sample(rows.arrow)], rows.arrow)
+    try:
+        encoded = formats.encoder(schema, rows.arrow).encode(row)
+        decoder = formats.decoder(schema, schema, formats.column_type(schema))
+        keys = pa.nulls(1, pa.binary()) if encoded.keys is None else encoded.keys
+        is_bad = decoder.decode(encoded.values, keys).is_bad is not None
+        why = decoder.explain(encoded.values[0].as_py(), keys[0].as_py()) if is_bad else ""
+    except (SchemaError, UnsupportedError) as error:
+        why = error.what
+    if why:
+        raise UnsupportedError(
+            f"the rows' schema is not registered, because its values could not be read: {why}",
+            advice="Write fewer columns, or structs that are nested less deeply, or shorter names",
+        )
+
+
+def _sample(kind: pa.DataType) -> object:
+    """A value that any field of a type takes, with an item in each list and map."""
+    if pa.types.is_struct(kind):
+        return {field.name: _sample(field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [("", _sample(kind.item_type))]
+    if pa.types.is_list(kind):
+        return [_sample(kind.value_type)]
+    if pa.types.is_decimal(kind):
+        return Decimal(0)
+    if pa.types.is_boolean(kind):
+        return False
+    is_number = pa.types.is_primitive(kind)  # dates and times, too
+    return 0 if is_number else ""
+
+
+def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:
     if existing is None:
         if not may_register:
             raise SchemaError(

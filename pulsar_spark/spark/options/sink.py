@@ -125,7 +125,8 @@ _KEY_BYTES = SINK.add(
     "false",
     "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text with a "
     "flag. Readers decode it. The base64 text decides the partition. `false`: keys in UTF-8 are sent as "
-    "text, like the Java client's `key`. See docs/migration.md.",
+    "text, like the Java client's `key`. The keys of a KEY_VALUE schema with `SEPARATED` are always sent as "
+    "bytes. See docs/migration.md.",
 )
 _UPSERT = SINK.add(
     "upsert",

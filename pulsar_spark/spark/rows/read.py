@@ -111,13 +111,14 @@ class _Assembler:
             for name in self._schema.names:
                 if name not in columns and name not in made:
                     made[name] = self._makers[name](messages)
-            batch = pa.RecordBatch.from_arrays(
-                [
-                    columns[name] if name in columns else made[name].slice(first, rows)
-                    for name in self._schema.names
-                ],
-                schema=self._schema,
+            arrays = [
+                columns[name] if name in columns else made[name].slice(first, rows)
+                for name in self._schema.names
+            ]
+            batch = (
+                pa.RecordBatch.from_arrays(arrays, schema=self._schema) if arrays else _without_columns(rows)
             )
+            del arrays
             del columns
             if first + rows == count:
                 del messages, read, made
@@ -126,3 +127,8 @@ class _Assembler:
                 yield part if left_out is None else part.filter(pa.array(~left_out[begin:end]))
             first += rows
             del batch, part, left_out
+
+
+def _without_columns(rows: int) -> pa.RecordBatch:
+    """Rows of which Spark takes only the number."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))

@@ -15,10 +15,10 @@ from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.payloads import AvroPayloads
 from pulsar_spark.values.avro.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
-from pulsar_spark.values.avro.steps import Step, growth
+from pulsar_spark.values.avro.steps import Step, added_text, growth
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.value_size import ValueRoom, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
@@ -72,7 +72,8 @@ class AvroDecoder:
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self._read = reader_of(step)
         self._walk = walker(step)
-        self._unchecked = largest_unchecked(growth(step))
+        self._cost = ValueCost(added_text(step), growth(step))
+        self._unchecked = largest_unchecked(self._cost.growth)
         self._type = type
         self._offset = offset
 
@@ -80,6 +81,11 @@ class AvroDecoder:
     def type(self) -> pa.DataType:
         """Of the column that ``decode`` gives."""
         return self._type
+
+    @property
+    def cost(self) -> ValueCost:
+        """What its values may take as columns."""
+        return self._cost
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         """Read n values; see :class:`ValueDecoder`.

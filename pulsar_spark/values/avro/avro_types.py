@@ -8,6 +8,7 @@ are as free as Pulsar's broker lets them be: any text.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -24,13 +25,16 @@ MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
 MAX_FLOAT: Final = float(2**128 - 2**103)  # from here on, a number becomes infinite as a float
 
+_MOST_OF_NUMBERS = 3  # branches of a union that is one number: two kinds, and null
 _MAX_PRECISION = 38  # of Spark's and Arrow's decimal
 _LOGICAL: Final = {
     "date": "int",
     "timestamp-millis": "long",
     "timestamp-micros": "long",
+    "timestamp-nanos": "long",
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
+    "local-timestamp-nanos": "long",
 }
 _WAY_OUT = "Read the topic with valueFormat=raw"
 
@@ -41,8 +45,8 @@ class AvroPrimitive:
 
     Attributes:
         kind: its name.
-        logical: date, timestamp-millis, timestamp-micros, local-timestamp-millis, local-timestamp-micros or
-            decimal; empty for none, and for all others, which are read as the type below them.
+        logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos; empty for none,
+            and for all others, which are read as the type below them.
         precision: of a decimal, 1 to 38.
         scale: of a decimal, 0 to precision.
     """
@@ -129,8 +133,34 @@ class AvroRecord:
     aliases: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AvroRecursive:
+    """A record within itself; it has no column.
+
+    Attributes:
+        name: of the record.
+        path: of the field that it is the type of.
+        definition: the record, as soon as it is parsed.
+    """
+
+    name: str
+    path: str = field(compare=False)
+    definition: list[AvroRecord] = field(compare=False, repr=False)
+
+    @property
+    def error(self) -> UnsupportedError:
+        """Why it has no column."""
+        return UnsupportedError(
+            f"field {_shown(self.path)} of the topic's schema is recursive: it contains {_shown(self.name)}, "
+            "of which it is a part",
+            advice="Choose other columns with .schema(...), or read the topic with valueFormat=raw",
+        )
+
+
 # Names of named types are full: with their namespace.
-AvroType: TypeAlias = "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord"
+AvroType: TypeAlias = (
+    "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord | AvroRecursive"
+)
 
 
 def parse(schema: Schema) -> AvroType:
@@ -140,7 +170,7 @@ def parse(schema: Schema) -> AvroType:
 
     Raises:
         SchemaError: the data is no schema of Avro.
-        UnsupportedError: a type holds itself, or the schema is larger than any that this version reads.
+        UnsupportedError: the schema is larger than any that this version reads.
     """
     if len(schema.data) > MAX_BYTES:
         raise _too_large(f"the schema has {len(schema.data)} bytes")
@@ -162,10 +192,34 @@ def column_type(schema: Schema) -> pa.DataType:
     return arrow_type(parse(schema))
 
 
+def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
+    """The types in a type that have no column."""
+    if isinstance(avro, AvroRecursive):
+        yield avro
+    elif isinstance(avro, AvroRecord):
+        for each in avro.fields:
+            yield from recursive_types(each.type)
+    elif isinstance(avro, AvroUnion):
+        for branch in avro.branches:
+            yield from recursive_types(branch)
+    elif isinstance(avro, AvroArray):
+        yield from recursive_types(avro.items)
+    elif isinstance(avro, AvroMap):
+        yield from recursive_types(avro.values)
+
+
 def arrow_type(avro: AvroType) -> pa.DataType:
-    """The Arrow type of a column of this type; all that is in it is nullable."""
+    """The Arrow type of a column of this type; all that is in it is nullable.
+
+    Fields that hold a record of which they are a part are left out.
+
+    Raises:
+        UnsupportedError: it is in no field of a record.
+    """
+    if isinstance(avro, AvroRecursive):
+        raise avro.error
     if isinstance(avro, AvroRecord):
-        return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in avro.fields])
+        return pa.struct(list(_columns(avro)))
     if isinstance(avro, AvroArray):
         return pa.list_(pa.field("element", arrow_type(avro.items)))
     if isinstance(avro, AvroMap):
@@ -181,6 +235,14 @@ def arrow_type(avro: AvroType) -> pa.DataType:
     return _PLAIN[avro.logical or avro.kind]
 
 
+def _columns(avro: AvroRecord) -> Iterator[pa.Field]:
+    for each in avro.fields:
+        try:
+            yield pa.field(each.name, arrow_type(each.type))
+        except UnsupportedError:
+            continue
+
+
 def is_null(avro: AvroType) -> bool:
     """Whether it is Avro's type null."""
     return isinstance(avro, AvroPrimitive) and avro.kind == "null"
@@ -188,6 +250,8 @@ def is_null(avro: AvroType) -> bool:
 
 def is_member_struct(union: AvroUnion) -> bool:
     """Whether the union's column is a struct of its members, named member0, member1 and so on."""
+    if len(union.branches) > _MOST_OF_NUMBERS:
+        return True
     members = union.members
     return len(members) > 1 and _common_number(members) is None
 
@@ -204,8 +268,10 @@ _PLAIN: Final = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", "UTC"),
     "timestamp-micros": pa.timestamp("us", "UTC"),
+    "timestamp-nanos": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
+    "local-timestamp-nanos": pa.timestamp("us"),
 }
 
 
@@ -236,7 +302,7 @@ class _Parser:
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, int, int]] = {}  # by full name; types in it, and its depth
-        self._open: set[str] = set()  # records that are just being read
+        self._open: dict[str, list[AvroRecord]] = {}  # records that are just being read, as soon as they are
         self._nodes = 0
         self._deepest = 0
 
@@ -277,11 +343,7 @@ class _Parser:
             return AvroPrimitive(name)
         for full in (_full(name, space), name):
             if full in self._open:
-                raise UnsupportedError(
-                    f"field {_shown(path)} of the topic's schema is recursive: it contains {_shown(full)}, "
-                    "of which it is a part",
-                    advice=_WAY_OUT,
-                )
+                return AvroRecursive(full, path, self._open[full])
             if full in self._named:
                 avro, nodes, height = self._named[full]
                 self._count(nodes - 1, depth + height, path)
@@ -317,9 +379,10 @@ class _Parser:
         elif kind == "fixed":
             avro = _fixed(tree, name, aliases, path)
         else:
-            self._open.add(name)
+            definition = self._open[name] = []
             avro = AvroRecord(name, self._fields(tree, space, path, depth), aliases)
-            self._open.remove(name)
+            definition.append(avro)
+            del self._open[name]
         self._named[name] = avro, self._nodes - nodes + 1, self._deepest - depth
         self._deepest = max(self._deepest, deepest)
         return avro
@@ -356,7 +419,7 @@ class _Parser:
 
 def branch_name(avro: AvroType) -> str:
     """What tells the branches of a union apart: the name of a named type, else the kind."""
-    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
+    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed | AvroRecursive):
         return avro.name
     if isinstance(avro, AvroPrimitive):
         return avro.kind

@@ -108,6 +108,8 @@ def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
         ]
     if avro.logical.endswith("-millis"):
         return lambda column: [cells.varints(column_values.milliseconds(column, path))]
+    if avro.logical.endswith("-nanos"):
+        return lambda column: [cells.varints(column_values.nanoseconds(column, path))]
     if avro.kind in ("int", "long"):
         return lambda column: [cells.varints(column_values.integers(column))]
     if avro.kind == "boolean":

@@ -13,7 +13,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     is_null,
 )
-from pulsar_spark.values.avro.resolve import candidates
+from pulsar_spark.values.avro.resolve import Branches, with_siblings
 
 
 def new_values(newer: AvroType, older: AvroType, path: str = "") -> Iterator[str]:
@@ -30,9 +30,10 @@ def new_values(newer: AvroType, older: AvroType, path: str = "") -> Iterator[str
     where = path or "the value"
     if _is_nullable(newer) and not _is_nullable(older):
         yield f"{where} as null"
-    wanted = AvroUnion(_branches(older))
+    wanted = Branches(_branches(older))
+    siblings = with_siblings(newer)
     for each in _branches(newer):
-        known = next(candidates(each, wanted, _branches(newer)), None)
+        known = next(wanted.candidates(each, has_siblings=type(each) in siblings), None)
         if isinstance(each, AvroRecord) and isinstance(known, AvroRecord):
             yield from _of_record(each, known, path)
         elif isinstance(each, AvroArray) and isinstance(known, AvroArray):

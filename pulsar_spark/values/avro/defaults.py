@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
+    MAX_BYTES,
     MAX_FLOAT,
     AvroArray,
     AvroEnum,
@@ -23,16 +24,23 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroRecursive,
     AvroType,
     AvroUnion,
     is_member_struct,
     is_null,
 )
+from pulsar_spark.values.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
+_MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records
 
 Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
 """A checked value: of a bytes or fixed its bytes, also for a decimal; of a record all fields by name."""
+
+
+_T = TypeVar("_T")
+_Text = TypeVar("_Text", str, bytes)
 
 
 class Branch(NamedTuple):
@@ -57,6 +65,7 @@ class Defaults:
     def __init__(self, advice: str) -> None:
         self._advice = advice
         self._left = MAX_VALUES
+        self._text_left = _MAX_TEXT
         self._symbols: dict[str, frozenset[str]] = {}  # by enum
 
     def of(self, field: AvroField, path: str) -> Default:
@@ -64,7 +73,7 @@ class Defaults:
 
         Raises:
             SchemaError: it is no value of the field's type.
-            UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values.
+            UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values, or 4 MiB of text.
         """
         try:
             return self._of_field(field, field.default)
@@ -93,7 +102,11 @@ class Defaults:
         Raises:
             SchemaError, UnsupportedError: as :meth:`of`.
         """
-        return pa.array([_item(field.type, self.of(field, path), target)], target)
+        item = _item(field.type, self.of(field, path), target)
+        try:
+            return pa.array([item], target)
+        except pa.ArrowInvalid:  # bytes as a string, which are not UTF-8
+            raise self.wrong(path) from None
 
     def _of_field(self, field: AvroField, json: object) -> Default:
         if json is None and not has_null(field.type):
@@ -106,10 +119,18 @@ class Defaults:
         if self._left < 0:
             raise _TooManyError
 
+    def _counted(self, text: _Text) -> _Text:
+        self._text_left -= len(text)
+        if self._text_left < 0:
+            raise _TooManyError
+        return text
+
     def _value(self, avro: AvroType, json: object) -> Default:
         self._count()
         if isinstance(avro, AvroUnion):
             return self._branch(avro, json)
+        if isinstance(avro, AvroRecursive):
+            raise _NoValueError
         if isinstance(avro, AvroRecord):
             values = _of(dict, json)
             given = ((each, values.get(each.name, each.default)) for each in avro.fields)
@@ -117,12 +138,14 @@ class Defaults:
         if isinstance(avro, AvroArray):
             return [self._value(avro.items, each) for each in _of(list, json)]
         if isinstance(avro, AvroMap):
-            return {_text(key): self._value(avro.values, each) for key, each in _of(dict, json).items()}
+            items = _of(dict, json).items()
+            return {self._counted(_text(key)): self._value(avro.values, each) for key, each in items}
         if isinstance(avro, AvroEnum):
             return self._symbol(avro, _of(str, json))
         if isinstance(avro, AvroFixed) or avro.kind == "bytes":
-            return _bytes(avro, json)
-        return _primitive(avro, json)
+            return self._counted(_bytes(avro, json))
+        value = _primitive(avro, json)
+        return self._counted(value) if isinstance(value, str) else value
 
     def _branch(self, avro: AvroUnion, json: object) -> Branch:
         for number, branch in enumerate(avro.branches):
@@ -136,7 +159,7 @@ class Defaults:
         symbols = self._symbols.get(avro.name)
         if symbols is None:
             symbols = self._symbols[avro.name] = frozenset(avro.symbols)
-        return _checked(name, name in symbols)
+        return self._counted(_checked(name, name in symbols))
 
 
 class _NoValueError(Exception):
@@ -145,9 +168,6 @@ class _NoValueError(Exception):
 
 class _TooManyError(Exception):
     pass
-
-
-_T = TypeVar("_T")
 
 
 def _checked(value: _T, is_good: bool) -> _T:
@@ -196,7 +216,9 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
     if avro.kind in ("int", "long"):
         limit = 1 << (31 if avro.kind == "int" else 63)
         number = _of(int, json)
-        return _checked(number, -limit <= number * unit_of(avro) < limit)
+        return _checked(
+            number, all(-limit <= each < limit for each in (number, unit_of(avro).micros(number)))
+        )
     try:
         floating = float(_checked(json, isinstance(json, int | float)))  # type: ignore[arg-type]
     except OverflowError:
@@ -225,7 +247,7 @@ def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
         return decimal_of(avro, value) if pa.types.is_decimal(target) else value
     if isinstance(value, int) and pa.types.is_floating(target):
         return float(value)
-    return value * unit_of(avro) if isinstance(value, int) and pa.types.is_timestamp(target) else value
+    return unit_of(avro).micros(value) if isinstance(value, int) and pa.types.is_timestamp(target) else value
 
 
 def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
@@ -245,11 +267,6 @@ def member_number(avro: AvroUnion, branch: int) -> int:
 def has_null(avro: AvroType) -> bool:
     """Whether null is a value of the type."""
     return any(map(is_null, avro.branches)) if isinstance(avro, AvroUnion) else is_null(avro)
-
-
-def unit_of(avro: AvroType | None) -> int:
-    """Microseconds that 1 stands for in a timestamp of the type; 1 for what is no timestamp."""
-    return 1000 if getattr(avro, "logical", "").endswith("-millis") else 1
 
 
 def decimal_of(avro: AvroType, value: bytes) -> Decimal:

@@ -64,6 +64,7 @@ def boolean_reader(step: BooleanStep) -> Reader:
 def integer_reader(step: IntegerStep) -> Reader:
     """Read varints into any type of number or time."""
     kind = step.type
+    factor = step.unit.factor
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         value, after = read_varints(payloads, position, rows)
@@ -73,13 +74,12 @@ def integer_reader(step: IntegerStep) -> Reader:
             narrow = value.astype(np.int32)
             wrong = narrow != value
         else:
-            most = _MAX_LONG // step.factor
-            wrong = (value > most) | (value < -most) if step.factor > 1 else None
+            most = _MAX_LONG // factor
+            wrong = (value > most) | (value < -most) if factor > 1 else None
         if wrong is not None and wrong.any():
             payloads.fail(rows, wrong)
             value = np.where(wrong, 0, value)
-        if step.factor > 1:
-            value = value * step.factor
+        value = step.unit.micros(value)
         if step.through_float:
             value = value.astype(np.float32)
         if pa.types.is_floating(kind):
@@ -134,6 +134,8 @@ def bytes_reader(step: BytesStep) -> Reader:
 def enum_reader(step: EnumStep) -> Reader:
     """Read indexes as symbols."""
     symbols = pa.array([*step.symbols, None], pa.string())
+    if step.type is not None:
+        symbols = symbols.cast(step.type)
     count = len(step.symbols)
     has_unknown = None in step.symbols
 

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
+    AvroRecursive,
     AvroType,
     AvroUnion,
     arrow_type,
@@ -31,6 +33,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
 )
 from pulsar_spark.values.avro.defaults import Defaults
+from pulsar_spark.values.time_units import MICROS, unit_of
 
 # Kinds that a writer's may become.
 PROMOTIONS: Final = {
@@ -42,8 +45,6 @@ PROMOTIONS: Final = {
 }
 MAX_PAIRS = 50_000  # types compared
 MAX_CONSTANTS = 64 << 10  # bytes of defaults that a row may get
-
-_OTHER_NAME: Final = 3
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
 _NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
@@ -82,10 +83,10 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
     if whole.equals(target):
         return
     if pa.types.is_struct(whole) and pa.types.is_struct(target):
-        names = [field.name for field in target]
+        names = Counter(field.name for field in target)
         for field in target:
             below = f"{path}.{field.name}" if path else field.name
-            if names.count(field.name) > 1 or whole.get_field_index(field.name) < 0:
+            if names[field.name] > 1 or whole.get_field_index(field.name) < 0:
                 raise SchemaError(
                     f"the topic's schema has no field {below!a}, or the field is requested twice"
                 )
@@ -107,6 +108,7 @@ def _kind(column: pa.DataType) -> str:
 class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
+        self._branches: dict[int, Branches] = {}  # of the reader's unions, by id
         self._defaults = Defaults(_WAY_OUT)
 
     def step(
@@ -115,9 +117,10 @@ class _Resolver:
         reader: AvroType,
         target: pa.DataType,
         path: str,
-        among: tuple[AvroType, ...] = (),
+        *,
+        has_siblings: bool = False,
     ) -> steps.Step:
-        """The step for one type; ``among`` are the branches of the writer's union that it is one of."""
+        """The step for one type; ``has_siblings`` as of :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -126,8 +129,8 @@ class _Resolver:
         if isinstance(writer, AvroUnion):
             return self._from_union(writer, reader, target, path)
         if isinstance(reader, AvroUnion):
-            return self._to_union(writer, reader, target, path, among)
-        fitting = candidates(writer, AvroUnion((reader,)), among)
+            return self._to_union(writer, reader, target, path, has_siblings=has_siblings)
+        fitting = Branches((reader,)).candidates(writer, has_siblings=has_siblings)
         if not isinstance(writer, AvroPrimitive) and next(fitting, None) is None:
             raise _mismatch(writer, reader, path)
         if isinstance(writer, AvroRecord) and isinstance(reader, AvroRecord):
@@ -144,7 +147,7 @@ class _Resolver:
             return steps.EnumStep(target, tuple(symbols))
         if isinstance(writer, AvroFixed) and isinstance(reader, AvroFixed) and writer.size == reader.size:
             _check_scale(writer, reader, path)
-            return steps.BytesStep(target, writer.size, is_text=False)
+            return steps.BytesStep(target, writer.size, is_text=pa.types.is_string(target))
         if isinstance(writer, AvroPrimitive) and isinstance(reader, AvroPrimitive):
             return _primitive(writer, reader, target, path)
         raise _mismatch(writer, reader, path)
@@ -177,9 +180,11 @@ class _Resolver:
         self, writer: AvroUnion, reader: AvroType, target: pa.DataType, path: str
     ) -> steps.UnionStep:
         branches: list[steps.Step | str] = []
+        siblings = with_siblings(writer)
         for branch in writer.branches:
+            has_siblings = type(branch) in siblings
             try:
-                branches.append(self.step(branch, reader, target, path, writer.branches))
+                branches.append(self.step(branch, reader, target, path, has_siblings=has_siblings))
             except SchemaError as error:
                 # Where the union is will be said with each value.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
@@ -193,11 +198,15 @@ class _Resolver:
         reader: AvroUnion,
         target: pa.DataType,
         path: str,
-        among: tuple[AvroType, ...],
+        *,
+        has_siblings: bool,
     ) -> steps.Step:
         if is_null(writer) and any(is_null(branch) for branch in reader.branches):
             return steps.NullStep(target)
-        for branch in candidates(writer, reader, among):
+        branches = self._branches.get(id(reader))
+        if branches is None:
+            branches = self._branches[id(reader)] = Branches(reader.branches)
+        for branch in branches.candidates(writer, has_siblings=has_siblings):
             try:
                 return self._member(writer, reader, branch, target, path)
             except SchemaError:
@@ -209,8 +218,7 @@ class _Resolver:
     ) -> steps.Step:
         if not is_member_struct(reader):
             return self.step(writer, branch, target, path)
-        position = next(i for i, member in enumerate(reader.members) if member is branch)
-        index = target.get_field_index(f"member{position}")
+        index = target.get_field_index(f"member{self._branches[id(reader)].member(branch)}")
         if index < 0:
             self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
             return steps.MemberStep(target, skip(writer), -1)
@@ -232,6 +240,8 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 def skip(writer: AvroType) -> steps.Step:
     """The step that finds where a value ends."""
+    if isinstance(writer, AvroRecursive):
+        return steps.RecursiveStep(writer)
     if isinstance(writer, AvroRecord):
         return steps.RecordStep(None, tuple((each.name, skip(each.type), -1) for each in writer.fields), {})
     if isinstance(writer, AvroUnion):
@@ -247,31 +257,67 @@ def skip(writer: AvroType) -> steps.Step:
     return _primitive_step(writer.kind, None)
 
 
-def candidates(writer: AvroType, reader: AvroUnion, among: tuple[AvroType, ...] = ()) -> Iterator[AvroType]:
-    """Branches that the writer's type may be, best first: by name, alias, short name, kind; then promotions.
+class Branches:
+    """Finds the branches that a type may be read as; takes no longer with many of them.
 
     Args:
-        writer: a type that is no union.
-        reader: with the branches.
-        among: all branches of the writer's union, where it is one of them.
+        types: the branches of a union, or the one type that is none.
     """
-    same = [branch for branch in reader.members if type(branch) is type(writer)]
-    if isinstance(writer, AvroPrimitive):
-        yield from (branch for branch in same if branch_name(branch) == writer.kind)
-        yield from (branch for branch in same if branch_name(branch) in PROMOTIONS.get(writer.kind, ()))
-        return
-    name = branch_name(writer)
 
-    def rank(branch: AvroType) -> int:
-        aliases = branch.aliases if isinstance(branch, AvroRecord | AvroEnum | AvroFixed) else ()
-        if branch_name(branch) == name:
-            return 0
-        if name in aliases:
-            return 1
-        return 2 if _short(name) in map(_short, (branch_name(branch), *aliases)) else _OTHER_NAME
+    def __init__(self, types: Iterable[AvroType]) -> None:
+        self._by_kind: dict[type, list[AvroType]] = defaultdict(list)
+        # Of records, enums and fixed types, those that come first first.
+        names: tuple[dict[str, list[AvroType]], ...] = (
+            defaultdict(list),
+            defaultdict(list),
+            defaultdict(list),
+        )
+        self._names, self._aliases, self._short_names = names
+        self._members: dict[int, int] = {}  # by id
+        for each in types:
+            if is_null(each):
+                continue
+            self._members[id(each)] = len(self._members)
+            self._by_kind[type(each)].append(each)
+            if isinstance(each, AvroRecord | AvroEnum | AvroFixed):
+                self._names[each.name].append(each)
+                for alias in each.aliases:
+                    self._aliases[alias].append(each)
+                for name in {_short(name) for name in (each.name, *each.aliases)}:
+                    self._short_names[name].append(each)
 
-    has_choice = len(same) > 1 or sum(type(branch) is type(writer) for branch in among) > 1
-    yield from sorted((branch for branch in same if not has_choice or rank(branch) < _OTHER_NAME), key=rank)
+    def member(self, branch: AvroType) -> int:
+        """Which of the members, that is the branches without null, one of them is."""
+        return self._members[id(branch)]
+
+    def candidates(self, writer: AvroType, *, has_siblings: bool = False) -> Iterator[AvroType]:
+        """Branches that a type may be, best first: by name, alias, short name, kind; then promotions.
+
+        Args:
+            writer: a type that is no union.
+            has_siblings: whether it is one of several of its kind in a union of the writer.
+        """
+        same = self._by_kind[type(writer)]
+        if isinstance(writer, AvroPrimitive):
+            for kinds in ((writer.kind,), PROMOTIONS.get(writer.kind, ())):
+                yield from (branch for branch in same if branch_name(branch) in kinds)
+        elif len(same) < 2 and not has_siblings:
+            yield from same
+        else:
+            name = branch_name(writer)
+            found: set[int] = set()
+            for branches in (self._names[name], self._aliases[name], self._short_names[_short(name)]):
+                for branch in branches:
+                    if type(branch) is type(writer) and id(branch) not in found:
+                        found.add(id(branch))
+                        yield branch
+
+
+def with_siblings(avro: AvroType) -> set[type]:
+    """The kinds of types of which a union has several."""
+    if not isinstance(avro, AvroUnion):
+        return set()
+    return {kind for kind, count in Counter(map(type, avro.branches)).items() if count > 1}
 
 
 def _short(name: str) -> str:
@@ -282,14 +328,10 @@ def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType
     if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
         raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
-        unit = writer.logical if "timestamp" in writer.logical else reader.logical
-        is_time = "timestamp" in reader.logical
-        return steps.IntegerStep(
-            target,
-            writer.kind == "int",
-            1000 if is_time and unit.endswith("-millis") else 1,
-            through_float=reader.kind == "float",
-        )
+        unit = MICROS
+        if "timestamp" in reader.logical:
+            unit = unit_of(writer if "timestamp" in writer.logical else reader)
+        return steps.IntegerStep(target, writer.kind == "int", unit, through_float=reader.kind == "float")
     _check_scale(writer, reader, path)
     return _primitive_step(writer.kind, target)
 

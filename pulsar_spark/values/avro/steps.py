@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.avro_types import AvroRecursive
+from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
 # Text that a schema adds to each item of an array counts as one byte of the payload by so many bytes.
@@ -38,13 +40,13 @@ class IntegerStep:
 
     Attributes:
         is_int: whether it must fit into 32 bits.
-        factor: what the value is multiplied with: 1000 makes micros of millis.
+        unit: of a timestamp; microseconds for all others.
         through_float: whether it becomes a 32-bit float before anything else.
     """
 
     type: pa.DataType | None
     is_int: bool
-    factor: int = 1
+    unit: TimeUnit = MICROS
     through_float: bool = False
 
 
@@ -139,9 +141,21 @@ class MemberStep:
     index: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecursiveStep:
+    """A record within itself, which is only gone over."""
+
+    avro: AvroRecursive
+
+    @property
+    def type(self) -> None:
+        """It has no column."""
+        return
+
+
 Step: TypeAlias = (
     "NullStep | BooleanStep | IntegerStep | FloatStep | BytesStep | EnumStep | ArrayStep | MapStep | "
-    "RecordStep | UnionStep | MemberStep"
+    "RecordStep | UnionStep | MemberStep | RecursiveStep"
 )
 
 

@@ -11,6 +11,17 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroRecursive,
+    AvroType,
+    AvroUnion,
+)
 from pulsar_spark.values.avro.steps import (
     ArrayStep,
     BooleanStep,
@@ -21,6 +32,7 @@ from pulsar_spark.values.avro.steps import (
     MapStep,
     NullStep,
     RecordStep,
+    RecursiveStep,
     Step,
     UnionStep,
     fixed_width,
@@ -32,6 +44,10 @@ from pulsar_spark.values.avro.steps import (
 from pulsar_spark.values.value_size import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
+_MAX_OPEN = 10_000  # of records in each other, that are not asked for
+_WORK_PER_BYTE = 64  # types gone over
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+TEXT = AvroPrimitive("string")
 BLOCK_WORK = 4  # items that take as long as what stands before those of a block
 
 
@@ -114,6 +130,8 @@ def walker(step: Step) -> Walker:
         return _record(step)
     if isinstance(step, UnionStep):
         return _union(step)
+    if isinstance(step, RecursiveStep):
+        return _recursive(step)
     return walker(step.inner)
 
 
@@ -166,8 +184,9 @@ def _boolean(step: BooleanStep) -> Walker:
 def _integer(step: IntegerStep) -> Walker:
     if step.type is None:
         return lambda value, position: read_varint(value, position)[1]
-    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // step.factor
-    least = -most if step.factor > 1 else -most - 1
+    factor = step.unit.factor
+    most = (1 << 31) - 1 if step.is_int else _MAX_LONG // factor
+    least = -most if factor > 1 else -most - 1
 
     def walk(value: AvroValue, position: int) -> int:
         number, position = read_varint(value, position)
@@ -238,6 +257,56 @@ def _enum(step: EnumStep) -> Walker:
         return position
 
     return walk
+
+
+def _recursive(step: RecursiveStep) -> Walker:
+    """Go over a record within itself without going deeper into Python's stack with each of them."""
+
+    def walk(value: AvroValue, position: int) -> int:
+        # Types, and how many of their fields are done, or items of their block are left.
+        open_types: list[tuple[AvroType, int]] = [(step.avro, 0)]
+        most = _MAX_OPEN + _WORK_PER_BYTE * (value.end - position)
+        while open_types:
+            avro, at = open_types.pop()
+            if isinstance(avro, AvroRecursive):
+                (avro,) = avro.definition
+            if isinstance(avro, AvroRecord):
+                if at + 1 < len(avro.fields):
+                    open_types.append((avro, at + 1))
+                if avro.fields:
+                    open_types.append((avro.fields[at].type, 0))
+            elif isinstance(avro, AvroUnion):
+                index, position = read_varint(value, position)
+                if not 0 <= index < len(avro.branches):
+                    raise BadAvroError(f"branch {index}, but the union has {len(avro.branches)}")
+                open_types.append((avro.branches[index], 0))
+            elif isinstance(avro, AvroArray | AvroMap):
+                if not at:
+                    at, position = read_block(value, position, 1)
+                    if not at:
+                        continue
+                open_types.append((avro, at - 1) if at > 1 else (avro, 0))
+                if isinstance(avro, AvroMap):
+                    position = _size_of(TEXT)(value, position)
+                open_types.append((avro.items if isinstance(avro, AvroArray) else avro.values, 0))
+            else:
+                position = _size_of(avro)(value, position)
+            value.work -= 1
+            most -= 1
+            if len(open_types) > _MAX_OPEN or value.work < 0 or most < 0:
+                raise BadAvroError("records in each other that are too many")
+        return position
+
+    return walk
+
+
+def _size_of(avro: AvroPrimitive | AvroFixed | AvroEnum) -> Walker:
+    kind = avro.kind if isinstance(avro, AvroPrimitive) else ""
+    if isinstance(avro, AvroFixed) or kind in _SIZES:
+        return _fixed(avro.size if isinstance(avro, AvroFixed) else _SIZES[kind])
+    if kind in ("string", "bytes"):
+        return _bytes(BytesStep(None, None, is_text=False))
+    return lambda value, position: read_varint(value, position)[1]
 
 
 def _entry(step: MapStep) -> Walker:

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from pulsar_spark.values.avro.avro_types import (
-    MAX_BYTES,
     AvroArray,
     AvroEnum,
     AvroField,
@@ -23,7 +22,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.avro.defaults import Branch, Default, Defaults
 from pulsar_spark.values.encode.cells import varints
 
-_WAY_OUT: Final = "Add the column to the rows"
+WAY_OUT: Final = "Add the column to the rows"
 
 
 def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
@@ -35,10 +34,9 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
 
     Raises:
         SchemaError: a default is no value of its field's type.
-        UnsupportedError: they have more than 4 MiB or 100,000 values; a short text may say that, by records
-            in records.
+        UnsupportedError: they have more than 4 MiB of text or 100,000 values.
     """
-    defaults = Defaults(_WAY_OUT)
+    defaults = Defaults(WAY_OUT)
     made = _Maker()
     for field in fields:
         below = f"{path}.{field.name}" if path else field.name
@@ -47,8 +45,6 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
             made.add(field.type, value)
         except _NullError:
             raise defaults.wrong(below) from None
-        except _TooLargeError:
-            raise defaults.too_large(below) from None
     return bytes(made.data)
 
 
@@ -62,12 +58,8 @@ class _NullError(Exception):
     """A null of a type that has none."""
 
 
-class _TooLargeError(Exception):
-    pass
-
-
 class _Maker:
-    """Puts checked values side by side, within a bound of size."""
+    """Puts checked values side by side."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -78,25 +70,24 @@ class _Maker:
 
         Raises:
             _NullError: it is null, or has a null in it, where the type has none.
-            _TooLargeError: it is too much.
         """
         if isinstance(value, Branch):
             assert isinstance(avro, AvroUnion)
-            self._put(varint(value.number))
+            self.data += varint(value.number)
             self.add(avro.branches[value.number], value.value)
         elif isinstance(avro, AvroPrimitive | AvroFixed):
-            self._put(_leaf(avro, value))
+            self.data += _leaf(avro, value)
         elif value is None:
             raise _NullError
         elif isinstance(avro, AvroEnum):
             assert isinstance(value, str)
-            self._put(varint(self._symbol(avro, value)))
+            self.data += varint(self._symbol(avro, value))
         elif isinstance(avro, AvroArray):
             assert isinstance(value, list)
             self._count(len(value))
             for item in value:
                 self.add(avro.items, item)
-            self._put(b"\x00")
+            self.data += b"\x00"
         else:
             assert isinstance(value, dict)
             self._named(avro, value)
@@ -107,14 +98,9 @@ class _Maker:
             numbers = self._symbols[avro.name] = {symbol: place for place, symbol in enumerate(avro.symbols)}
         return numbers[value]
 
-    def _put(self, data: bytes) -> None:
-        if len(self.data) + len(data) > MAX_BYTES:
-            raise _TooLargeError
-        self.data += data
-
     def _count(self, items: int) -> None:
         if items:
-            self._put(varint(items))
+            self.data += varint(items)
 
     def _named(self, avro: AvroType, value: dict[str, Default]) -> None:
         if isinstance(avro, AvroRecord):
@@ -124,9 +110,9 @@ class _Maker:
         assert isinstance(avro, AvroMap)
         self._count(len(value))
         for key, item in value.items():
-            self._put(_sized(key.encode()))
+            self.data += _sized(key.encode())
             self.add(avro.values, item)
-        self._put(b"\x00")
+        self.data += b"\x00"
 
 
 def _leaf(avro: AvroPrimitive | AvroFixed, value: Default) -> bytes:

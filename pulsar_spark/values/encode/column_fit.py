@@ -49,8 +49,10 @@ _TIMES: Final = {
     "date": "date",
     "timestamp-millis": "timestamp",
     "timestamp-micros": "timestamp",
+    "timestamp-nanos": "timestamp",
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
+    "local-timestamp-nanos": "timestamp_ntz",
 }
 # Spark's names of the types that go into a field without a logical type.
 _TEXTS: Final = frozenset(("string", "binary"))
@@ -204,13 +206,18 @@ def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> Colum
 def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -> ColumnFit | None:
     problems = report.problems
     before = len(problems)
-    numbers = {field.name: number for number, field in enumerate(kind)}
-    known = {field.name for field in avro.fields}
-    lower = {field.name.lower(): field.name for field in avro.fields}
+    columns = {field.name: number for number, field in enumerate(kind)}
+    known = _field_names(avro)
+    numbers: dict[str, int] = {}  # of the column, by field
+    lower = {name.lower(): name for name in known}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
             problems.append(f"{_shown(field_path(path, name))} exists {count} times")
-        if name in known:
+        field_name = known.get(name)
+        if field_name is not None:
+            if numbers.setdefault(field_name, columns[name]) != columns[name]:
+                own = _shown(field_path(path, name))
+                problems.append(f"{own} and another column are the topic's {_shown(field_name)}")
             continue
         similar = lower.get(name.lower())
         if similar is not None:
@@ -219,7 +226,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
         elif report.new is None:
             problems.append(f"{_shown(field_path(path, name))} has no field in the topic's schema")
         else:
-            report.new.append(NewField(avro.name, path, kind[numbers[name]]))
+            report.new.append(NewField(avro.name, path, kind[columns[name]]))
     parts: list[ColumnFit | None] = []
     for field in avro.fields:
         below = field_path(path, field.name)
@@ -232,8 +239,17 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
             parts.append(None)
     if len(problems) > before:
         return None
-    columns = tuple(numbers[field.name] for field in avro.fields if field.name in numbers)
-    return ColumnFit(path, avro, parts=tuple(parts), columns=columns)
+    found = tuple(numbers[field.name] for field in avro.fields if field.name in numbers)
+    return ColumnFit(path, avro, parts=tuple(parts), columns=found)
+
+
+def _field_names(avro: AvroRecord) -> dict[str, str]:
+    """The fields of a record by all names that columns may have for them: aliases, too."""
+    names = {field.name: field.name for field in avro.fields}
+    for field in avro.fields:
+        for alias in field.aliases:
+            names.setdefault(alias, field.name)
+    return names
 
 
 def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pulsar_spark.values.avro.avro_types import AvroEnum
 
 
+_MAX_MICROS = ((1 << 63) - 1) // 1000  # whose nanoseconds are an int64
+
+
 class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its row is known
     """A value that its field cannot hold.
 
@@ -100,6 +103,18 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
         "date_trunc('MILLISECOND', ...)",
     )
     return millis
+
+
+def nanoseconds(column: pa.Array, path: str) -> Ints:
+    """Microseconds as nanoseconds.
+
+    Raises:
+        Misfit: one that is too far from 1970.
+    """
+    micros = integers(column)
+    is_good = (micros >= -_MAX_MICROS) & (micros <= _MAX_MICROS)
+    require(is_good, path, "a time outside the years 1678 to 2262 of nanoseconds")
+    return micros * 1000
 
 
 def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa.Decimal128Array:

@@ -1,5 +1,7 @@
 """Columns of JSON values, as they are read: what all have in common, and those of values without parts.
 
+A room is what one value may still take, and what its unions were found to be.
+
 A column takes memory as its Arrow array does: values become bytes as soon as they are read.
 """
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 from pulsar_spark.values.json.leaves import make_parser
 from pulsar_spark.values.json.scan import unexpected
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
+from pulsar_spark.values.value_size import ValueRoom, accepted
 
 _CODES: Final = {  # by the Arrow type, of Python's array
     pa.bool_().id: "b",
@@ -27,8 +30,50 @@ _CODES: Final = {  # by the Arrow type, of Python's array
 }
 
 
+_AGAIN: Final = 1_000_000  # characters that may be read again, of any value
+_AGAIN_PER_BYTE: Final = 16
+
+
+class JsonRoom(ValueRoom):
+    """What is accepted of one value, as columns and as work.
+
+    Attributes:
+        again: characters that may still be read again, to find the types of unions.
+        at: the last position at which a name or an item began.
+        tries: unions of which a member is being tried.
+        choices: by the union's number and the position of a value, which member it is; None: it is of none.
+            A value in a union is tried with each member around it: without this, that takes time that is
+            exponential in how deep unions are in each other.
+    """
+
+    __slots__ = ("again", "at", "choices", "tries")
+
+    def __init__(self, size: int = 0) -> None:
+        super().__init__(size)
+        self.choices: dict[tuple[int, int], int | None] = {}
+        self.begin(size)
+
+    def begin(self, size: int) -> None:
+        """Begin with a value of so many bytes."""
+        self.left = self.accepted = accepted(size)
+        self.again = _AGAIN + _AGAIN_PER_BYTE * size
+        self.at = self.tries = 0
+        self.choices.clear()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the value is bad whatever member of a union it may be."""
+        return self.left < 0 or self.again < 0
+
+
 class JsonColumn(ABC):
-    """Values of one node, as they are read."""
+    """Values of one node, as they are read.
+
+    Attributes:
+        unknown: names in the last value that are none of its record's.
+    """
+
+    unknown = 0
 
     def __init__(self, arrow: pa.DataType) -> None:
         self._type = arrow

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
@@ -107,6 +108,10 @@ def _texts(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
             start[rows], end[rows] = read(part)
             cursor.put(rows, part)
     column = payloads.texts(cursor, start, end)
+    if leaf.symbols is not None:
+        kept = [text for text, symbol in leaf.symbols.items() if text == symbol]
+        is_kept = pc.is_in(column, pa.array(kept, pa.string())).to_numpy(zero_copy_only=False)
+        cursor.ok &= is_kept | ~is_text
     return column.cast(leaf.type)
 
 
@@ -228,7 +233,7 @@ def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     number = payloads.number(cursor)
     has_point = number.fractions > 0
     cursor.ok &= ~payloads.exponent(cursor) & (number.fractions <= MAX_DIGITS)
-    whole_digits = MAX_DIGITS if leaf.unit == 1 else _MILLIS
+    whole_digits = MAX_DIGITS if leaf.unit.factor == 1 else _MILLIS
     cursor.ok &= number.wholes <= np.where(has_point, _SECONDS, whole_digits)
     missing = TENS[np.clip(_MICROS - number.fractions, 0, _MICROS)]
     too_many = TENS[np.clip(number.fractions - _MICROS, 0, MAX_DIGITS)]
@@ -238,7 +243,7 @@ def _seconds(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> Ints:
     # -2.25 is Java's 1.75 s before 1970, and -0.25 is what it says.
     negative = np.where(number.whole > 0, micros - wholes, -micros - is_cut)
     seconds = np.where(number.is_negative, negative, wholes + micros)
-    return np.where(has_point, seconds, _signed(number.is_negative, number.whole * leaf.unit))
+    return np.where(has_point, seconds, leaf.unit.micros(_signed(number.is_negative, number.whole)))
 
 
 def _decimals(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:

@@ -32,16 +32,15 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.values.interfaces import DecodedValues
-from pulsar_spark.values.json.columns import JsonColumn
+from pulsar_spark.values.json.columns import JsonColumn, JsonRoom
 from pulsar_spark.values.json.nested_columns import make_column
 from pulsar_spark.values.json.scan import END, BadJsonError, skip_space, unexpected
 from pulsar_spark.values.json.tree import JsonNode
-from pulsar_spark.values.value_size import ValueRoom, accepted
 
 
 def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> DecodedValues:
     """Read payloads one by one; null is a null row, and not bad."""
-    room = ValueRoom(0)
+    room = JsonRoom()
     column = make_column(node, room)
     bad = []
     for row, payload in enumerate(payloads):
@@ -65,7 +64,7 @@ def read_rows(node: JsonNode, payloads: Iterable[bytes | pa.Buffer | None]) -> D
 def explain(node: JsonNode, payload: bytes) -> str:
     """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
     try:
-        room = ValueRoom(0)
+        room = JsonRoom()
         _read(make_column(node, room), payload, room)
     except BadJsonError as error:
         path = "".join(reversed(error.path)).lstrip(".")
@@ -73,8 +72,8 @@ def explain(node: JsonNode, payload: bytes) -> str:
     return ""
 
 
-def _read(column: JsonColumn, payload: bytes | pa.Buffer, room: ValueRoom) -> None:
-    room.left = room.accepted = accepted(len(payload))
+def _read(column: JsonColumn, payload: bytes | pa.Buffer, room: JsonRoom) -> None:
+    room.begin(len(payload))
     try:
         # The end is appended as bytes: text may take four times as much.
         text = b"".join((payload, END.encode())).decode("utf-8")

@@ -37,10 +37,11 @@ from pulsar_spark.values.json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    added_text,
     growth,
     tries,
 )
-from pulsar_spark.values.value_size import largest_unchecked, rows_to_check
+from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _MAX_PASSES: Final = 4  # of different layouts, in a batch
@@ -107,13 +108,18 @@ class _JsonDecoder:
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._can_read = can_read(tree)
-        self._unchecked = largest_unchecked(growth(tree))
+        self._cost = ValueCost(added_text(tree), growth(tree))
+        self._unchecked = largest_unchecked(self._cost.growth)
         self._tries = tries(tree)
         self._layout = JsonLayout()  # that most rows of the last batch had
 
     @property
     def type(self) -> pa.DataType:
         return self._tree.type
+
+    @property
+    def cost(self) -> ValueCost:
+        return self._cost
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         """Read n values; see ``ValueDecoder``.

@@ -1,7 +1,8 @@
 """Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
 
-Fields that are null, or have no column, are left out, as Java's writers do. Nulls in arrays and maps are
-written. Everything else is as in ``avro_write``.
+Fields that are null are left out, as Java's writers do: readers take what is missing for null, whatever the
+field's default. So defaults of fields without a column are written. Nulls in arrays and maps are written.
+Everything else is as in ``avro_write``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,21 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
+    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
+    arrow_type,
     parse,
 )
+from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.encode import cells, column_values, json_text, nested
+from pulsar_spark.values.encode.avro_defaults import WAY_OUT
 from pulsar_spark.values.encode.cells import Piece
-from pulsar_spark.values.encode.column_fit import ColumnFit, fit
+from pulsar_spark.values.encode.column_fit import ColumnFit, field_path, fit
+from pulsar_spark.values.encode.column_values import Misfit
 from pulsar_spark.values.encode.nested import RowEncoder
 from pulsar_spark.values.interfaces import ValueEncoder
 
@@ -43,11 +49,11 @@ _QUOTE: Final = b'"'
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     """Make the encoder of rows of the type ``source`` as values of a schema of kind JSON.
 
-    A field without a column is left out, so readers see its default.
+    A field without a column gets its default.
 
     Raises:
         SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
-        UnsupportedError: the schema is recursive or too large.
+        UnsupportedError: the schema is recursive or too large, or so are the defaults.
     """
     return RowEncoder(_Root(_writer(fit(parse(schema), source))))
 
@@ -149,38 +155,65 @@ def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
     return json_text.string_text(column_values.string_column(column, path))
 
 
+class _Field(NamedTuple):
+    """A field of a record: in a column of that number, or the same text in each row."""
+
+    key: bytes
+    writer: _Writer | None
+    number: int
+    text: bytes = b""
+
+
 class _Record:
     def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
-        parts = zip(avro.fields, found.parts, strict=True)
-        present = [(field.name, _writer(part)) for field, part in parts if part is not None]
-        self._fields = [
-            (_key_text(name), writer, number)
-            for (name, writer), number in zip(present, found.columns, strict=True)
-        ]
+        columns = iter(found.columns)
+        defaults = Defaults(WAY_OUT)
+        self._fields: list[_Field] = []
+        for field, part in zip(avro.fields, found.parts, strict=True):
+            key = _key_text(field.name)
+            if part is not None:
+                self._fields.append(_Field(key, _writer(part), next(columns)))
+            elif field.default is not None:
+                self._fields.append(_Field(key, None, -1, _default_text(field, found.path, defaults)))
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
         parts: list[_Part] = []
         is_any: Flags | bool = False  # whether a field stands before
-        for key, writer, number in self._fields:
-            child = column.field(number)
-            has = writer.has(child)
-            head = key + writer.quote
+        for key, writer, number, text in self._fields:
+            child = None if writer is None else column.field(number)
+            has = None if writer is None else writer.has(child)
+            quote = b"" if writer is None else writer.quote
+            head = key + quote
             if has is None and isinstance(is_any, bool):
                 parts.append((b"," if is_any else b"{") + head)
             else:
                 form = np.where(is_any, np.int8(2), np.int8(1))
                 parts.append(_choice([b"", b"{" + head, b"," + head], form if has is None else form * has))
-            if has is None:
-                parts += [*writer.pieces(child), writer.quote]
+            if writer is None:
+                parts.append(text)
+                is_any = True
+            elif has is None:
+                parts += [*writer.pieces(child), quote]
                 is_any = True
             else:
-                parts += [*writer.some(child, has), *_where(has, writer.quote)]
+                parts += [*writer.some(child, has), *_where(has, quote)]
                 is_any = is_any | has
         if isinstance(is_any, bool):
             parts.append(b"}" if is_any else b"{}")
         else:
             parts.append(_choice([b"{}", b"}"], is_any))
         return _pieces(parts)
+
+
+def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
+    """The default of a field as rows have it: that of a column of one row."""
+    below = field_path(path, field.name)
+    column = defaults.array(field, arrow_type(field.type), below)
+    try:
+        found = nested.joined(_Root(_writer(fit(field.type, column.type))).pieces, column)
+    except Misfit:
+        raise defaults.wrong(below) from None
+    return bytes(found.buffer)
 
 
 class _Members:

@@ -114,10 +114,18 @@ def _float_parser(leaf: JsonLeaf) -> Parser:
     return parse
 
 
-def _text_parser(_leaf: JsonLeaf) -> Parser:
+def _text_parser(leaf: JsonLeaf) -> Parser:
+    symbols = leaf.symbols
+
     def parse(text: str, at: int) -> tuple[bytes, int]:
         if text[at] == '"':
-            return read_utf8(text, at)
+            if symbols is None:
+                return read_utf8(text, at)
+            name, at = read_string(text, at)
+            symbol = symbols.get(name)
+            if symbol is None:
+                raise BadJsonError("text that is not a symbol of the enum")
+            return symbol.encode(), at
         found = NUMBER.match(text, at)
         if found is None:
             raise unexpected(text, at, "text")
@@ -220,7 +228,7 @@ def _timestamp_parser(leaf: JsonLeaf) -> Parser:
                 return _in_range(_micros_of(found, has_zone)), end
         number, at = _number(text, at, "a timestamp")
         if number.lastindex == 2:
-            return _in_range(_integer(number, 1 << 63) * leaf.unit), at
+            return _in_range(leaf.unit.micros(_integer(number, 1 << 63))), at
         micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
         return _in_range(1 << 63 if micros is None else _as_java_means(number, micros)), at
 

@@ -12,6 +12,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
+    AvroEnum,
     AvroField,
     AvroFixed,
     AvroMap,
@@ -22,9 +23,15 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     parse,
 )
-from pulsar_spark.values.avro.defaults import Branch, Default, Defaults, decimal_of, member_number, unit_of
+from pulsar_spark.values.avro.defaults import (
+    Branch,
+    Default,
+    Defaults,
+    decimal_of,
+    has_null,
+    member_number,
+)
 from pulsar_spark.values.avro.resolve import check_target, field_matches
-from pulsar_spark.values.json.projection import filled_type
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -34,7 +41,9 @@ from pulsar_spark.values.json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    filled_type,
 )
+from pulsar_spark.values.time_units import unit_of
 
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
@@ -72,6 +81,7 @@ class _Maker:
     def __init__(self, is_base64: bool) -> None:
         self._is_base64 = is_base64
         self._defaults = _DefaultTexts()
+        self._numbers = _Numbers()
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Make one node; the writer's type is None where that has none in this place."""
@@ -105,8 +115,13 @@ class _Maker:
                 raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
             field = ours[column.name]
             key = keys.get(field.name, field.name)
-            node = self.node(theirs.get(key), field.type, column.type, below)
-            members.append(JsonMember(key, node, self._defaults.text(field, node, below)))
+            written = theirs.get(key)
+            node = self.node(written, field.type, column.type, below)
+            # Writers leave nulls out: what is missing is one, if their version has the field.
+            is_null = written is not None and has_null(written)
+            members.append(
+                JsonMember(key, node, "null" if is_null else self._defaults.text(field, node, below))
+            )
         return JsonRecord(target, tuple(members))
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
@@ -121,7 +136,8 @@ class _Maker:
                 theirs, reader.members, filled_type(whole, target), strict=True
             )
         )
-        return JsonUnion(target, members, tuple(whole.get_field_index(column.name) for column in target))
+        indexes = tuple(whole.get_field_index(column.name) for column in target)
+        return JsonUnion(target, members, indexes, self._numbers.of_union(members))
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)
@@ -138,7 +154,16 @@ class _Maker:
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
-        return JsonLeaf(_kind(source, target), target)
+        symbols = _symbols(writer, reader) if isinstance(reader, AvroEnum) else None
+        return JsonLeaf(_kind(source, target), target, symbols=symbols)
+
+
+def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
+    """What texts are read as: the reader's symbols as they are, others of the writer as the default."""
+    symbols = {symbol: symbol for symbol in reader.symbols}
+    if isinstance(writer, AvroEnum) and reader.default is not None:
+        symbols = dict.fromkeys(writer.symbols, reader.default) | symbols
+    return symbols
 
 
 def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
@@ -154,6 +179,40 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
         if is_kind(target):
             return kind
     return JsonKind.DECIMAL
+
+
+class _Numbers:
+    """Numbers of nodes: equal for those that read the same."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[tuple[object, ...], int] = {}
+        self._by_node: dict[int, int] = {}
+
+    def of_union(self, members: tuple[JsonNode, ...]) -> int:
+        """The number of a union of members, which the tree keeps."""
+        return self._of_shape("union", *map(self._of, members))
+
+    def _of_shape(self, *shape: object) -> int:
+        return self._by_shape.setdefault(shape, len(self._by_shape))
+
+    def _of(self, node: JsonNode) -> int:
+        number = self._by_node.get(id(node))
+        if number is None:
+            number = self._by_node[id(node)] = self._new(node)
+        return number
+
+    def _new(self, node: JsonNode) -> int:
+        if isinstance(node, JsonUnion):
+            return node.number
+        if isinstance(node, JsonRecord):
+            members = ((member.key, self._of(member.node), member.default) for member in node.members)
+            return self._of_shape("record", *members)
+        if isinstance(node, JsonArray):
+            return self._of_shape("array", self._of(node.item))
+        if isinstance(node, JsonMap):
+            return self._of_shape("map", self._of(node.value))
+        symbols = None if node.symbols is None else tuple(node.symbols.items())
+        return self._of_shape(node.kind, str(node.type), node.unit, node.size, node.is_base64, symbols)
 
 
 class _DefaultTexts:
@@ -234,6 +293,6 @@ def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
         unit = unit_of(avro)
         if node.unit != unit:
             # Seconds with a point, which are the same whatever the writer's unit is.
-            seconds, micros = divmod(value * unit, 1_000_000)
+            seconds, micros = divmod(unit.micros(value), 1_000_000)
             return f"{seconds}.{micros:06}"
     return value

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.values.json.columns import BytesColumn, JsonColumn, NullColumn, NumberColumn
-from pulsar_spark.values.json.projection import select
+from pulsar_spark.values.json.columns import BytesColumn, JsonColumn, JsonRoom, NullColumn, NumberColumn
 from pulsar_spark.values.json.scan import (
     END,
     BadJsonError,
@@ -31,12 +30,12 @@ from pulsar_spark.values.json.tree import (
     JsonUnion,
     item_size,
 )
-from pulsar_spark.values.value_size import ValueRoom
+from pulsar_spark.values.json.unions import JsonUnions
 
 _SHOWN: Final = 100  # characters of a name that an error tells
 
 
-def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
+def make_column(node: JsonNode, room: JsonRoom) -> JsonColumn:
     """Make the column of a node.
 
     Args:
@@ -50,7 +49,7 @@ def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
     if isinstance(node, JsonMap):
         return _Maps(node, room)
     if isinstance(node, JsonUnion):
-        return _Unions(node, room)
+        return JsonUnions(node, [make_column(member, room) for member in node.members], room)
     if node.kind is JsonKind.NULL:
         return NullColumn(node.type)
     if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL):
@@ -61,7 +60,7 @@ def make_column(node: JsonNode, room: ValueRoom) -> JsonColumn:
 class _Nested(JsonColumn):
     """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
 
-    def __init__(self, node: JsonArray | JsonMap, room: ValueRoom, *items: JsonColumn) -> None:
+    def __init__(self, node: JsonArray | JsonMap, room: JsonRoom, *items: JsonColumn) -> None:
         super().__init__(node.type)
         self._columns = items
         self._width = item_size(node)
@@ -88,7 +87,7 @@ class _Nested(JsonColumn):
 class _Lists(_Nested):
     """Arrays: their items in a column of their own."""
 
-    def __init__(self, node: JsonArray, room: ValueRoom) -> None:
+    def __init__(self, node: JsonArray, room: JsonRoom) -> None:
         self._items = make_column(node.item, room)
         super().__init__(node, room, self._items)
 
@@ -103,6 +102,7 @@ class _Lists(_Nested):
         while True:
             try:
                 _take(self._room, self._width)
+                self._room.at = at
                 at = skip_space(text, self._items.read(text, at))
             except BadJsonError as error:
                 error.path.append(f"[{len(self._items) - first}]")
@@ -121,7 +121,7 @@ class _Lists(_Nested):
 class _Maps(_Nested):
     """Maps: their keys and values in columns of their own."""
 
-    def __init__(self, node: JsonMap, room: ValueRoom) -> None:
+    def __init__(self, node: JsonMap, room: JsonRoom) -> None:
         self._keys = BytesColumn(JsonLeaf(JsonKind.TEXT, pa.string()))
         self._values = make_column(node.value, room)
         super().__init__(node, room, self._values, self._keys)
@@ -139,6 +139,7 @@ class _Maps(_Nested):
             at = read_name(text, at)[1]  # the name itself, which may be large, is let go of
             try:
                 _take(self._room, self._width)
+                self._room.at = at
                 self._keys.read(text, start)
                 at = skip_space(text, self._values.read(text, at))
             except BadJsonError as error:
@@ -164,7 +165,7 @@ class _Maps(_Nested):
 class _Member:
     """The values of one member of records, without rows that lack it: those take no time."""
 
-    def __init__(self, member: JsonMember, room: ValueRoom) -> None:
+    def __init__(self, member: JsonMember, room: JsonRoom) -> None:
         self._node = member.node
         self._text = member.default
         self._values = make_column(member.node, room)
@@ -173,7 +174,7 @@ class _Member:
     @cached_property
     def _default(self) -> tuple[pa.Array, int]:
         """The default as an array of one value, and the room that it takes."""
-        room = ValueRoom(0)
+        room = JsonRoom()
         column = make_column(self._node, room)
         column.read(self._text + END, 0)
         return column.finish(), room.accepted - room.left + len(self._text)
@@ -220,7 +221,7 @@ class _Member:
 class _Structs(JsonColumn):
     """Records: the values of each member."""
 
-    def __init__(self, node: JsonRecord, room: ValueRoom) -> None:
+    def __init__(self, node: JsonRecord, room: JsonRoom) -> None:
         super().__init__(node.type)
         self._members = [_Member(member, room) for member in node.members]
         self._room = room
@@ -245,6 +246,7 @@ class _Structs(JsonColumn):
         at = skip_space(text, at + 1)
         while text[at] != "}":
             name, at = read_name(text, at)
+            self._room.at = at
             member = self._by_key.get(name)
             try:
                 if member is None:
@@ -291,98 +293,7 @@ class _Structs(JsonColumn):
         return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
 
 
-class _Unions(JsonColumn):
-    """Unions: a column for each member, of which one at most is not null."""
-
-    def __init__(self, node: JsonUnion, room: ValueRoom) -> None:
-        super().__init__(node.type)
-        self._columns = [make_column(member, room) for member in node.members]
-        self._room = room
-        self._members = list(zip(node.members, self._columns, strict=True))
-        self._orders: dict[str, list[JsonColumn]] = {}  # in which members are tried, by the first character
-        self._indexes = node.indexes
-
-    def read(self, text: str, at: int) -> int:
-        first = text[at]
-        if first == "n":
-            return self._read_null(text, at, "a value")
-        row = len(self)
-        order = self._orders.get(first) or self._order(first)
-        # The first record with names that are none of its own; another may have all of them. It keeps what it
-        # has read: reading twice at each level takes time that is exponential in how deep a payload nests.
-        second: JsonColumn | None = None
-        end_of_second = at
-        for column in order:
-            left = self._room.left
-            try:
-                end = column.read(text, at)
-            except BadJsonError:
-                if self._room.left < 0:
-                    raise
-                column.truncate(row)
-                self._room.left = left
-                continue
-            if not (isinstance(column, _Structs) and column.unknown):
-                if second is not None:
-                    second.truncate(row)
-                return self._add(column, end)
-            if second is None:
-                second, end_of_second = column, end
-            else:
-                column.truncate(row)
-                self._room.left = left
-        if second is None:
-            raise BadJsonError("a value of none of the union's types")
-        return self._add(second, end_of_second)
-
-    def _order(self, first: str) -> list[JsonColumn]:
-        """Those first that look like what begins with a character; other characters are in no JSON."""
-        alike = [column for member, column in self._members if _is_alike(member, first)]
-        order = alike + [column for column in self._columns if column not in alike]
-        if alike:
-            self._orders[first] = order
-        return order
-
-    def _add(self, filled: JsonColumn, end: int) -> int:
-        for column in self._columns:
-            if column is not filled:
-                column.add_null()
-        self._valid.append(1)
-        return end
-
-    def add_null(self) -> None:
-        for column in self._columns:
-            column.add_null()
-        self._valid.append(0)
-
-    def truncate(self, count: int) -> None:
-        del self._valid[count:]
-        for column in self._columns:
-            column.truncate(count)
-
-    def finish(self) -> pa.Array:
-        columns = [
-            select(self._columns[index].finish(), field.type)
-            for index, field in zip(self._indexes, self._type, strict=True)
-        ]
-        return pa.Array.from_buffers(self._type, len(self), [self._validity()], children=columns)
-
-
-def _is_alike(node: JsonNode, first: str) -> bool:
-    """Whether a value that begins with this character looks like one of the node."""
-    if isinstance(node, JsonRecord | JsonMap):
-        return first == "{"
-    if isinstance(node, JsonArray):
-        return first == "["
-    assert isinstance(node, JsonLeaf)
-    if node.kind is JsonKind.BOOLEAN:
-        return first in "tf"
-    if node.kind in (JsonKind.TEXT, JsonKind.BYTES):
-        return first == '"'
-    return first in "-0123456789NI"
-
-
-def _take(room: ValueRoom, size: int) -> None:
+def _take(room: JsonRoom, size: int) -> None:
     room.left -= size
     if room.left < 0:
         raise BadJsonError(room.why)

@@ -2,16 +2,21 @@
 
 The writer's schema says little: JSON names its fields itself. It gives the unit of timestamps that are whole
 numbers, names that the reader has as aliases only, and whether bytes are base64 for certain.
+
+All members of a union are tried, even unwanted ones: so parts of a column are read whole, and then selected.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
 
@@ -36,16 +41,19 @@ class JsonLeaf:
     Attributes:
         kind: what it is read as.
         type: of its column.
-        unit: microseconds that 1 stands for, in a timestamp that is a whole number.
+        unit: of a timestamp that is a whole number.
         size: bytes of a fixed; None: any.
         is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
+        symbols: of an enum, what each text is read as; None: any text. Numbers are texts that are not looked
+            up: enums of Python's client may be some.
     """
 
     kind: JsonKind
     type: pa.DataType
-    unit: int = 1
+    unit: TimeUnit = MICROS
     size: int | None = None
     is_base64: bool = False
+    symbols: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +104,13 @@ class JsonUnion:
         members: all of the schema's, with all of their parts: which of them a value is does not depend on
             what is asked for.
         indexes: which member each field of the column is.
+        number: of the union among those of a tree, the same for those that read the same.
     """
 
     type: pa.DataType
     members: tuple[JsonNode, ...]
     indexes: tuple[int, ...]
+    number: int = -1
 
 
 # Bytes of a value while it is read: one says whether it is null, and four where its text ends.
@@ -136,10 +146,10 @@ def growth(node: JsonNode) -> float:
     if isinstance(node, JsonArray):
         # An item and a comma; a record is ``{}`` at least.
         least = 2 if isinstance(node.item, JsonLeaf) else 3
-        return max((item_size(node) + _added(node.item)) / least, growth(node.item))
+        return max((item_size(node) + added_text(node.item)) / least, growth(node.item))
     if isinstance(node, JsonMap):
         # Two quotes, a colon, a value and a comma.
-        return max((item_size(node) + _added(node.value)) / 5, growth(node.value))
+        return max((item_size(node) + added_text(node.value)) / 5, growth(node.value))
     if isinstance(node, JsonRecord):
         return max((growth(member.node) for member in node.members), default=0.0)
     return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
@@ -156,14 +166,54 @@ def tries(node: JsonNode) -> int:
     return sum(map(tries, node.members)) if isinstance(node, JsonUnion) else 1
 
 
-def _added(node: JsonNode) -> float:
-    """Bytes, at most, that defaults add to a value."""
+def added_text(node: JsonNode) -> int:
+    """Bytes, at most, that a value gets from the schema: defaults, also those of enums."""
     if isinstance(node, JsonUnion):
-        return max(map(_added, node.members))
+        return max(map(added_text, node.members))
+    if isinstance(node, JsonLeaf):
+        changed = (symbol for text, symbol in (node.symbols or {}).items() if len(symbol) > len(text))
+        return max((len(symbol.encode()) for symbol in changed), default=0)
     if not isinstance(node, JsonRecord):
         return 0
     total = 0.0
     for member in node.members:
         own = 0.0 if member.default == "null" else len(member.default) * (1 + growth(member.node)) + 1
-        total += own + _added(member.node)
-    return total
+        total += own + added_text(member.node)
+    return math.ceil(total)
+
+
+def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
+    """The type of all fields of ``whole``, each as ``part`` has it where that has it."""
+    if pa.types.is_struct(whole):
+        fields = []
+        for field in whole:
+            index = part.get_field_index(field.name)
+            below = field.type if index < 0 else filled_type(field.type, part[index].type)
+            fields.append(pa.field(field.name, below))
+        return pa.struct(fields)
+    if pa.types.is_list(whole):
+        return pa.list_(pa.field("element", filled_type(whole.value_type, part.value_type)))
+    if pa.types.is_map(whole):
+        return pa.map_(pa.string(), pa.field("value", filled_type(whole.item_type, part.item_type)))
+    return part
+
+
+def select(column: pa.Array, part: pa.DataType) -> pa.Array:
+    """The fields of a column that ``part`` has, in its order.
+
+    Args:
+        column: of a type that ``filled_type`` made of ``part``; without an offset.
+        part: the type of the result.
+    """
+    if column.type.equals(part):
+        return column
+    if pa.types.is_struct(part):
+        fields = [select(column.field(field.name), field.type) for field in part]
+        return pa.Array.from_buffers(part, len(column), column.buffers()[:1], children=fields)
+    if pa.types.is_list(part):
+        items = select(column.values, part.value_type)
+    else:
+        items = pa.StructArray.from_arrays(
+            [column.keys, select(column.items, part.item_type)], fields=[part.key_field, part.item_field]
+        )
+    return pa.Array.from_buffers(part, len(column), column.buffers()[:2], children=[items])

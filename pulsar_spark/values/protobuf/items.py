@@ -151,6 +151,11 @@ def _added_text(reader: TypeReader) -> int:
     return total
 
 
+def row_cost(root: StructReader, message: DescriptorProto) -> int:
+    """Bytes, at most, that a payload takes whatever its size: in the runtime, and as text of the schema."""
+    return _message_size(message) + _added_text(root)
+
+
 def growth(fields: CountedFields) -> float:
     """Bytes, at most, that a byte of a payload takes."""
     return COPIES + max((field.growth for field in fields.values()), default=0.0)

@@ -37,10 +37,10 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
-from pulsar_spark.values.protobuf.items import CountedFields, counted_fields, growth, take_items
+from pulsar_spark.values.protobuf.items import CountedFields, counted_fields, growth, row_cost, take_items
 from pulsar_spark.values.protobuf.plan import ProtobufPlan
 from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
-from pulsar_spark.values.value_size import ValueRoom, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
 
 _MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
 
@@ -71,7 +71,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     plan = ProtobufPlan(definition)
     root = plan.root(target)
     fields = counted_fields(root, plan.file.message_type[0], plan.file)
-    return _ProtobufDecoder(root, plan.parser(), fields, largest_unchecked(growth(fields)))
+    cost = ValueCost(row_cost(root, plan.file.message_type[0]), growth(fields))
+    return _ProtobufDecoder(root, plan.parser(), fields, cost, largest_unchecked(cost.growth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class _ProtobufDecoder:
     root: StructReader
     parser: Any  # class of a message whose field f1 is any number of payloads
     counted: CountedFields
+    cost: ValueCost
     unchecked: int | None  # bytes of a payload that is never too large as columns
 
     @property

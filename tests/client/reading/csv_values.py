@@ -15,6 +15,7 @@ from pulsar_spark.client.reading import typed_values
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues
+from pulsar_spark.values.value_size import ValueCost
 
 
 def csv(names: str, kind: SchemaType = SchemaType.AVRO) -> Schema:
@@ -38,6 +39,7 @@ class CsvDecoder:
     """
 
     calls: ClassVar[list[int]] = []
+    cost = ValueCost()
 
     def __init__(self, writer: Schema, reader: Schema, target: pa.DataType) -> None:
         if writer.type != reader.type:
@@ -85,7 +87,13 @@ def new_values(newer: Schema, older: Schema) -> Iterator[str]:
     yield from ()
 
 
-_FORMATS = SimpleNamespace(column_type=column_type, decoder=CsvDecoder, new_values=new_values)
+def check_columns(schema: Schema) -> None:
+    """All have one."""
+
+
+_FORMATS = SimpleNamespace(
+    column_type=column_type, check_columns=check_columns, decoder=CsvDecoder, new_values=new_values
+)
 
 
 def installed() -> Iterator[None]:

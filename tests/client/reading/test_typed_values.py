@@ -42,7 +42,7 @@ class Broker:
         self.asked = []
 
     def versions_of(self, topic, versions):
-        assert topic == TOPIC.base
+        assert topic == TOPIC
         asked = list(versions)
         self.asked.append(asked)
         return {number: self.schemas[number] for number in asked if number in self.schemas}

@@ -11,6 +11,7 @@ from pulsar_spark.client import BatcherBuilder, DedupTask, Origin, TaskPlace, To
 from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire.columns.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, silence
@@ -296,6 +297,18 @@ def test_keys_as_bytes_go_where_their_text_goes(broker, client, batching):
         found.append((entry.values, entry.metadata.partition_key, entry.metadata.partition_key_b64_encoded))
     # JavaStringHash of "YQ==" is 2731192, of "Yg==" 2752334.
     assert found == [([b"2"], b"", False), ([b"0"], b"YQ==", True), ([b"1"], b"Yg==", True)]
+
+
+@pytest.mark.parametrize(("encoding", "key"), [("SEPARATED", "YQ=="), ("INLINE", "a")])
+def test_the_keys_of_a_schema_are_sent_as_java_sends_them(broker, client, encoding, key):
+    broker.create(TOPIC)
+    properties = {"kv.encoding.type": encoding, "key.schema.type": "STRING", "value.schema.type": "STRING"}
+    with open_writer(client, schema=Schema(SchemaType.KEY_VALUE, bytes(8), properties)) as writer:
+        writer.send(columns(numbered(1), key=binaries("a")))
+        writer.flush()
+    assert entries_of(broker) == [(key, "0")]
+    (entry,) = broker.topics[str(TOPIC)].entries
+    assert entry.metadata.partition_key_b64_encoded == (encoding == "SEPARATED")
 
 
 def test_batches_of_one_key_as_bytes(broker, client):

@@ -16,6 +16,7 @@ from pulsar_spark.protocol.writing.schema_choice import (
     choose_schema,
 )
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.key_value import KeyValueParts, parts_of
 from pulsar_spark.values.key_value import schema_of as key_value_schema
 
@@ -75,6 +76,22 @@ def test_rows_that_fit_are_written_by_the_topics_schema(existing, may_register):
     assert choose_schema(existing, AB, may_register=may_register) == SchemaChoice(existing, False)
 
 
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_column_with_the_old_name_of_a_field_is_that_field(kind):
+    renamed = field("b", ["null", "string"], default=None, aliases=["z", "old"])
+    existing = record(field("a"), renamed, field("z"), kind=kind)
+    part = PartType(PartKind(kind.name.lower()), pa.struct([("a", INT), ("old", TEXT), ("z", INT)]))
+    assert choose_schema(existing, RowType(part), may_register=True) == (existing, False)
+    rows = pa.array([{"a": 1, "old": "x", "z": 2}], part.arrow)
+    decoder = formats.decoder(existing, existing, formats.column_type(existing))
+    payloads = formats.encoder(existing, part.arrow).encode(rows).values
+    found = decoder.decode(payloads, pa.nulls(1, pa.binary()))
+    assert found.column.to_pylist() == [{"a": 1, "b": "x", "z": 2}]
+    both = PartType(part.kind, pa.struct([("a", INT), ("b", TEXT), ("old", TEXT), ("z", INT)]))
+    with pytest.raises(SchemaError, match="'old' and another column are the topic's 'b'"):
+        choose_schema(existing, RowType(both), may_register=True)
+
+
 def test_columns_without_a_field_become_fields_behind_the_others():
     existing = record(field("b", "string"), NOTE)
     schema, is_new = choose_schema(existing, AB, may_register=True)
@@ -125,6 +142,47 @@ MISFITS = {
 def test_rows_that_no_schema_fits(existing, rows, text, may_register):
     with pytest.raises(SchemaError, match=text):
         choose_schema(existing, rows, may_register=may_register)
+
+
+def nested(depth: int) -> pa.DataType:
+    kind: pa.DataType = INT
+    for _ in range(depth):
+        kind = pa.struct([("a", kind)])
+    return kind
+
+
+TOO_LARGE = [
+    (pa.struct([(f"c{number}", INT) for number in range(3_500)]), "more than 10000 types"),
+    (nested(26), "nested too deeply"),
+    (pa.struct([("x" * 1_500, INT)]), "more than 1000 characters"),
+]
+
+
+@pytest.mark.parametrize(("columns", "words"), TOO_LARGE, ids=["wide", "deep", "long"])
+@pytest.mark.parametrize("kind", [PartKind.AVRO, PartKind.JSON])
+@pytest.mark.parametrize("existing", [None, record(field("a", ["null", "int"], default=None))])
+def test_what_could_not_be_read_is_not_registered(columns, words, kind, existing):
+    if existing is not None:
+        existing = replace(existing, type=SchemaType[kind.name])
+        columns = pa.struct([pa.field("new", columns)])
+    for rows in (
+        RowType(PartType(kind, columns)),
+        RowType(PartType(kind, columns), primitive(TEXT)),
+        RowType(primitive(TEXT), PartType(kind, columns)),
+    ):
+        if existing is None or rows.key is None:
+            with pytest.raises(UnsupportedError, match=f"schema is not registered, because .*{words}"):
+                choose_schema(existing, rows, may_register=True)
+
+
+def test_a_row_of_any_type_is_written_and_read_before_its_schema_is_registered():
+    items = pa.list_(pa.field("element", pa.struct([("x", TEXT)]), nullable=False))
+    maps = pa.map_(TEXT, pa.field("value", pa.decimal128(9, 2), nullable=False))
+    leaves = (pa.bool_(), pa.int8(), INT, pa.int64(), pa.float32(), pa.float64(), TEXT, pa.binary())
+    times = (pa.date32(), UTC, pa.timestamp("us"), pa.decimal128(38, 38), items, maps)
+    fields = [pa.field(f"f{number}", each, nullable=False) for number, each in enumerate(leaves + times)]
+    for kind in (PartKind.AVRO, PartKind.JSON):
+        assert choose_schema(None, RowType(PartType(kind, pa.struct(fields))), may_register=True).is_new
 
 
 def test_what_cannot_be_written_is_unsupported():

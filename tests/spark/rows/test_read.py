@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pulsar_spark.client import ReaderSchema, Schema, SchemaType, TypedValueReader
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.values import BadRows, SchemaValues
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import message_ids
 from pulsar_spark.wire.entry.entries import Entries, Entry
@@ -42,6 +44,20 @@ def rows_of(groups, *positions, **more) -> list[dict]:
 
 def sizes_of(groups, **limits) -> list[int]:
     return [batch.num_rows for batch in batches_of(groups, **limits)]
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 100])
+def test_rows_without_columns_are_counted(max_rows):
+    schema = Schema(SchemaType.AVRO, b'{"type":"record","name":"R","fields":[]}')
+    reader = ReaderSchema(schema, is_given=True)
+    rows = RowColumns((), reader.type, is_flat=True)
+    typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, rows.target)
+    entries = Entries.of([batch_entry(7, 0, columns([b"", None, b"x"])), single_entry(7, 1, b"")])
+    for bad_rows, count in ((BadRows.PERMISSIVE, 4), (BadRows.DROPMALFORMED, 3)):
+        values = SchemaValues(typed, rows, bad_rows)
+        batches = list(record_batches(TOPIC, [entries], columns=rows, values=values, max_rows=max_rows))
+        assert sum(each.num_rows for each in batches) == count
+        assert all(each.schema.equals(rows.arrow_schema, check_metadata=True) for each in batches)
 
 
 def test_the_columns_of_a_row_are_those_of_one_message():

@@ -16,6 +16,7 @@ import pytest
 from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
 
 
@@ -234,6 +235,8 @@ VERSIONS = [
     (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), MOMENT, MOMENT),
     (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), MOMENT, MOMENT),
     ("long", logical("long", "timestamp-millis"), 1_700_000_000_123, MOMENT),
+    ("long", logical("long", "timestamp-nanos"), 1_700_000_000_123_000_999, MOMENT),
+    (logical("long", "timestamp-millis"), logical("long", "timestamp-nanos"), MOMENT, MOMENT),
     (logical("long", "timestamp-millis"), "long", MOMENT, 1_700_000_000_123),
     (
         logical("bytes", "decimal", precision=4, scale=2),
@@ -480,6 +483,43 @@ def test_values_for_which_the_reader_has_no_branch_or_symbol():
     assert "not in the reader's schema" in enum.explain(b"\0", None)
 
 
+@pytest.mark.parametrize(
+    ("wrap", "within", "column"),
+    [
+        (lambda kind: kind, lambda value: value, lambda kind: kind),
+        (lambda kind: ["null", kind], lambda value: value, lambda kind: kind),
+        (array, lambda value: [value] * 100, lambda kind: pa.list_(pa.field("element", kind))),
+        (map_of, lambda value: {"k": value}, lambda kind: pa.map_(pa.string(), pa.field("value", kind))),
+    ],
+)
+def test_texts_and_bytes_of_any_kind_are_read_as_each_other(wrap, within, column):
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    for kind, value, other, expected in (
+        (COLOURS, "RED", pa.binary(), b"RED"),
+        (fixed, b"ab", pa.string(), "ab"),
+    ):
+        tree = record(("a", wrap(kind)))
+        made_decoder = made(tree, target=pa.struct([("a", column(other))]))
+        assert rows(made_decoder, [encoded(tree, {"a": within(value)})]) == [{"a": within(expected)}]
+    tree = record(("a", fixed))
+    text = pa.struct([("a", pa.string())])
+    assert decode(made(tree, target=text), [b"\xff\xfe", b"ab"]).is_bad.tolist() == [True, False]
+    with_default = record(("a", fixed, {"default": "\xff\xfe"}))
+    with pytest.raises(SchemaError, match="default of field 'a'"):
+        made(record(), with_default, text)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "local-timestamp"])
+@pytest.mark.parametrize("other", ["micros", "millis"])
+def test_nanoseconds_are_cut_to_microseconds_whatever_unit_the_reader_has(kind, other):
+    writer = logical("long", f"{kind}-nanos")
+    values = [1_700_000_000_123_456_789, 0, -1, -1000, 2**63 - 1, -(2**63)]
+    for reader in (writer, logical("long", f"{kind}-{other}")):
+        done = decode(made(writer, reader), [encoded("long", value) for value in values])
+        assert done.is_bad is None
+        assert done.column.cast(pa.int64()).to_pylist() == [value // 1000 for value in values]
+
+
 def test_millis_that_are_no_micros_are_bad():
     done = decode(made(logical("long", "timestamp-millis")), [encoded("long", 2**62), encoded("long", 1)])
     assert done.is_bad.tolist() == [True, False]
@@ -623,3 +663,70 @@ def test_schemas_that_take_too_long_to_compare():
     with pytest.raises((UnsupportedError, SchemaError)):
         made(tree(6, "int"), tree(6, "string"))
     assert time.process_time() - began < 10
+
+
+# ---- records within themselves, which have no column
+
+NODE = record(
+    ("v", "int"),
+    ("next", ["null", "N"], {"default": None}),
+    ("kids", array("N"), {"default": []}),
+    ("by", map_of(["null", "N", "string", "double", "boolean"]), {"default": {}}),
+    name="N",
+)
+
+
+def node(number, depth):
+    return {
+        "v": number,
+        "next": node(number, depth - 1) if depth else None,
+        "kids": [node(number, depth - 2)] * 2 if depth > 2 else [],
+        "by": {"a": None, "b": node(number, 0) if depth else "t", "c": 1.5, "d": True},
+    }
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_new_field_of_a_recursive_type_leaves_the_other_fields(kind):
+    older = record(("a", "int"), ("z", ["null", "string"], {"default": None}))
+    newer = record(
+        ("a", "int"),
+        ("node", ["null", NODE], {"default": None}),
+        ("z", ["null", "string"], {"default": None}),
+    )
+    old, new = (Schema(kind, json.dumps(tree).encode()) for tree in (older, newer))
+    values = [{"a": i, "node": node(i, i % 5) if i % 3 else None, "z": "end"} for i in range(30)]
+    if kind is SchemaType.AVRO:
+        payloads = [encoded(newer, value) for value in values]
+    else:
+        payloads = [json.dumps(value).encode() for value in values]
+    expected = [{"a": i, "z": "end"} for i in range(30)]
+    column = formats.column_type(old)
+    for reader in (old, new):
+        assert rows(formats.decoder(new, reader, column), payloads) == expected
+    a = pa.struct([("a", pa.int32())])
+    assert rows(formats.decoder(new, new, a), payloads) == [{"a": i} for i in range(30)]
+    whole = rows(formats.decoder(new, new, formats.column_type(new)), payloads)
+    assert [row["node"] for row in whole] == [{"v": i} if i % 3 else None for i in range(30)]
+    assert list(formats.new_values(new, old)) == []
+
+
+def test_the_fields_of_a_recursive_record_that_have_a_column_are_read():
+    payloads = [encoded(NODE, node(i, i % 6)) for i in range(20)]
+    assert made(NODE).type == pa.struct([("v", pa.int32())])
+    assert rows(made(NODE), payloads) == [{"v": i} for i in range(20)]
+    for payload in payloads[5], payloads[2]:
+        for end in range(len(payload)):
+            assert decode(made(NODE), [payload[:end], payload]).is_bad.tolist() == [True, False]
+        assert decode(made(NODE), [payload + b"\0", payload]).is_bad.tolist() == [True, False]
+
+
+def test_records_in_each_other_may_be_deeper_than_the_stack():
+    last = record(("v", "int"), ("next", ["null", "N"]), name="N")
+    first = record(("next", ["null", "N"]), ("v", "int"), name="N")
+    assert rows(made(last), [b"\x02\x02" * 50_000 + b"\x02\0"]) == [{"v": 1}]
+    assert rows(made(first), [b"\x02" * 5_000 + b"\0" + b"\x02" * 5_001]) == [{"v": 1}]
+    too_deep = b"\x02" * 50_000 + b"\0" + b"\x02" * 50_001
+    assert decode(made(first), [too_deep]).is_bad.tolist() == [True]
+    assert made(first).explain(too_deep, None).endswith("records in each other that are too many")
+    nulls = record(*((f"n{i}", "null") for i in range(5000)), ("next", ["null", "N"]), ("v", "int"), name="N")
+    assert decode(made(nulls), [b"\x02" * 50_000]).is_bad.tolist() == [True]

@@ -7,6 +7,7 @@ import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
 from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
@@ -121,6 +122,8 @@ TYPES = [
     (logical("long", "timestamp-micros"), UTC),
     (logical("long", "local-timestamp-millis"), pa.timestamp("us")),
     (logical("long", "local-timestamp-micros"), pa.timestamp("us")),
+    (logical("long", "timestamp-nanos"), UTC),
+    (logical("long", "local-timestamp-nanos"), pa.timestamp("us")),
     (logical("bytes", "decimal", precision=38, scale=38), pa.decimal128(38, 38)),
     (logical("bytes", "decimal", precision=5), pa.decimal128(5, 0)),
     (fixed(16, logicalType="decimal", precision=38, scale=2), pa.decimal128(38, 2)),
@@ -137,7 +140,6 @@ TYPES = [
     (fixed(0, logicalType="decimal", precision=1), pa.binary()),
     (logical("int", "time-millis"), pa.int32()),
     (logical("long", "time-micros"), pa.int64()),
-    (logical("long", "timestamp-nanos"), pa.int64()),
     (logical("string", "uuid"), pa.string()),
     (logical("long", "date"), pa.int64()),
     (logical("string", "decimal", precision=3), pa.string()),
@@ -195,9 +197,10 @@ RECURSIVE = [
 
 @pytest.mark.parametrize(("tree", "path"), RECURSIVE)
 def test_recursive_types_name_the_field_and_the_way_out(tree, path):
-    with pytest.raises(UnsupportedError, match="valueFormat=raw") as caught:
-        parse(avro(tree))
-    assert f"field {path} " in str(caught.value)
+    for kind in (SchemaType.AVRO, SchemaType.JSON):
+        with pytest.raises(UnsupportedError, match=r"\.schema\(\.\.\.\), or .*valueFormat=raw") as caught:
+            formats.check_columns(Schema(kind, avro(tree).data))
+        assert f"field {path} " in str(caught.value)
 
 
 WRONG = [

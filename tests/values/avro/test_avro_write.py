@@ -186,6 +186,17 @@ def test_milliseconds():
         one(kind, [0, 1], UTC_MICROS)
 
 
+def test_nanoseconds():
+    kind = {"type": "long", "logicalType": "timestamp-nanos"}
+    rows = pa.StructArray.from_arrays([pa.array([0, -1, None], UTC_MICROS)], ["a"])
+    tree = record(("a", ["null", kind]))
+    assert encoded(tree, rows).to_pylist() == [b"\x02\x00", b"\x02\xcf\x0f", b"\x00"]
+    most = (2**63 - 1) // 1000
+    for micros in (most + 1, -most - 1, -(2**63)):
+        with pytest.raises(SchemaError, match=r"row 1 of the batch, field 'a': .* outside the years"):
+            one(kind, [most, micros], UTC_MICROS)
+
+
 def test_timestamps_of_any_zone():
     kind = {"type": "long", "logicalType": "timestamp-micros"}
     rows = pa.StructArray.from_arrays([pa.array([7], pa.timestamp("us", "America/New_York"))], ["a"])

@@ -1,4 +1,4 @@
-"""Defaults: Avro's reader, JSON's reader and Avro's writer agree on what is one, and on its value."""
+"""Defaults: the readers and writers of AVRO and JSON agree on what is one, and on its value."""
 
 import math
 
@@ -18,6 +18,7 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2
 SHORT_DECIMAL = {**FIXED, "logicalType": "decimal", "precision": 4, "scale": 4}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
 DATE = {"type": "int", "logicalType": "date"}
 RECORD = {
     "type": "record",
@@ -47,6 +48,8 @@ GOOD = [
     (SHORT_DECIMAL, "\x00\x01"),
     (MILLIS, -1500),
     (MICROS, 2**62),
+    (NANOS, 2**63 - 1),
+    (NANOS, -1),
     (DATE, 1),
     (["null", "int"], None),
     (["int", "null"], 7),
@@ -87,6 +90,7 @@ BAD = [
     (DECIMAL, "\x27\x10"),
     (SHORT_DECIMAL, "\x7f\xff"),
     (MILLIS, 2**62),
+    (NANOS, 2**63),
     (["int", "null"], "a"),
     (["string", "boolean"], 0.5),
     ([RECORD, "null"], 5),
@@ -112,8 +116,16 @@ def read_by_json(avro, default):
 
 
 def written_by_avro(avro, default):
+    return written(avro, default, SchemaType.AVRO)
+
+
+def written_by_json(avro, default):
+    return written(avro, default, SchemaType.JSON)
+
+
+def written(avro, default, type_):
     """What a reader of the newest schema makes of a row that was written without the column."""
-    _, newer = schemas(avro, default)
+    _, newer = schemas(avro, default, type_)
     rows = pa.array([{"k": 1}], pa.struct([("k", pa.int32())]))
     (payload,) = formats.encoder(newer, rows.type).encode(rows).values.to_pylist()
     return decoded(newer, newer, payload)
@@ -132,10 +144,12 @@ def test_all_find_the_same_value(avro, default):
     value = read_by_avro(avro, default)
     assert value.equals(read_by_json(avro, default))
     assert value.equals(written_by_avro(avro, default))
+    if default not in (math.inf, 2**62):  # JSON has no such number, and no such time
+        assert value.equals(written_by_json(avro, default))
     assert value.null_count == (default is None)
 
 
-@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro])
+@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
 @pytest.mark.parametrize(("avro", "default"), BAD, ids=ascii)
 def test_all_refuse_what_is_no_value_of_the_type(avro, default, made):
     with pytest.raises(SchemaError, match="default of field 'd' in the topic's schema is not a value"):
@@ -151,7 +165,7 @@ def test_a_field_without_a_value_is_null_to_readers_and_cannot_be_written(avro, 
         written_by_avro(avro, default)
 
 
-@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro])
+@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
 def test_defaults_that_grow_are_refused_before_they_take_time(made):
     avro: object = "int"
     default: object = 1
@@ -161,3 +175,11 @@ def test_defaults_that_grow_are_refused_before_they_take_time(made):
         default = [{}, {}]
     with pytest.raises(UnsupportedError, match="are too large"):
         made(avro, default)
+
+
+@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
+def test_defaults_whose_text_grows_are_refused_before_they_take_memory(made):
+    text = {"name": "s", "type": "string", "default": "x" * 50_000}
+    items = {"type": "array", "items": {"type": "record", "name": "L", "fields": [text]}}
+    with pytest.raises(UnsupportedError, match="are too large"):
+        made(items, [{}] * 20_000)

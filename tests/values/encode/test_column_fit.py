@@ -49,8 +49,11 @@ GOOD = [
     (pa.binary(), ["bytes", "string", FIXED]),
     (pa.large_binary(), ["bytes", "string", FIXED]),
     (pa.date32(), [logical("int", "date")]),
-    (UTC, [logical("long", "timestamp-millis"), logical("long", "timestamp-micros")]),
-    (pa.timestamp("us"), [logical("long", f"local-timestamp-{unit}") for unit in ("millis", "micros")]),
+    (UTC, [logical("long", f"timestamp-{unit}") for unit in ("millis", "micros", "nanos")]),
+    (
+        pa.timestamp("us"),
+        [logical("long", f"local-timestamp-{unit}") for unit in ("millis", "micros", "nanos")],
+    ),
     (pa.decimal128(5, 2), [number(5, 2), number(6, 2), number(6, 3), number(38, 35)]),
     (pa.list_(pa.int32()), [{"type": "array", "items": "long"}]),
     (pa.map_(pa.string(), pa.int32()), [{"type": "map", "values": "long"}]),
@@ -74,7 +77,7 @@ TREES = [
     *(
         logical("long", f"{name}-{unit}")
         for name in ("timestamp", "local-timestamp")
-        for unit in ("millis", "micros")
+        for unit in ("millis", "micros", "nanos")
     ),
     *(logical("int", "time-millis"), logical("long", "time-micros"), logical("string", "uuid")),
     {"type": "array", "items": "long"},

@@ -132,11 +132,18 @@ def test_nulls_of_items_are_written():
     ]
 
 
-def test_fields_without_a_column_are_left_out():
-    tree = record(("z", "int"), ("gone", "string", "x"), ("a", "int"))
-    rows = pa.array([{"a": 1, "z": 2}], pa.struct([("a", pa.int32()), ("z", pa.int32())]))
-    assert encoded(tree, rows).to_pylist() == [b'{"z":2,"a":1}']
-    none = record(("gone", "string", "x"))
+def test_defaults_of_fields_without_a_column_are_written():
+    nullable = ["null", "int"]
+    tree = record(("z", nullable), ("gone", "string", 'x"'), ("null", nullable, None), ("a", nullable))
+    rows = pa.array([{"a": 1, "z": 2}, {}], pa.struct([("a", pa.int32()), ("z", pa.int32())]))
+    assert encoded(tree, rows).to_pylist() == [b'{"z":2,"gone":"x\\"","a":1}', b'{"gone":"x\\""}']
+    first = record(("gone", ["null", "string"], "x"), ("a", nullable))
+    rows = pa.array([{"a": 1}, {}], pa.struct([("a", pa.int32())]))
+    assert encoded(first, rows).to_pylist() == [
+        b'{"gone":"x","a":1}',
+        b'{"gone":"x"}',
+    ]
+    none = record(("gone", ["null", "string"], None))
     assert encoded(none, pa.array([{}, {}], pa.struct([]))).to_pylist() == [b"{}", b"{}"]
 
 

@@ -2,12 +2,15 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.values.json import json_read
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
 from tests.values.json_payloads import json_schema
 
-MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+MILLIS, MICROS, NANOS = (
+    {"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros", "nanos")
+)
 
 
 def record(*fields):
@@ -27,6 +30,17 @@ def test_whole_timestamps_have_the_unit_of_the_writer():
     assert read(second, first, b'{"a":1000000}')["a"].timestamp() == 1
     assert read(record({"name": "a", "type": "long"}), second, b'{"a":1000000}')["a"].timestamp() == 1
     assert read(record(), second, b'{"a":1000000}')["a"].timestamp() == 1
+
+
+def test_whole_nanoseconds_are_cut_to_microseconds(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    writer = json_schema(record({"name": "a", "type": NANOS}))
+    values = [1_700_000_000_123_456_789, -1, -1000, 999]
+    rows = pa.array([b'{"a":%d}' % value for value in values] + [b'{"a":1.5}'])
+    for reader in (writer, json_schema(record({"name": "a", "type": MICROS}))):
+        found = decoder(writer, reader, column_type(reader)).decode(rows, pa.nulls(5, pa.binary()))
+        micros = found.column.field("a").cast(pa.int64()).to_pylist()
+        assert micros == [value // 1000 for value in values] + [1_500_000]
 
 
 def test_timestamps_in_arrays_maps_and_records_have_the_unit_of_the_writer():
@@ -249,4 +263,40 @@ def test_other_targets_are_refused(target, text):
 def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
     schema = json_schema(record({"name": "a", "type": type_, "default": default}))
     with pytest.raises(SchemaError, match="default of field 'a'"):
-        decoder(schema, schema, column_type(schema))
+        decoder(json_schema(record()), schema, column_type(schema))
+
+
+def test_symbols_of_enums_are_those_of_the_schema(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    newer = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
+    older, lenient = newer | {"symbols": ["A"]}, newer | {"symbols": ["A", "X"], "default": "X"}
+    payloads = pa.array([b'{"e":"%s"}' % text for text in (b"A", b"B", b"X", b"Z")] + [b'{"e":2}'])
+
+    def found(writer, reader):
+        writer, reader = (json_schema(record({"name": "e", "type": each})) for each in (writer, reader))
+        return decoder(writer, reader, column_type(reader)).decode(payloads, payloads).column.to_pylist()
+
+    def rows(*symbols):
+        return [symbol and {"e": symbol} for symbol in symbols]
+
+    assert found(newer, newer) == rows("A", "B", None, None, "2")
+    assert found(newer, older) == rows("A", None, None, None, "2")
+    assert found(newer, lenient) == rows("A", "X", "X", None, "2")
+    assert found("string", newer) == rows("A", "B", None, None, "2")
+    assert found(newer, "string") == rows("A", "B", "X", "Z", "2")
+
+
+def test_what_a_writer_leaves_out_is_null_if_its_version_has_the_field():
+    nullable = {"name": "v", "type": ["null", "string"], "default": "EUR"}
+    inner = {"type": "record", "name": "I", "fields": [nullable]}
+    reader = record(nullable, {"name": "r", "type": inner}, {"name": "i", "type": "int", "default": 3})
+    missing = {"v": "EUR", "r": None, "i": 3}
+    assert read(reader, reader, b"{}") == missing | {"v": None}
+    assert read(record(), reader, b"{}") == missing
+    assert read(reader, reader, b'{"r":{}}') == {"v": None, "r": {"v": None}, "i": 3}
+    older = record({"name": "r", "type": inner | {"fields": []}})
+    assert read(older, reader, b'{"r":{}}') == missing | {"r": {"v": "EUR"}}
+    renamed = record(nullable | {"name": "w", "aliases": ["v"]})
+    assert read(reader, renamed, b"{}") == {"w": None}
+    required = record(nullable | {"type": "string"})
+    assert read(required, record(nullable), b"{}") == {"v": "EUR"}

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.values.json.projection import filled_type, select
+from pulsar_spark.values.json.tree import filled_type, select
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
 WHOLE = pa.struct(

@@ -1,0 +1,35 @@
+"""Units of timestamps, which columns have in microseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pulsar_spark.values.avro.avro_types import AvroType
+
+Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
+
+
+class TimeUnit(NamedTuple):
+    """What 1 stands for in a timestamp: ``factor`` / ``divisor`` microseconds, one of which is 1."""
+
+    factor: int
+    divisor: int
+
+    def micros(self, value: Number) -> Number:
+        """Microseconds; what is left over is cut, towards the past."""
+        if self.divisor > 1:
+            return value // self.divisor
+        return value * self.factor if self.factor > 1 else value
+
+
+MICROS: Final = TimeUnit(1, 1)
+_UNITS: Final = {"millis": TimeUnit(1000, 1), "nanos": TimeUnit(1, 1000)}
+
+
+def unit_of(avro: AvroType | None) -> TimeUnit:
+    """The unit of a type; microseconds for what is no timestamp."""
+    return _UNITS.get(getattr(avro, "logical", "").rpartition("-")[2], MICROS)
