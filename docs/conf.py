@@ -9,3 +9,5 @@ html_theme = "furo"
 html_title = project
 html_show_copyright = False
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 _AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-PAGES = [*(ROOT / name for name in _AT_ROOT), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*(ROOT / name for name in _AT_ROOT), *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^ *```(.*)$")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 _LINK = re.compile(r"\]\(<?([^)>\s]+)>?\)")
 
 
@@ -48,8 +49,8 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site make them."""
-    found: dict[str, int] = {}
+    """The anchors of a page: its own, and those of headings as GitHub and the site make them."""
+    found: dict[str, int] = dict.fromkeys(_ANCHOR.findall(page.read_text()), 1)
     for heading in _HEADING.findall(_prose(page, code=True)):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         found[slug] = found.get(slug, 0) + 1

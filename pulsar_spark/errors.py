@@ -52,7 +52,7 @@ def is_shown(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """The text with escapes in place of what cannot be shown as it is, in one line."""
+    """The text with escapes instead of what cannot be shown as it is, in one line."""
     return _NOT_SHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -95,7 +95,7 @@ class PulsarError(Exception):
         return self.facts if self.advice is None else f"{self.facts}. {self.advice}"
 
     def located(self, topic: str, message_id: str | None = None) -> Self:
-        """Add the place to this error, if it was not known when the error was made."""
+        """Add where it happened to this error, if that was not known when the error was made."""
         kind = type(self)
         return kind(
             self.what,
@@ -222,7 +222,7 @@ class LibraryError(PulsarError, ImportError):
 
 
 class BrokerError(PulsarError):
-    """The broker refused a request with an error that has no code of its own."""
+    """The broker refused a request with an error that has no separate code."""
 
     code = "PULSAR_BROKER"
     usual_advice = "Look at the broker's log"
@@ -407,7 +407,7 @@ _SERVER_ERRORS = {
 }
 
 
-# What it says where a namespace takes encrypted messages only: there is no code of its own for that, and to
+# What it says where a namespace takes encrypted messages only: there is no separate code for that, and to
 # try again does not help.
 _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")

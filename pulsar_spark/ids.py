@@ -78,7 +78,7 @@ class MessageId:
         return MessageId(self.ledger, -1)
 
     def back(self, entries: int) -> MessageId:
-        """The position so many whole entries before this one, no further than :attr:`ledger_start`."""
+        """The position a number of whole entries before this one, no further than :attr:`ledger_start`."""
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pulsar_spark.errors import LibraryError
 
 CARRIED = Path(__file__).parent / "carried"
-# setup.cfg says the same, and docs/dependencies.md why each is needed.
+# setup.cfg says the same, and docs/developers/dependencies.md why each is needed.
 OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29)}
 
 # Within an archive there are no folders to ask for.

@@ -13,7 +13,7 @@
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
     python3 -m integration bench --write-docs
 
-It starts a broker of its own. docs/benchmarks.md says what is timed.
+It starts a broker of its own. docs/developers/benchmarks.md says what is timed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from integration.broker import Jvm, StandaloneBroker
 from pulsar_spark.client import Client, ClientOptions
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGE = _ROOT / "docs" / "benchmarks.md"
+_PAGE = _ROOT / "docs" / "developers" / "benchmarks.md"
 _PICTURE = _ROOT / "docs" / "img" / "benchmark.svg"
 _JSON = _ROOT / "build" / "benchmark.json"
 
@@ -202,7 +202,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
     )
-    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md and its picture")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the page of benchmarks and its picture"
+    )
     options = parser.parse_args()
     part = options.quick or options.client or options.only or options.peer_jar
     everything = (list(SHAPES), list(PARTITIONS))

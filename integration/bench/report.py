@@ -22,7 +22,7 @@ _PAGE = """\
 
 Written by `python3 -m integration bench --write-docs`; do not edit.
 
-![Our rate as a multiple of pulsar-client's and as a share of Spark's transport](img/benchmark.svg)
+![Our rate as a multiple of pulsar-client's and as a share of Spark's transport](../img/benchmark.svg)
 
 {results}
 Rates are messages per second. Each ratio is our rate divided by the rate of the other side. CPU is in
@@ -166,7 +166,7 @@ def as_json(findings: Findings, machine: Mapping[str, str]) -> str:
 
 
 def page(findings: Findings, machine: Mapping[str, str], repeat: int) -> str:
-    """docs/benchmarks.md; of the whole run."""
+    """docs/developers/benchmarks.md; of the whole run."""
     assert findings.backlog is not None
     return _PAGE.format(
         results=_markdown(

@@ -126,4 +126,11 @@ FAULTS = (
         new="        first = stop + 1\n",
         test="tests/spark/rows/test_read.py::test_large_entries_are_split_by_rows",
     ),
+    Fault(
+        name="more-acknowledged-than-was-probed",
+        file="pulsar_spark/spark/plan/subscription.py",
+        old="positions[topic] = state.settle(expire) if state.has_chunks else entry",
+        new="positions[topic] = state.settle(expire)",
+        test="tests/spark/plan/test_subscription.py::test_probes_for_chunks_without_an_answer_hold_nobody_up",
+    ),
 )

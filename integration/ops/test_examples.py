@@ -186,6 +186,25 @@ def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp
         run_block(block, places, names)
 
 
+def test_the_program_of_the_front_pages(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+    """The README and the site show the same; here it ends when it has read a message."""
+    first, second = (blocks(ROOT / page, "python")[0] for page in ("README.md", "docs/index.md"))
+    assert first.text == second.text
+    peer.produce(topic, [Record(b"before it starts")])
+    names: dict[str, Any] = {}
+    places = {
+        "pulsar://localhost:6650": cluster.service_url,
+        '"orders"': f'"{topic}"',
+        "query.await": "# query.await",
+    }
+    run_block(first, places, names)
+    query = names["query"]
+    await_rows(query, lambda: query.lastProgress)
+    peer.produce(topic, [Record(b"tea")])
+    await_rows(query, lambda: sum(progress.numInputRows for progress in query.recentProgress) == 1)
+    query.stop()
+
+
 def run_block(block: Block, places: dict[str, str], names: dict[str, object]) -> None:
     """Run the code of a block with other texts in the place of some."""
     code = block.text

@@ -93,7 +93,7 @@ def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa
         ValueError: some of it lies outside the body.
     """
     count, each = grid.shape[0] * grid.shape[1], len(spans)
-    if not count:  # numpy views nothing at a place in no bytes
+    if not count:  # numpy views nothing in no bytes
         return pa.array([], pa.binary())
     ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
     size = int(ends[-1])

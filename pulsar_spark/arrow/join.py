@@ -173,7 +173,7 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """What a row is made of, in the order in which it is copied: its place in the row, and one item or n.
+    """What a row is made of, in the order in which it is copied: its index in the row, and one item or n.
 
     Shared fields come first. Those around a short column are one item, with zeros which the column replaces:
     one copy takes less time than two.

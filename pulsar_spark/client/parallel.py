@@ -68,7 +68,7 @@ def _work(
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """Give the same items, each made in a thread while the one before is used; errors come in their place.
+    """Give the same items, each made in a thread while the one before is used; errors come in their order.
 
     No item may be None. One more item is in memory. Closing early waits for the item that is being made,
     however long that takes.
@@ -89,7 +89,7 @@ def prefetch_each(
 ) -> Generator[Generator[T, None, None], None, None]:
     """Give the items of each stream in turn; threads prefetch those of the next streams meanwhile.
 
-    An error of a stream is raised in the place of its next item; the next streams can still be used. Items
+    An error of a stream is raised instead of its next item; the next streams can still be used. Items
     that are left when the next stream is requested are dropped. A single stream has no thread.
 
     Args:

@@ -1,4 +1,4 @@
-"""PendingCalls: requests that a thread need not wait for, on few threads of their own."""
+"""PendingCalls: requests that a thread need not wait for, on a few separate threads."""
 
 from __future__ import annotations
 

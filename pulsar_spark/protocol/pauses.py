@@ -1,4 +1,4 @@
-"""Pauses: when requests that have failed are made again. Pure; times are seconds of a monotonic clock."""
+"""Pauses: when requests that have failed are repeated. Pure; times are seconds of a monotonic clock."""
 
 from __future__ import annotations
 

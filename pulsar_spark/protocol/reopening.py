@@ -12,7 +12,7 @@ has come to:
                                                between a half and all, by chance
     =========================================  ======================================================
 
-Openings that fail are not counted here: they have pauses of their own. A loss is an opening that succeeded
+Openings that fail are not counted here: they have their own pauses. A loss is an opening that succeeded
 and has to be repeated, though the owner did not ask for another one.
 """
 
@@ -53,7 +53,7 @@ class Reopening:
         self._has_opened = False
 
     def take_loss(self) -> bool:
-        """Whether the next opening takes the place of one that was lost; True once for each of them."""
+        """Whether the next opening replaces one that was lost; True once for each of them."""
         was_lost, self._has_opened = self._has_opened, False
         return was_lost
 

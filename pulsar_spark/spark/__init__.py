@@ -1,1 +1,1 @@
-"""The Spark side: the only place that imports pyspark."""
+"""The Spark side: the only layer that imports pyspark."""

@@ -1,6 +1,6 @@
 """Log lines of processes that Spark starts, planner and tasks, where no program can configure logging.
 
-Their standard error goes to the same place as Spark's own log on that machine. The level is that of the
+Their standard error goes to Spark's own log on that machine. The level is that of the
 option ``logLevel``, which each query sets for its processes: a worker may serve another query next.
 """
 

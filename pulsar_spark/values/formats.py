@@ -70,7 +70,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
-    """Say which values of a newer version an older one, of the same column type, has no place for.
+    """Say which values of a newer version an older one, of the same column type, cannot hold.
 
     Raises:
         UnsupportedError, SchemaError: as :func:`column_type`.

@@ -1,4 +1,4 @@
-"""KEY_VALUE: values of two parts, each of a schema of its own; column ``struct<key, value>``.
+"""KEY_VALUE: values of two parts, each with its own schema; column ``struct<key, value>``.
 
 Two things are laid out as ``length, bytes, length, bytes`` with lengths of int32, big-endian: the definition,
 which holds the definitions of the parts (-1: empty), and payloads of the encoding INLINE (-1: null). With

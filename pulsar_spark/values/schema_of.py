@@ -64,7 +64,7 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
         rows: Arrow types as Spark makes them, with what is nullable.
 
     Raises:
-        OptionError: no columns, a name that Avro does not allow, or one that is there twice.
+        OptionError: no columns, a name that Avro does not allow, or a repeated one.
         UnsupportedError: a column of a type that has no form in Avro, by its name.
     """
     if len(rows) == 0:
@@ -81,7 +81,7 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
     Args:
         existing: of kind AVRO or JSON.
-        rows: as of :func:`schema_of`.
+        rows: see :func:`schema_of`.
 
     Raises:
         SchemaError: the topic's schema is no record; columns of other types than their fields, or whose

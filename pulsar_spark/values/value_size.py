@@ -79,7 +79,7 @@ class ValueParts:
     def ends(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, costs: Sequence[ValueCost], of_row: Rows = None
     ) -> list[int]:
-        """The index after the last value of each part; a value that alone takes more is a part of its own.
+        """The index after the last value of each part; a value that alone takes more is its own part.
 
         Args:
             values: ``binary`` [n], at least one.

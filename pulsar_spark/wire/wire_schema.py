@@ -36,6 +36,6 @@ def to_wire_version(version: int) -> bytes:
 
 
 def from_wire_version(data: bytes) -> int | None:
-    """Read the number of a version; None where the bytes are none, as whoever produces may write any."""
+    """Read the number of a version; None where the bytes are no version: producers may write any."""
     version = int.from_bytes(data, "big")
     return version if len(data) == _VERSION_SIZE and version < 1 << 63 else None

@@ -31,7 +31,7 @@ def check_link(page, target):
 
 def test_pages_that_are_named():
     for file in [*PAGES, *SOURCES]:
-        for name in re.findall(r"\bdocs/[\w-]+\.md\b", file.read_text()):
+        for name in re.findall(r"\bdocs/(?:[\w-]+/)*[\w-]+\.md\b", file.read_text()):
             assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}, which is not there"
 
 

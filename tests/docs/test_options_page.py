@@ -1,7 +1,11 @@
+import re
 from pathlib import Path
 
 from docs.pages.options_page import _grouped, docs_page
+from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.option import Table
+from pulsar_spark.spark.options.sink import SINK
+from pulsar_spark.spark.options.source import SOURCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -11,14 +15,17 @@ def test_the_docs_page_is_the_table():
     assert page == docs_page(), "run: python -m docs.pages options > docs/options.md"
 
 
-def test_each_row_says_who_takes_the_option():
-    rows = [line.split(" | ") for line in docs_page().splitlines() if line.startswith("| `")]
-    takers = {name.strip("| `"): taker for name, taker, *_ in rows}
-    assert takers["topic"] == "source, sink"
-    assert takers["failOnDataLoss"] == "source"
-    assert takers["endingTime"] == "batch source"
-    assert takers["maxTriggerDelay"] == "stream source"
-    assert takers["upsert"] == "sink"
+def test_each_row_has_an_anchor_and_says_if_it_is_for_streams_or_batches_only():
+    rows = dict(re.findall(r'^\| <a id="([\w.-]+)"></a>.* \| (.*) \|$', docs_page(), re.MULTILINE))
+    assert rows["endingtime"].startswith("Batches only. ")
+    assert rows["maxtriggerdelay"].startswith("Streams only. ")
+    assert not rows["topic"].startswith(("Batches", "Streams"))
+    assert len(rows) == len([*CONNECTION, *SOURCE, *SINK])
+
+
+def test_pages_that_are_named_are_links():
+    assert "See [Schemas](schemas.md)." in docs_page()
+    assert "docs/" not in docs_page().partition("<!--")[0]
 
 
 def test_an_option_that_no_pattern_matches_is_shown_all_the_same():

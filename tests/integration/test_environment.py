@@ -68,7 +68,7 @@ def test_each_package_has_one_version_and_its_hashes(name):
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("name", "extras"), [("demo", ()), ("all", ("dev", "bench", "docs"))])
 def test_the_locks_are_those_of_setup_cfg(name, extras, python, machine):
-    """After a change of it they have to be made again: docs/development.md says how."""
+    """After a change of it they have to be made again: docs/developers/development.md says how."""
     found = versions(name, python, machine)
     for requirement in wanted(*extras):
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):

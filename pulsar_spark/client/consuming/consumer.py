@@ -84,7 +84,7 @@ class Consumer(Closing):
             DeadlineError: none came.
             CorruptError: an entry cannot be parsed; the error names the message. Earlier entries are given
                 out first.
-            TopicNotFoundError, AuthError, ...: the subscription cannot be made again.
+            TopicNotFoundError, AuthError, ...: the subscription cannot be opened again.
         """
         if self._corrupt is not None:
             raise self._corrupt

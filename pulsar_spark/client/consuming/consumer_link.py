@@ -1,4 +1,4 @@
-"""ConsumerLink: a consumer's subscription on one connection at a time, made again where it was lost."""
+"""ConsumerLink: a consumer's subscription on one connection at a time, opened again where it was lost."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _log = logging.getLogger(__name__)
 class ConsumerLink:
     """Finds the broker, subscribes, and sends what the consumer asks; not thread-safe.
 
-    Each subscription has an id and an inbox of its own, so late frames of an older one do not reach the
+    Each subscription has an id and its own inbox, so late frames of an older one do not reach the
     consumer. Messages that were not taken when it subscribes again are dropped: the broker sends them again.
 
     Its arguments are those of ``Consumer``.
 
     Attributes:
         inbox: of the last subscription.
-        last: the last entry that the consumer gave out. A non-durable subscription that is made again begins
+        last: the last entry that the consumer gave out. A non-durable subscription opened again begins
             after it; None: at the start that the options say.
 
     Raises:

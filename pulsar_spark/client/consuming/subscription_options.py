@@ -17,7 +17,7 @@ class SubscriptionOptions:
     """The contents of SUBSCRIBE.
 
     Attributes:
-        name: of the subscription; it is exclusive. A non-durable one that is made again gets a number, too.
+        name: of the subscription; it is exclusive. A non-durable one that is opened again gets a number, too.
         durable: whether the broker keeps its position and holds what is not acknowledged.
         initial: where a new subscription begins.
         start: the first entry wanted, inclusive; non-durable subscriptions only.

@@ -227,7 +227,7 @@ def _users_own(plugin: str, params: str) -> Authentication:
 
 
 class Identity:
-    """The login of a client, for both places that need it: TLS and CONNECT.
+    """The login of a client, for both that need it: TLS and CONNECT.
 
     Args:
         credentials: of the user, or None. A certificate in ``tls`` without them is a login by that.

@@ -23,7 +23,7 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
         passphrase: the returned key is encrypted with it.
 
     Raises:
-        ValueError: it is no PKCS#12, has another password, or holds no key with a certificate.
+        ValueError: it is not PKCS#12, has another password, or holds no key with a certificate.
     """
     store = _load(data, password)
     if store.key is None or store.cert is None:
@@ -47,7 +47,7 @@ def certificates_of(data: bytes, password: str | None) -> bytes:
         password: of the store, or None.
 
     Raises:
-        ValueError: it is no PKCS#12, has another password, or holds no certificate.
+        ValueError: it is not PKCS#12, has another password, or holds no certificate.
     """
     store = _load(data, password)
     found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]

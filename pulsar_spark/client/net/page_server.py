@@ -1,7 +1,7 @@
-"""PageServer: answers GET requests in threads of its own, for pages that show what a process does.
+"""PageServer: answers GET requests in its own threads, for pages that show what a process does.
 
 Anybody on the network may connect, so nothing that a client does holds up the process or other clients: there
-are at most so many clients, each has one deadline for its whole request, and ``close()`` ends them all.
+are a maximum number of clients, each has one deadline for its whole request, and ``close()`` ends them all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 # Seconds from a client's connection to the last byte of its answer.
 _TIMEOUT = 10.0
-# Maximum clients at one time. One more takes the place of the one that has been connected longest.
+# Maximum clients at one time. One more replaces the one that has been connected longest.
 _MAX_CLIENTS = 64
 # Maximum bytes of a request, which has no body.
 _MAX_REQUEST = 1 << 16
@@ -126,7 +126,7 @@ class _Server(TCPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own."""
+        """Answer in its own thread."""
         with self._lock:
             if len(self._deadlines) >= _MAX_CLIENTS:
                 self._end_client(next(iter(self._deadlines)))

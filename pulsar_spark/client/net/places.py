@@ -1,4 +1,4 @@
-"""Secrets that options refer to by their place: a file, or an environment variable."""
+"""Secrets that options refer to by where they are: a file, or an environment variable."""
 
 from __future__ import annotations
 

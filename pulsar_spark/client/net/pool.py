@@ -24,7 +24,7 @@ class Purpose(Enum):
 
 
 class _Slot:
-    """The place of one session; its lock is held while it is opened, so other sessions stay available."""
+    """Holds one session; its lock is held while it is opened, so other sessions stay available."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

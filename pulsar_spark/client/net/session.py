@@ -236,7 +236,7 @@ class Session:
             handlers[handler_id] = handler
 
     def _log_in(self) -> None:
-        """Answer challenges, on a thread of its own; without an answer the connection is closed."""
+        """Answer challenges, on its own thread; without an answer the connection is closed."""
         is_wanted = True
         while is_wanted:
             login = None

@@ -47,7 +47,7 @@ class TlsOptions:
         key: PEM file of its private key.
         key_password: passphrase of that, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none.
             Secret.
-        key_store: this client's certificate and key in a store, in place of the two files.
+        key_store: this client's certificate and key in a store, instead of the two files.
         allow_insecure: whether any broker certificate is accepted.
         verify_hostname: whether the broker's certificate must name the requested host.
         protocols: by Java's names; none: all that are safe.

@@ -29,7 +29,8 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
 from pulsar_spark.protocol.reading.chunk_index import ChunkIndex, FoundChunk
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
-# The first step back has at most so many entries: the number of chunks that a message declares may be wrong.
+# The first step back has at most this many entries, as the number of chunks that a message declares may be
+# wrong.
 _MAX_FIRST_STEP = 1000
 # Entries between two chunks that are read, too, where another reader would take longer.
 _MAX_BETWEEN = 50

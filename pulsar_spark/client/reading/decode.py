@@ -112,7 +112,7 @@ def _cuts(
         )
         is_full = full < len(counts)
         last = full + 1 if is_full else full
-        # A large entry after small ones is a cut of its own.
+        # A large entry after small ones is cut alone.
         if is_full and full > first and sizes[full] >= max_bytes:
             last = full
         yield first, last, is_full
@@ -128,7 +128,7 @@ class _Collected:
         self._entries: list[Entries] = []
 
     def add(self, entries: Entries, rows: int, size: int) -> None:
-        """Add entries with so many rows and uncompressed bytes."""
+        """Add entries with a number of rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
         is_batch = entries.messages > 0

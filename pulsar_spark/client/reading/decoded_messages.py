@@ -65,8 +65,8 @@ class DecodedRun:
 class DecodedMessages:
     """m decoded messages of a topic partition, a row each, in the order of the topic.
 
-    Each column is made again at each request, with a few kernel calls for all rows. Columns whose type has
-    None are None if no message has the field.
+    Each request computes a column again, with a few kernel calls for all rows. A column whose type has None
+    is None if no message has the field.
 
     Attributes:
         topic: the topic partition.

@@ -39,8 +39,8 @@ class RangeOptions:
         begins: if nothing holds the data: the position before the first entry that the broker had when the
             range was planned. A reader that begins later, or whose ledger is deleted meanwhile, has lost
             data.
-        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
-            after it.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
+            continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         window_bytes: bytes that may be in flight from the broker.
         first_entries: entries that may be in flight before their size is known.

@@ -51,11 +51,11 @@ class TopicRange(Protocol):
 
     @property
     def visible(self) -> bool:
-        """As of :class:`RangeOptions`."""
+        """See :class:`RangeOptions`."""
 
     @property
     def begins(self) -> MessageId | None:
-        """As of :class:`RangeOptions`."""
+        """See :class:`RangeOptions`."""
 
 
 def read_ranges(
@@ -70,24 +70,24 @@ def read_ranges(
 ) -> Generator[Generator[Entries, None, None], None, None]:
     """Give all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
 
-    A chunked message belongs to the range that holds its last chunk, and is given as one entry in place of
+    A chunked message belongs to the range that holds its last chunk, and is given as one entry instead of
     that chunk. Its other chunks are left out; those before the range are fetched. Messages that stay
     incomplete are left out and named in one WARNING.
 
-    Ranges are read through non-durable subscriptions of their own, so nothing is left at the broker. Callers
+    Ranges are read through their own non-durable subscriptions, so nothing is left at the broker. Callers
     that do not read to the end must close this: garbage collection runs in any thread, and might wait for
     that thread's own locks.
 
-    An error of a range is raised in its place, and the next ranges can still be read. Entries that are left
-    when the next range is requested are dropped. Entries are decrypted, and chunks put together, in the
-    caller's thread.
+    An error of a range is raised where its entries would be, and the next ranges can still be read. Entries
+    that are left when the next range is requested are dropped. Entries are decrypted, and chunks put
+    together, in the caller's thread.
 
     Args:
         client: where to connect.
         ranges: the ranges to read.
         poll_timeout: seconds to wait for each next entry.
-        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading goes on
-            after it.
+        fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
+            continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
         chunks: bounds of incomplete chunked messages; None for the defaults.
         decryptor: for encrypted entries; None: they are an error.
@@ -167,7 +167,7 @@ class _Assembly:
         self._chunks = ChunkAssembler(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
-        """Give the entries, with messages in the place of their last chunks."""
+        """Give the entries, with messages instead of their last chunks."""
         first = 0
         for row in np.flatnonzero(entries.chunked).tolist():
             if row > first:

@@ -137,7 +137,7 @@ class PlanningClient:
         return probe.ledger_end(self._client, topic, position, last)
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
-        """Whether chunked messages lie among so many entries up to a position."""
+        """Whether chunked messages lie among the given number of entries up to a position."""
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:

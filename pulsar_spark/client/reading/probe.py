@@ -287,8 +287,8 @@ class EntryProbe(Closing):
         """The next entries, until they hold enough or ``end`` is reached.
 
         Args:
-            messages: stop when they hold so many messages; a chunked message counts with its last chunk.
-            size: or so many bytes.
+            messages: stop when they hold this many messages; a chunked message counts with its last chunk.
+            size: or this many bytes.
             end: or here, inclusive: the last visible message, or one before it.
 
         Returns:
@@ -374,7 +374,7 @@ class _Totals:
 def reader_options(
     client: Client, role: str, start: MessageId, *, read_compacted: bool = False
 ) -> SubscriptionOptions:
-    """A non-durable subscription with a name of its own, which begins at ``start``, inclusive."""
+    """A non-durable subscription with its own name, which begins at ``start``, inclusive."""
     return SubscriptionOptions(
         name=client.reader_name(role), durable=False, start=start, read_compacted=read_compacted
     )
@@ -383,7 +383,7 @@ def reader_options(
 def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int) -> list[EntryInfo]:
     """What is known of the next entries without decoding their payloads; ``Consumer.receive`` otherwise.
 
-    One that cannot be decoded comes alone, and the consumer goes on after it.
+    One that cannot be decoded comes alone, and the consumer continues after it.
     """
     try:
         return entry_infos(consumer.receive(deadline, remaining_entries))

@@ -21,7 +21,7 @@ class SchemaVersions(NamedTuple):
     """The schema versions of m messages.
 
     Attributes:
-        distinct: the numbers of versions; in the place of one that is none, words that say why.
+        distinct: the numbers of versions; instead of one that is none, words that say why.
         of_row: which of ``distinct`` each message has, int64[m]; None where all have the first.
     """
 

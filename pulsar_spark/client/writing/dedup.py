@@ -2,8 +2,8 @@
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
 Each run reads what earlier runs have stored. Rows that are stored are not sent again (``StoredRows`` compares
-them). Sequence ids only tell whether there is anything to read: those of a micro-batch begin at a number of
-its own.
+them). Sequence ids only tell whether there is anything to read: those of a micro-batch begin at
+its own number.
 """
 
 from __future__ import annotations

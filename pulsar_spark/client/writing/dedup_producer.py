@@ -30,8 +30,8 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.origin import Origin, encode_origin
 
-# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. So many
-# other names are tried.
+# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This
+# many other names are tried.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10
 

@@ -38,7 +38,7 @@ class ProducerInterceptor:
     """
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
-        """Return what to send in place of ``columns``: as many rows, in columns of the same types.
+        """Return what to send instead of ``columns``: as many rows, in columns of the same types.
 
         Called with all rows of one send to one topic, before their partitions are chosen.
         """
@@ -80,7 +80,7 @@ class Interceptors:
         return lambda entry, place: self._receipts.append((topic, entry, place))
 
     def before_send(self, columns: MessageColumns, topic: str) -> MessageColumns:
-        """The columns to send in place of ``columns``; ``topic`` is for error texts.
+        """The columns to send instead of ``columns``; ``topic`` is for error texts.
 
         Raises:
             OptionError: an interceptor has failed, or what it returned cannot be sent. Its text does not have
@@ -128,7 +128,7 @@ class Interceptors:
 
 
 def _problem(columns: object, rows: int) -> str | None:
-    """Why columns cannot be sent in place of ``rows`` rows; None if they can."""
+    """Why columns cannot be sent instead of ``rows`` rows; None if they can."""
     if not isinstance(columns, MessageColumns):
         return f"{type(columns).__name__} instead of MessageColumns"
     for field in fields(columns):

@@ -246,7 +246,7 @@ class Producer:
         self._send(self._builder.pack_batches(batches, _publish_time()))
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """Send messages each as an entry of its own, or as several; raises what ``send_rows`` raises."""
+        """Send messages each as its own entry, or as several; raises what ``send_rows`` raises."""
         self._send(self._builder.pack_singles(messages, _publish_time()))
 
     def flush(self) -> None:

@@ -38,7 +38,7 @@ _ACCESS_MODES = {
     AccessMode.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
 }
 
-# Bytes of an entry below which a copy is cheaper than a buffer of its own.
+# Bytes of an entry below which a copy is cheaper than a separate buffer.
 _SMALL = 4096
 
 # Bytes of entries that are sent without urgent frames between them.

@@ -51,7 +51,7 @@ class StoredRecord:
         position: of its entry.
         value: the record's bytes; None: the message is no record.
         transaction: that it is visible by, or None.
-        payload: of a message that is no record, as it is stored; else empty.
+        payload: of a message that is not a record, as it is stored; else empty.
     """
 
     position: MessageId

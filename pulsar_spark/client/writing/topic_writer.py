@@ -66,7 +66,7 @@ class TopicWriter(Closing):
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
-    batches those of each key. A thread of its own sends a batch that has been open for the publish delay, and
+    batches those of each key. A separate thread sends a batch that has been open for the publish delay, and
     opens lost producers again while no call is made. Rows that are put together by key wait for
     4 MiB of them or for ``flush``, whatever time passes.
 
@@ -341,7 +341,7 @@ class TopicWriter(Closing):
         self._send_cut(columns if order is None else columns.take(pa.array(order)), bounds)
 
     def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
-        """Hold rows until a window of them is full, then send those of each key in batches of their own."""
+        """Hold rows until a window of them is full, then send those of each key in their own batches."""
         encoded = encode_batch_messages(columns, key_bytes=self._key_bytes)
         for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
             self._send_window(rows)

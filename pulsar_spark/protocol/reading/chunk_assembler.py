@@ -100,7 +100,7 @@ def is_chunk(metadata: pb.MessageMetadata) -> bool:
 
 
 def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
-    """Whether one of each of some sizes may be so many together; true where that is too much to find out."""
+    """Whether one of each of some sizes may have that sum; true where that is too much to find out."""
     several = [set(each) for each in sizes]
     left = total - sum(min(each) for each in several)
     more = [[size - min(each) for size in each] for each in several if len(each) > 1]

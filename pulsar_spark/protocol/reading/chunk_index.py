@@ -17,7 +17,7 @@ looked through once, however many last chunks lack a first one:
     older than a message may take
     are as many entries as a task     has ended
     may look through
-    else                              goes on
+    else                              continues
 
 The age of entries is judged by many neighbours, in the broker's order: a producer chooses the publish time
 of its entry, so one time proves nothing.
@@ -57,7 +57,7 @@ class FoundChunk(NamedTuple):
     """A chunk that was found.
 
     Attributes:
-        key: of its message, as of ``message_key``.
+        key: of its message, see ``message_key``.
         place: of its entry.
         number: from 0 on.
         size: of its payload in bytes, decrypted.

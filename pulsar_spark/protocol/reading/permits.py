@@ -75,6 +75,6 @@ class Permits:
         if remaining_entries is None:
             return window
         # Near the end one permit an entry: the broker reads no more entries than it holds permits. Before
-        # that, so many messages that with the last read it sends no entry after the end.
+        # that, enough messages that with the last read it sends no entry after the end.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

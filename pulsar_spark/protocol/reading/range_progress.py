@@ -5,14 +5,14 @@ reader over messages (a message TTL, trimming: readers hold nothing), or when wh
 delivered (markers of transactions, aborted or compacted messages). So each of its answers is judged:
 
     what happened                                       judged as
-    the reader stands before a later ledger's first     it goes on from there; loss where ``begins`` proves it
+    the reader stands before a later ledger's first     it continues there; loss where ``begins`` proves it
     it stands there, after the end, a visible message   loss of the whole range
     it stands at another entry after the range's start  as a gap: it was moved
-    entries came, each directly after the one before    it goes on, and at the end it is done
-    something came after a gap                          see below; where the gap is empty it goes on
+    entries came, each directly after the one before    it continues, and at the end it is done
+    something came after a gap                          see below; where the gap is empty it continues
     an entry after the end came, in the end's ledger    done: the end is compacted, or was never visible
     one in a later ledger, or nothing is left           done; loss where the end was a visible message
-    an entry that cannot be decoded                     it goes on after that
+    an entry that cannot be decoded                     it continues after that
 
 A gap is anything between the position and what came next but consecutive entries of one ledger. It is judged
 by the reader's mark-delete position, asked for when the entry after the gap has come. A reader acknowledges

@@ -8,11 +8,11 @@ needs to find one of these, or the first entry itself if it is the only one:
     an entry of this task and micro-batch         the micro-batch began
     ============================================  ==========================================================
     names its first entry                         there
-    does not, and is a chunk                      here or earlier: the search goes on. Other chunks of the
+    does not, and is a chunk                      here or earlier: the search continues. Other chunks of the
                                                   message lie before it, and earlier attempts to send it
     does not, and has the last id of the          here: it is the only entry
     producer's name, or a higher one
-    does not                                      here or earlier: the search goes on. Others may have used
+    does not                                      here or earlier: the search continues. Others may have used
                                                   the producer's name, or copied the entry
     ============================================  ==========================================================
 

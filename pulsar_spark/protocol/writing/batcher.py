@@ -1,7 +1,7 @@
 """Which messages share a batch, and which must not.
 
 ``Batcher`` closes batches by count, by bytes and by time. Before that, ``split_runs`` cuts messages where no
-batch may go on: ``SequenceIds`` says where, if messages have ids of their own, and messages with a time of
+batch may go on: ``SequenceIds`` says where, if messages have their own ids, and messages with a time of
 delivery share no batch at all.
 """
 
@@ -47,7 +47,7 @@ class BatchLimits(NamedTuple):
     """When a batch closes.
 
     Attributes:
-        max_messages: maximum messages; 0 or less, and more than readers accept in any entry: so many.
+        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
         max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
         max_delay: maximum seconds from its first message until it is sent.
     """
@@ -61,7 +61,7 @@ class Batcher:
     """The open batch of one topic partition.
 
     A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
-    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` makes a batch of its own.
+    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
@@ -89,7 +89,7 @@ class Batcher:
     ) -> list[Batch]:
         """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes.
 
-        All messages of a batch have ``sequence_ids`` of their own, which grow, or none has.
+        All messages of a batch have their own ``sequence_ids``, which grow, or none has.
         """
         closed: list[Batch] = []
         count = len(offsets) - 1
@@ -172,7 +172,7 @@ class SendRun(NamedTuple):
     Attributes:
         first: index of the first one.
         last: index after the last one.
-        alone: whether each is an entry of its own.
+        alone: whether each is its own entry.
         begins: whether the open batch must be sent before.
     """
 

@@ -61,7 +61,7 @@ def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Pa
 class KeyWindow:
     """Holds rows until there are ``max_bytes`` of encoded messages, so that each key has many.
 
-    A message of more bytes is a window of its own.
+    A message of more bytes is a window alone.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -194,7 +194,7 @@ class OutgoingRun:
         ]
 
     def fitting(self, messages: int, size: int) -> int:
-        """How many of the first entries are at most so many messages and bytes together."""
+        """How many of the first entries have at most the given messages and bytes together."""
         fits = self.messages if self.size <= size else self._sections.fitting(size)
         return max(0, min(messages, fits))
 

@@ -102,7 +102,7 @@ class Packer:
         self.attempt = ""
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuse messages too large for a batch of their own, before any of their neighbours is sent.
+        """Refuse messages too large for their own batch, before any of their neighbours is sent.
 
         Args:
             body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
@@ -119,7 +119,7 @@ class Packer:
                 raise self._too_large(end - start)
 
     def check_singles(self, messages: EncodedSingles) -> None:
-        """Refuse what cannot be sent as an entry of its own; raises as ``check_messages`` does."""
+        """Refuse what cannot be sent as its own entry; raises as ``check_messages`` does."""
         max_size, sizes = self.max_batch_size, messages.sizes
         for number in np.flatnonzero(sizes > max_size).tolist():
             message = messages[number]

@@ -60,8 +60,8 @@ class MemoryBudget:
 class PendingWindow:
     """Entries in the order they were sent; they are sent again after a reconnect.
 
-    They are sent again unchanged, except chunks. The C++ client drops a message if one of its chunks comes
-    twice, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
+    They are sent again unchanged, except chunks. The C++ client drops a message if one of its chunks is
+    repeated, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
     message.
 
     Args:

@@ -34,7 +34,7 @@ _31 = 31
 _INVERSE_OF_31 = pow(31, -1, 2**32)
 _MURMUR_ADDED = 0xE6546B64
 
-_HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is a block of its own
+_HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is its own block
 
 _ROUNDS = 64  # words of each text that MurmurHash3 takes in rounds; keys are mostly shorter
 
@@ -66,7 +66,7 @@ class TaskPlace(NamedTuple):
     task: int
 
     def first_partition(self, partitions: int, mode: RoutingMode) -> int:
-        """The partition of the task's first row without a key, of so many.
+        """The partition of the task's first row without a key, of all ``partitions``.
 
         Tasks of a micro-batch begin at partitions that follow each other, and so do the micro-batches of a
         task: rows are spread evenly, also where each task has few. After as many micro-batches as there are

@@ -167,7 +167,7 @@ class QueryFigures:
         return replace(new, progress_ms=time_ms, sources=sources)._with_backlog_point()
 
     def with_live(self, reports: Iterable[SourceReport]) -> QueryFigures:
-        """The figures, with later reports of its planners in place of earlier ones."""
+        """The figures, with later reports of its planners instead of earlier ones."""
         later = {each.planner: each for each in reports}
         sources = tuple(
             found if (found := later.get(each.planner)) and found.time_ms > each.time_ms else each

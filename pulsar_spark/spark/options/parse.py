@@ -99,7 +99,7 @@ def _unknown(name: str, side: str, known: Mapping[str, str]) -> OptionError:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str | None:
-    """A question after the known name that is like this one, but for the prefix; None where none is near."""
+    """A question after the known name that is like this one, except for the prefix; None where none is."""
     stems = {_PREFIX.sub("", each): each for each in known}
     near = difflib.get_close_matches(_PREFIX.sub("", name), stems, n=1, cutoff=_NEAR)
     return f"Did you mean {known[stems[near[0]]]}?" if near else None

@@ -1,6 +1,6 @@
 """Parsers of single option values: text -> value, or ValueError with what would be right.
 
-Some raise an OptionError with a text of their own. No parser repeats what may hold a password.
+Some raise an OptionError with their own text. No parser repeats what may hold a password.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
 
     Args:
         choices: by name.
-        others: names that other connectors have, and what is right in their place.
+        others: names that other connectors have, and what is right instead.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 

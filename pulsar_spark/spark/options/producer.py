@@ -128,9 +128,8 @@ _SEND_TIMEOUT = PRODUCER.add(
     parsers.seconds("ms", 0.001),
     "30s",
     "The task fails after this time without progress: the broker acknowledges nothing that a partition's "
-    "producer has sent, and no bytes are sent. A write may take much longer in total if the broker limits "
-    "the publish rate. After a lost connection, messages that are sent again must be acknowledged within "
-    "this time. 0 (unlimited in Java) is not allowed.",
+    "producer has sent, and no bytes are sent. After a lost connection, messages that are sent again must be "
+    "acknowledged within this time. 0 (unlimited in Java) is not allowed.",
 )
 _COMPRESSION = PRODUCER.add(
     "pulsar.producer.compressionType",

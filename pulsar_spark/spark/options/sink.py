@@ -123,10 +123,9 @@ _KEY_BYTES = SINK.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text with a "
-    "flag. Readers decode it. The base64 text decides the partition. `false`: keys in UTF-8 are sent as "
-    "text, like the Java client's `key`. The keys of a KEY_VALUE schema with `SEPARATED` are always sent as "
-    "bytes. See docs/migration.md.",
+    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text, which "
+    "readers decode and which decides the partition. `false`: keys in UTF-8 are sent as text, like the Java "
+    "client's `key`, except those of a KEY_VALUE schema with `SEPARATED`. See docs/migration.md.",
 )
 _UPSERT = SINK.add(
     "upsert",

@@ -104,7 +104,7 @@ _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     parsers.count(1),
     None,
     "Maximum messages of a micro-batch. An entry of the broker is never divided, so a micro-batch may have "
-    "up to one entry for each partition more. docs/limits.md says when this is exact.",
+    "up to one entry for each partition more. docs/operations.md says when this is exact.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(
@@ -220,9 +220,8 @@ _METADATA_COLUMNS = SOURCE.add(
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
     "Metadata columns after the value, in this order, separated by commas. Fewer columns are faster; an "
-    f"empty list is allowed. Also available: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. "
-    "`__key` has the raw bytes. In string columns, each byte sequence that is not valid UTF-8 becomes "
-    "U+FFFD. `__corruptValue` is null except for messages that cannot be read by the schema (`mode`).",
+    f"empty list is allowed. Also available: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. See "
+    "docs/columns.md.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",

@@ -24,7 +24,7 @@ def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
         arguments: how many the function is called with.
 
     Raises:
-        OptionError: it cannot be imported here, or is no function of so many arguments.
+        OptionError: it cannot be imported here, or is not a function of that number of arguments.
     """
     found = _load(option, name)
     if not callable(found) or isinstance(found, type) or not _takes(found, arguments):

@@ -102,11 +102,10 @@ _SCHEMA_EVOLUTION_MODE = VALUES.add(
     parsers.names_of(parsers.by_value(EvolutionMode)),
     parsers.one_of(parsers.by_value(EvolutionMode)),
     "none",
-    "What to do with messages of a newer schema version that does not fit the columns (new fields, wider "
-    "types, nulls, enum symbols). `none`: new fields are left out until load() is called again; other "
-    "values that do not fit cannot be read (`mode`). `restart`: the query fails with "
-    "`[PULSAR_SCHEMA_CHANGED]` before the micro-batch is finished. Call load() and start the query again: "
-    "it reads the same messages with the new columns.",
+    "If a newer schema version does not fit the columns (new fields, wider types, nulls, enum symbols). "
+    "`none`: new fields are left out until load() is called again; other values that do not fit cannot be "
+    "read (`mode`). `restart`: fail with `[PULSAR_SCHEMA_CHANGED]` before the micro-batch is finished. See "
+    "docs/schemas.md.",
     only=Mode.STREAM,
 )
 _MODE = VALUES.add(

@@ -210,7 +210,7 @@ class Admission:
             else:
                 further[topic] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # they are made again with today's rooms
+        busy = self._searches.busy | self._searches.take().keys()  # they are repeated with today's rooms
         calls = {
             topic: partial(beyond, self._source, topic, known[topic], room, ends[topic])
             for topic, room in further.items()

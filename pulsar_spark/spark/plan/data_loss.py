@@ -14,7 +14,7 @@ last of its ledger; it counts as loss.
 :func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
     found                                                     judged as
-    the topic ends before a message that the query has        SET_BACK: it was made again, or its broker was
+    the topic ends before a message that the query has        SET_BACK: it was recreated, or its broker was
     processed, and its subscription stands before that        restored from an older state
     the subscription is missing                               MOVED or LOST
     it stands at or before what is processed                  FINE
@@ -291,7 +291,7 @@ class LossReporter:
         )
 
     def unsure(self, topic: TopicName, lost: LostRange) -> None:
-        """Warn of messages that may be lost; it is no error, and not counted."""
+        """Warn of messages that may be lost; it is not an error, and not counted."""
         _log.warning("%s: messages in %s may be lost: %s", topic, lost, lost.why)
 
     def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:

@@ -26,7 +26,7 @@ class ScanLimit(NamedTuple):
 
     @classmethod
     def of(cls, partitions: int) -> ScanLimit:
-        """The limit of each of so many partitions."""
+        """The limit of each of a number of partitions."""
         return cls(
             max(1, min(SCAN_ENTRIES, SCAN_ENTRIES_IN_ALL // partitions)),
             max(1, min(SCAN_BYTES, SCAN_BYTES_IN_ALL // partitions)),

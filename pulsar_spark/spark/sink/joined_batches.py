@@ -22,7 +22,7 @@ def joined(
     max_bytes: int = MAX_BYTES,
     clock: Callable[[], float] = now,
 ) -> Iterator[pa.RecordBatch]:
-    """Join batches that follow one another, up to so many rows and bytes; larger ones are given as they are.
+    """Join batches that follow one another, up to a number of rows and bytes; larger ones are given alone.
 
     The first batch is given at once, so that a task with slow rows sends some early. Batches that have
     reached a limit are also given at once. Rows keep their order, and batches without rows are left out. No

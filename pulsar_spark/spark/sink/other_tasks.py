@@ -67,7 +67,7 @@ class TaskSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether the broker does not know so many numbers in a row that no more are expected."""
+        """Whether the broker does not know enough numbers in a row that no more are expected."""
         return self._gap >= _MAX_GAP or self.number >= self._last_number
 
     def add(self, stored: Mapping[TopicName, int], *, is_known: bool) -> None:

@@ -3,7 +3,7 @@
 A write that is run again must have the same number as before, and another write must have another one. So
 the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Rows that
 name their topics may be written to any topic, so such a write has a number that no topic has had yet. Spark
-names a run by the job group. A function that sets a job group of its own hides it: then the count continues.
+names a run by the job group. A function that sets its own job group hides it: then the count continues.
 """
 
 from __future__ import annotations

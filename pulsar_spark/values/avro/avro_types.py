@@ -166,7 +166,7 @@ AvroType: TypeAlias = (
 def parse(schema: Schema) -> AvroType:
     """Make the tree of a schema whose data is Avro's JSON: kinds AVRO and JSON.
 
-    A named type that is used twice is one object in two places of the tree.
+    A named type that is used twice is one object at two nodes of the tree.
 
     Raises:
         SchemaError: the data is no schema of Avro.

@@ -2,7 +2,7 @@
 
 The fields of a record are pieces that are joined side by side. If some rows are null, values other than
 scalars are encoded for the rows that are not null, and then spread over all rows. The items of arrays are
-encoded as rows of their own; their bytes follow one another, as they must in the array. An array or map is
+encoded as their own rows; their bytes follow one another, as they must in the array. An array or map is
 one block with a count, without a size in bytes.
 """
 

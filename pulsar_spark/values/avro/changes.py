@@ -17,7 +17,7 @@ from pulsar_spark.values.avro.resolve import Branches, with_siblings
 
 
 def new_values(newer: AvroType, older: AvroType, path: str = "") -> Iterator[str]:
-    """Say which values of the newer type the older one has no place for: nulls and symbols, at any depth.
+    """Say which values of the newer type the older one cannot hold: nulls and symbols, at any depth.
 
     Args:
         newer: the type of the values.

@@ -72,7 +72,7 @@ class Defaults:
         """The default of a field; None where it has none, or null.
 
         Raises:
-            SchemaError: it is no value of the field's type.
+            SchemaError: it is not a value of the field's type.
             UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values, or 4 MiB of text.
         """
         try:
@@ -83,7 +83,7 @@ class Defaults:
             raise self.too_large(path) from None
 
     def wrong(self, path: str) -> SchemaError:
-        """The error of a default that is no value of its field's type."""
+        """The error of a default that is not a value of its field's type."""
         return SchemaError(
             f"the default of field {_shown(path)} in the topic's schema is not a value of its type",
             advice=self._advice,

@@ -26,12 +26,12 @@ from pulsar_spark.values.avro.varint_ends import VarintEnds
 from pulsar_spark.values.avro.varints import read_varints
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, read_block
 
-FEW_ROWS = 50  # with so many or fewer, one by one is faster than a wave
+FEW_ROWS = 50  # with this many or fewer, one by one is faster than a wave
 # These bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
 _BLOCKS_AT_ONCE = 1 << 14
-_MAX_COUNT = 1 << 32  # no row has so many bytes
+_MAX_COUNT = 1 << 32  # no row has this many bytes
 
 
 class ItemsReader:

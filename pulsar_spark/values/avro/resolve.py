@@ -120,7 +120,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """The step for one type; ``has_siblings`` as of :meth:`Branches.candidates`."""
+        """The step for one type; ``has_siblings``: see :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -261,7 +261,7 @@ class Branches:
     """Finds the branches that a type may be read as; takes no longer with many of them.
 
     Args:
-        types: the branches of a union, or the one type that is none.
+        types: the branches of a union, or the one type that is not a union.
     """
 
     def __init__(self, types: Iterable[AvroType]) -> None:
@@ -294,7 +294,7 @@ class Branches:
         """Branches that a type may be, best first: by name, alias, short name, kind; then promotions.
 
         Args:
-            writer: a type that is no union.
+            writer: a type that is not a union.
             has_siblings: whether it is one of several of its kind in a union of the writer.
         """
         same = self._by_kind[type(writer)]

@@ -37,7 +37,7 @@ class VarintEnds(Protocol):
     def after_one(self, position: int, number: int, count: int) -> int:
         """The position after ``count`` varints that begin at one, before which there are ``number`` ends.
 
-        Where there are not so many, one that is after all bytes.
+        Where there are fewer, one that is after all bytes.
         """
         ...
 

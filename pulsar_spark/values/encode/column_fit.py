@@ -87,7 +87,7 @@ class ColumnFit:
     Attributes:
         path: of the field: names with dots between, ``[]`` for items, ``{}`` for values of a map; empty for
             the root.
-        avro: what a value is written as. A union only where each member has a column of its own.
+        avro: what a value is written as. A union only where each member has its own column.
         branch: the index of ``avro`` in the field's union; None where the field is none.
         null: the index of null in the field's union; None where there is no null.
         parts: of a record one for each field, None for one that has no column; of a union one for each column
@@ -141,7 +141,7 @@ def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
     """Find the columns that have no field, at any depth; all others fit.
 
     Raises:
-        SchemaError: as of :func:`fit`, but for those columns.
+        SchemaError: see :func:`fit`, but for those columns.
     """
     new: list[NewField] = []
     report = _Report([], new)
@@ -176,7 +176,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def is_variant(kind: pa.StructType) -> bool:
-    """Whether a struct is how Spark hands over a value of a type of its own: variant, geometry, geography."""
+    """Whether a struct is how Spark hands over a value of a separate type: variant, geometry, geography."""
     marks = (b"variant", b"geometry", b"geography")
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 

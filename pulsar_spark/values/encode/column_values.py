@@ -92,7 +92,7 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
     """Microseconds as milliseconds.
 
     Raises:
-        Misfit: one that is no whole number of milliseconds.
+        Misfit: one that is not a whole number of milliseconds.
     """
     micros = integers(column)
     millis = micros // 1000
@@ -178,10 +178,10 @@ def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
 
 
 def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
-    """The place of each string among the symbols of an enum, 0 for null.
+    """The index of each string among the symbols of an enum, 0 for null.
 
     Raises:
-        Misfit: one that is no symbol.
+        Misfit: one that is not a symbol.
     """
     strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))

@@ -69,7 +69,7 @@ def of_items(pieces: Callable[[pa.Array], list[Piece]], items: pa.Array, starts:
     Args:
         pieces: makes those of items.
         items: of all rows.
-        starts: as of :func:`items_of`.
+        starts: see :func:`items_of`.
     """
     try:
         found = joined(pieces, items)

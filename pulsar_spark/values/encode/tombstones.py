@@ -27,7 +27,7 @@ class TombstoneEncoder:
             return self.records.encode(rows)
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # Any record in the place of a null one: its bytes are not used.
+        # Any record instead of a null one: its bytes are not used.
         numbers = np.arange(len(rows))
         has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())

@@ -1,7 +1,7 @@
 """Values of JSON schemas -> columns, and columns -> JSON.
 
-Owns what JSON is read as what, and how it is written. Must not know other kinds of schemas, but for the tree
-of Avro's types.
+Owns what JSON is read as what, and how it is written. Must not know other kinds of schemas, except for the
+tree of Avro's types.
 
     ==========================  ======================================================================
     reader by column            ``fast``, ``fast_leaves``, ``cursor``, ``shape``: what is usual

@@ -54,7 +54,7 @@ class JsonRoom(ValueRoom):
         self.begin(size)
 
     def begin(self, size: int) -> None:
-        """Begin with a value of so many bytes."""
+        """Begin with a value of this many bytes."""
         self.left = self.accepted = accepted(size)
         self.again = _AGAIN + _AGAIN_PER_BYTE * size
         self.at = self.tries = 0
@@ -70,7 +70,7 @@ class JsonColumn(ABC):
     """Values of one node, as they are read.
 
     Attributes:
-        unknown: names in the last value that are none of its record's.
+        unknown: names in the last value that its record does not have.
     """
 
     unknown = 0

@@ -114,7 +114,7 @@ class JsonPayloads:
         is_quote = body == _QUOTE
         if len(self._backslashes):
             is_quote[self._escaped()] = False
-        # Two more, which are none: there is always a quote to compare a position with.
+        # Two more, past the end: there is always a quote to compare a position with.
         self._quotes = _positions(is_quote, 2, len(body) - 1)
         self._first_quotes = _first_at(self._quotes, self._starts)
         self._is_usable = self._usable(payloads)
@@ -172,7 +172,7 @@ class JsonPayloads:
         return np.flatnonzero(self._is_usable)
 
     def skip_space(self, cursor: Cursor) -> None:
-        """Go to the next character that is no white space."""
+        """Go to the next character that is not white space."""
         if not self.has_space:
             return
         for _ in range(_MAX_SPACE):
@@ -204,7 +204,7 @@ class JsonPayloads:
         return self.body[np.minimum(at, len(self.body) - 1)]
 
     def fixed_number(self, cursor: Cursor, at: Ints, width: int) -> Ints:
-        """The numbers of so many digits at positions of the cursor's rows; those that are none fail."""
+        """The numbers of a count of digits at positions of the cursor's rows; others fail."""
         value = np.zeros(len(at), np.int64)
         for offset in range(width):
             digit = self.bytes_at(at + offset) ^ _ZERO
@@ -223,7 +223,7 @@ class JsonPayloads:
         text = self._words[at] ^ np.uint64(0x30 * _ONES)
         others = ((text + np.uint64(0x76 * _ONES)) | text) & np.uint64(0x80 * _ONES)
         lowest = (others & (~others + np.uint64(1))) >> np.uint64(7)
-        # Bytes before the first that is no digit: each leaves a 1 when 1 is taken from the bit of that.
+        # Bytes before the first that is not a digit: each leaves a 1 when 1 is taken from the bit of that.
         count = (((lowest - np.uint64(1)) & np.uint64(_ONES)) * np.uint64(_ONES)) >> np.uint64(56)
         number = text << (np.uint64(64) - (count << np.uint64(3)))
         number = (number * np.uint64(10) + (number >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
@@ -322,7 +322,7 @@ def _positions(flags: Flags, more: int = 0, filler: int = 0) -> Places:
 
 
 def _first_at(places: Places, at: Ints | Places) -> Ints:
-    """The index of the first place at or after each position, which has the type that no copy is made for."""
+    """The index of the first entry at or after each position, which has the type that no copy is made for."""
     return np.searchsorted(places, at.astype(np.int32, copy=False))
 
 

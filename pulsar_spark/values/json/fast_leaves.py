@@ -32,7 +32,7 @@ _SECONDS: Final = 12  # digits, whose microseconds an int64 has room for
 _MILLIS: Final = 15
 _DAYS: Final = 9  # digits that an int32 has room for
 _YEARS: Final = 4
-# A whole number of so many digits is a double, and so is a power of ten: their quotient is rounded once.
+# A whole number of this many digits is a double, and so is a power of ten: their quotient is rounded once.
 _EXACT: Final = 15
 
 TEXT: Final = JsonLeaf(JsonKind.TEXT, pa.string())

@@ -16,7 +16,7 @@
     decimal          a number, or text of one, that needs no more digits than the type has
     array, map       array; object with names that differ
     struct           object; a name that the schema does not have is ignored, and a missing one gives its
-                     default or null; one of the schema's that comes twice is bad: which one is meant?
+                     default or null; one of the schema's that is repeated is bad: which one is meant?
     struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all
     ===============  ==================================================================================
 

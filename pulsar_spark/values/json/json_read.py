@@ -45,7 +45,7 @@ from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _MAX_PASSES: Final = 4  # of different layouts, in a batch
-_FEWEST_READ: Final = 4  # a pass that reads less than one of so many rows is the last
+_FEWEST_READ: Final = 4  # a pass that reads less than one of this many rows is the last
 
 
 def column_type(schema: Schema) -> pa.DataType:

@@ -67,7 +67,7 @@ class _Writer:
         is_nullable: whether it may be null.
         quote: what stands before and after each value.
         make: the parts of each row of a column; that has nulls only where ``is_scalar``.
-        is_scalar: whether it has no parts of its own.
+        is_scalar: whether it has no parts.
     """
 
     path: str

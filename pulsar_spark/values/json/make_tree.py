@@ -84,7 +84,7 @@ class _Maker:
         self._numbers = _Numbers()
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
-        """Make one node; the writer's type is None where that has none in this place."""
+        """Make one node; the writer's type is None where that has none here."""
         writer, plain = _plain(writer), _plain(reader)
         assert plain is not None
         if isinstance(plain, AvroRecord) and pa.types.is_struct(target):
@@ -226,7 +226,7 @@ class _DefaultTexts:
         """The JSON that the node reads as the field's default.
 
         Raises:
-            SchemaError: it is no value of the field's type.
+            SchemaError: it is not a value of the field's type.
             UnsupportedError: it is too large, together with those before it.
         """
         if not field.has_default or field.default is None:
@@ -284,7 +284,7 @@ class _TooLargeError(Exception):
 
 
 def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
-    """Make a default without parts to what a payload has in its place."""
+    """Make a default without parts to what a payload would have there."""
     if isinstance(value, bytes):
         if isinstance(node, JsonLeaf) and node.kind is JsonKind.DECIMAL:
             return str(decimal_of(avro, value))

@@ -58,7 +58,7 @@ def make_column(node: JsonNode, room: JsonRoom) -> JsonColumn:
 
 
 class _Nested(JsonColumn):
-    """Values of several items each, which are in columns of their own; ``_offsets`` says which are whose."""
+    """Values of several items each, which are in their own columns; ``_offsets`` says which are whose."""
 
     def __init__(self, node: JsonArray | JsonMap, room: JsonRoom, *items: JsonColumn) -> None:
         super().__init__(node.type)
@@ -85,7 +85,7 @@ class _Nested(JsonColumn):
 
 
 class _Lists(_Nested):
-    """Arrays: their items in a column of their own."""
+    """Arrays: their items in their own column."""
 
     def __init__(self, node: JsonArray, room: JsonRoom) -> None:
         self._items = make_column(node.item, room)
@@ -119,7 +119,7 @@ class _Lists(_Nested):
 
 
 class _Maps(_Nested):
-    """Maps: their keys and values in columns of their own."""
+    """Maps: their keys and values in their own columns."""
 
     def __init__(self, node: JsonMap, room: JsonRoom) -> None:
         self._keys = BytesColumn(JsonLeaf(JsonKind.TEXT, pa.string()))

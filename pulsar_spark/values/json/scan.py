@@ -11,7 +11,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Final
 
 END: Final = "\0"  # no JSON has it outside of strings, nor unescaped in them
-# The last three are none of JSON's, but Python's client writes them.
+# The last three are not JSON, but Python's client writes them.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
@@ -44,7 +44,7 @@ class BadJsonError(Exception):
 
 
 def skip_space(text: str, at: int) -> int:
-    """Return the first position from ``at`` on that is no white space."""
+    """Return the first position from ``at`` on that is not white space."""
     if text[at] > " ":
         return at
     found = _SPACE.match(text, at)
@@ -120,7 +120,7 @@ def skip_value(text: str, at: int) -> int:
     """Return where the value that begins at ``at`` ends.
 
     Raises:
-        BadJsonError: it is no JSON.
+        BadJsonError: it is not JSON.
     """
     closers = bytearray()  # one byte a level: a payload may be nothing but brackets
     while True:
@@ -200,7 +200,7 @@ def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool =
 
 
 def has_more_tokens(payload: bytes, most: float) -> bool:
-    """Whether there are more commas, colons and opening brackets than so many, outside of strings.
+    """Whether there are more commas, colons and opening brackets than a number, outside of strings.
 
     It ends where there are more.
     """

@@ -19,7 +19,7 @@ _SPACE: Final = re.compile(r"\s")
 
 @dataclass(slots=True)
 class Shape:
-    """What values look like in one place.
+    """What values look like at one node.
 
     Attributes:
         keys: of objects, in the order in which payloads have them.

@@ -67,7 +67,7 @@ class JsonUnions(JsonColumn):
     def _choose(self, text: str, at: int) -> tuple[int | None, int | None]:
         """Read the value as the first member that it is, and return which, and where it ends.
 
-        A record without names that are none of its own comes before others: those are tried last. Of many
+        A record that has all names of the value comes before others: those are tried last. Of many
         records only those with all names of the value are read.
         """
         first = text[at]

@@ -210,7 +210,7 @@ def default_of(
     """Return what proto2 gives for a field that is absent, as ``target``; None: nothing.
 
     Raises:
-        SchemaError: it is no value of the field's type, ``natural``.
+        SchemaError: it is not a value of the field's type, ``natural``.
     """
     text = field.default_value
     if natural is None or message.syntax != "proto2" or not field.HasField("default_value"):

@@ -87,7 +87,7 @@ class CountedField:
     @property
     def growth(self) -> float:
         """Bytes, at most, that a byte of the field takes."""
-        own = self.width / 2  # an item of its own has a tag, and a length or a value
+        own = self.width / 2  # a separate item has a tag, and a length or a value
         if self.packed is not None:
             size = self.packed or 1
             own = max(self.width / size, (self.width + _HEADER) / (2 + size))

@@ -174,7 +174,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Plan the values of a field that is no map, and add it to ``own``; None: they have no column."""
+        """Plan the values of a field that is not a map, and add it to ``own``; None: they have no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
@@ -281,7 +281,7 @@ def _asked_for(
 
 
 def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name: str = "") -> None:
-    """Define a field of our own file."""
+    """Define a field of our file."""
     own = message.field.add(name=f"f{number}", number=number)
     own.type, own.label = kind, label  # type: ignore[assignment]
     if type_name:

@@ -18,8 +18,8 @@ Payloads are read by the reader's descriptors, as protobuf does it everywhere: f
 are left out, and fields that the writer did not know are absent. A payload is bad if it is not protobuf,
 lacks a required field, has text that is not UTF-8, or a time that a column cannot hold.
 
-Descriptors of a topic never reach protobuf's runtime. A file descriptor of our own is made of the requested
-fields, with names of our own, in a pool of its own that is freed with the decoder.
+Descriptors of a topic never reach protobuf's runtime. Our own file descriptor is made of the requested
+fields, with our own names, in its own pool that is freed with the decoder.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
-# From so many kinds of entries on, with fewer ids of each, making all ids as mixed ones takes less time.
+# From this many kinds of entries on, with fewer ids of each, making all ids as mixed ones takes less time.
 _MANY_KINDS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 

@@ -48,7 +48,7 @@ _UNCHECKED = 6  # bytes of a section before those that its checksum covers
 
 
 class EncodedSingle(NamedTuple):
-    """One message that is an entry of its own, before the producer adds its fields.
+    """One message that is its own entry, before the producer adds its fields.
 
     Attributes:
         metadata: MessageMetadata fields 4 and higher of the message. Put fields 1 to 3 (producer name,
@@ -141,7 +141,7 @@ class SingleSections:
 
 
 class EncodedSingles(Sequence[EncodedSingle]):
-    """n messages that are entries of their own, by column. Items are made when they are asked for.
+    """n messages that are their own entries, by column. Items are made when they are asked for.
 
     Objects for all rows at once would cost as much time in Python's garbage collector as sending them.
 
@@ -172,7 +172,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
 
     @property
     def has_ids(self) -> bool:
-        """Whether the messages have sequence ids of their own."""
+        """Whether the messages have their own sequence ids."""
         return self._ids is not None
 
     @property
@@ -246,7 +246,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
         )
 
     def with_ids(self, ids: Ints) -> EncodedSingles:
-        """The same messages with sequence ids of their own, int64[n]."""
+        """The same messages with their own sequence ids, int64[n]."""
         return EncodedSingles(
             self._metadata, self._metadata_bounds, self._payload, self._payload_at, self._payload_end, ids
         )

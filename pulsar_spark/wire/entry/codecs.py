@@ -108,7 +108,7 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
         return None
     view, end = _view(plain), 0
     for size in sizes:
-        # The first separator that is not in its place shows the first block with a wrong size.
+        # The first separator that is not where it must be shows the first block with a wrong size.
         if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
             return None
         end += size + SEPARATOR_SIZE

@@ -27,7 +27,7 @@ MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
 
 
 def max_messages(stored: Ints) -> Ints:
-    """How many messages entries of so many stored bytes may hold, int64[n]."""
+    """How many messages entries of a number of stored bytes may hold, int64[n]."""
     return (MESSAGES + MESSAGES_PER_BYTE * stored).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Headers of messages that are laid out alike: each field is copied from the same place of all of them."""
+"""Headers of messages that are laid out alike: each field is copied from the same offset of all of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decode the fields of a batch message by message: slower than :mod:`batch_walk`, but complete.
 
 A scan accepts everything that protobuf allows (unknown fields, any order, repeated fields). It is the only
-place that says what is wrong with a corrupt batch.
+module that says what is wrong with a corrupt batch.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
 
 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
-    """Find all places that look like the first message's header; accepted if there are exactly ``count``.
+    """Find all positions that look like the first message's header; accepted if there are exactly ``count``.
 
     This is exact enough for text and most binary values; a value that contains such a header by chance makes
     it fail. Sizes below 1 KiB begin with two zero bytes and one below 4. If a header is at an even position,

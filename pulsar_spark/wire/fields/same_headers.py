@@ -17,7 +17,7 @@ from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPA
 from pulsar_spark.wire.fields.field_walk import NotPlainError, require
 
 _MAX_SIZE = 256  # bytes of a header; longer ones are rare
-_SHORT = 24  # bytes of a header; longer ones are read faster if they are first copied to one place
+_SHORT = 24  # bytes of a header; longer ones are read faster if they are first copied to one buffer
 _WORD = WORD.itemsize
 _PROPERTY_KEY, _PROPERTY_VALUE = 0x0A, 0x12
 # How the groups of 7 bits of a varint are joined, pair by pair: lower and upper groups, and the shift.

@@ -6,12 +6,14 @@ import pickle
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 
 from pulsar_spark.client import Client, ClientOptions, Credentials, TlsOptions, check_identity
-from pulsar_spark.client.net.auth import Basic, Identity, Token, authentication_of
+from pulsar_spark.client.net.auth import _KNOWN, Basic, Identity, Token, authentication_of
 from pulsar_spark.errors import AuthError, OptionError
+from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.wire.commands import Login
 
 JAVA = "org.apache.pulsar.client.impl.auth."
@@ -40,6 +42,14 @@ def made(plugin, params):
 def test_what_is_said(plugin, params, method, data):
     authentication = made(plugin, params)
     assert (authentication.method, authentication.data()) == (method, data)
+
+
+def test_each_login_is_in_the_text_of_its_option_and_on_its_page():
+    (option,) = (each for each in CONNECTION if each.name == "pulsar.client.authPluginClassName")
+    page = (Path(__file__).parents[3] / "docs/security.md").read_text()
+    for name in _KNOWN:
+        assert f"`{name}`" in option.doc
+        assert f"\n| `{name}` |" in page
 
 
 def test_a_token_file_is_read_at_each_use(tmp_path):
