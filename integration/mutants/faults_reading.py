@@ -20,8 +20,8 @@ FAULTS = (
     Fault(
         name="refused-acknowledgement-taken-for-confirmed",
         file="pulsar_spark/client/consuming/consumer.py",
-        old="            self._check_ack(command.ackResponse)\n            return message_id",
-        new="            return message_id",
+        old="            self._check_ack(command.ackResponse)\n            return message_id\n",
+        new="            return message_id\n",
         test="tests/client/consuming/test_consumer.py::test_many_are_asked_without_waiting",
     ),
     Fault(
