@@ -111,6 +111,7 @@ class LossCheck:
         """
         state = subscription.partitions[topic]
         position = state.position_or_start
+        state.see(state.last)
         state.see(newest)
 
         def judge(stored: Stored | None) -> Judgement:
@@ -132,7 +133,6 @@ class LossCheck:
             if not answer.mark_delete.is_message:
                 state.goes_on = answer.mark_delete
         state.last = visible_end(answer.last)
-        state.see(state.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.

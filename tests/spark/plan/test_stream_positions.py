@@ -127,6 +127,21 @@ def test_what_somebody_removes_up_to_a_ledger_while_the_query_runs_is_loss(clust
     assert spark.subscription in topic.cursors, "what is left must be held"
 
 
+@pytest.mark.parametrize("consumed", [1, 2, 3, 4])
+def test_what_was_seen_and_waits_for_its_turn_is_loss_where_a_ledger_is_removed(cluster, topic, consumed):
+    """However much has come, and was read, since the first of it was seen."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="3")
+    for _ in range(consumed):
+        topic.produce(5)
+        spark.trigger()
+    processed = spark.planner.latest(spark._logged(-1)) and mark(spark)
+    topic.roll_over()
+    topic.trim()
+    topic.produce(1)
+    with pytest.raises(DataLossError, match=rf"\({processed}, 20:-1\]"):
+        spark.trigger()
+
+
 @pytest.mark.parametrize("later", [0, 2])
 def test_what_may_be_removed_up_to_a_ledger_while_the_query_is_stopped(cluster, topic, later, caplog):
     """Once more was written, nobody knows where the ledger ended."""
