@@ -118,7 +118,7 @@ class LossCheck:
             return judge_answer(
                 position,
                 acknowledged=state.acknowledged,
-                asked=state.asked,
+                asked=state.asked_before,
                 last_seen=state.last,
                 next_seen=state.next_seen,
                 last=answer.last,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.errors import DataLossError, DeadlineError
+from pulsar_spark.errors import DataLossError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, rows_of
@@ -140,6 +140,37 @@ def test_what_was_seen_and_waits_for_its_turn_is_loss_where_a_ledger_is_removed(
     topic.produce(1)
     with pytest.raises(DataLossError, match=rf"\({processed}, 20:-1\]"):
         spark.trigger()
+
+
+def test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss(cluster, topic, monkeypatch):
+    """The answer that shows it is judged when the acknowledgement has been sent, and did nothing."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.trigger()
+    monkeypatch.setattr(cluster, "open_tail", fail_to_open)
+    acknowledge = spark.planner._subscription._consumers[T].begin_ack_cumulative
+    lost = [T]
+
+    def acknowledge_when_lost(entry):
+        if not lost:
+            return acknowledge(entry)
+        lost.pop()
+        topic.produce(3)
+        topic.roll_over()
+        topic.trim()
+        topic.produce(1)
+        return None
+
+    monkeypatch.setattr(
+        spark.planner._subscription._consumers[T], "begin_ack_cumulative", acknowledge_when_lost
+    )
+    assert spark.trigger() is None
+    with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+        spark.trigger()
+
+
+def fail_to_open(*_):
+    raise NotReadyError("no tail")
 
 
 @pytest.mark.parametrize("later", [0, 2])

@@ -471,3 +471,70 @@ def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
     assert not closed.is_set()
     opening.set()
     assert closed.wait(60)
+
+
+# ---- what is known of acknowledgements when an answer is judged
+
+
+def without_consumer(monkeypatch, subscription):
+    """Let the broker close the consumer of P0 each time: no acknowledgement can be sent."""
+    monkeypatch.setattr(subscription._consumers[P0], "begin_ack_cumulative", lambda entry: None)
+
+
+def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypatch):
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    with monkeypatch.context() as patch:
+        without_consumer(patch, subscription)
+        subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, -1)
+    cluster.clock += 10.0
+    cluster.refused["ack", P0] = AuthError("no")
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, 1), "the broker may have done it"
+    assert state.acknowledged == MessageId(10, -1)
+
+
+def test_an_answer_knows_what_had_been_acknowledged_when_it_was_requested(cluster):
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    cluster.held["last message", P0] = []
+    assert subscription.ask([P0], 0.0) == {}
+    (request,) = cluster.held.pop(("last message", P0))
+    request.set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, 1)
+    assert P0 in subscription.ask([P0], 0.0)
+    assert state.asked_before == MessageId(10, -1)
+    subscription.ask([P0], 60.0)
+    assert state.asked_before == MessageId(10, 1)
+
+
+def test_an_answer_that_is_not_given_out_yet_shows_no_silence(cluster, monkeypatch):
+    """It may show more chunks than are known."""
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    subscription.ask([P0])
+    began = state.asked_at
+    cluster.clock += 500.0
+    without_consumer(monkeypatch, subscription)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked_at == began
+    cluster.clock += 10.0
+    subscription.ask([P0])
+    assert state.asked_at == began + 500.0
+
+
+def test_an_answer_is_not_given_out_when_the_next_one_is_requested(cluster, monkeypatch):
+    """The consumer may be in use by then, and must not be moved."""
+    subscription = opened(cluster)
+    without_consumer(monkeypatch, subscription)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    cluster.clock += 10.0
+    cluster.held["last message", P0] = []
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert subscription.silent == {P0}
+    assert subscription.ask([P0], 0.0) == {}
+    cluster.held.pop(("last message", P0))[0].set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    assert P0 in subscription.ask([P0], 60.0)
