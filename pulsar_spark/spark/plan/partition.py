@@ -160,6 +160,8 @@ class PartitionState:
     def set_back(self, last: MessageId) -> None:
         """Note that the topic ends before the processed position, and continue from its end."""
         self.start = self.last = last
+        # What was known of the other log says nothing of this one.
+        self.goes_on = self.next_seen = MessageId.EARLIEST
         self.is_set_back = self.position is None
         if self.position is not None:
             self.position = last

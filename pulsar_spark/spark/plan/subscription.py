@@ -239,8 +239,7 @@ class Subscription:
         """Close it, within 5 s; the broker keeps it and its position."""
         consumers, self._consumers = self._consumers, {}
         self.partitions.clear()
-        for topic in self._openings.busy:
-            self._openings.leave(topic, _close_opened)
+        self._openings.leave_all(_close_opened)
         close_consumers([each for topic, each in consumers.items() if not self._leave(topic, each)])
 
     # ---- what the broker answers
@@ -288,7 +287,7 @@ class Subscription:
     @property
     def is_opening(self) -> bool:
         """Whether :meth:`try_open` has more results later."""
-        return bool(self._openings.busy)
+        return self._openings.has_more
 
     @property
     def silent(self) -> set[TopicName]:
@@ -350,6 +349,9 @@ class Subscription:
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
         """Skip everything that the partition holds, as the broker's latest answer shows it."""
         last = answer.last.whole_entry
+        # What they answer is about positions that the topic does not have any more.
+        for pending in (self._acks, self._probes):
+            pending.leave(topic, _ignore)
         self.partitions[topic].moved(answer.mark_delete)
         self.acknowledge({topic: last})
         self.partitions[topic].set_back(last)

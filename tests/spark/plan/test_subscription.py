@@ -450,9 +450,30 @@ def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypat
     assert opened_now.keys() == subscription.partitions.keys() == {P0}
     assert subscription.is_opening
     opening.set()
-    wait_until(lambda: not subscription.is_opening)
+    wait_until(lambda: not subscription._openings.busy)
+    assert subscription.is_opening, "a result is to be taken"
     assert subscription.try_open({}, 0.0).opened.keys() == {P1}
     assert subscription.partitions.keys() == {P0, P1}
+    assert not subscription.is_opening
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatch, is_taken):
+    subscription, closed, real = Subscription(cluster, "s"), [], cluster.subscribe
+
+    def subscribe(topic, options):
+        consumer = real(topic, options)
+        consumer.begin_close = lambda: closed.append(topic)
+        return consumer
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    with monkeypatch.context() as patch:
+        if not is_taken:
+            patch.setattr(subscription._openings, "take", dict)
+        subscription.try_open({P0: EARLIEST}, 60.0)
+    assert (P0 in subscription.partitions) is is_taken
+    subscription.close()
+    assert closed == [P0]
 
 
 def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
@@ -538,3 +559,33 @@ def test_an_answer_is_not_given_out_when_the_next_one_is_requested(cluster, monk
     assert subscription.ask([P0], 0.0) == {}
     cluster.held.pop(("last message", P0))[0].set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
     assert P0 in subscription.ask([P0], 60.0)
+
+
+def test_acknowledgements_before_a_topic_was_set_back_say_nothing_after_it(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    state.goes_on = MessageId(30, -1)
+    cluster.held["ack", P0] = []
+    subscription.acknowledge({P0: MessageId(20, 5)})
+    cluster.held.pop(("ack", P0))[0].set_result(MessageId(20, 5))
+    state.position = MessageId(20, 5)
+    subscription.skip_to_end(P0, LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    assert state.acknowledged == MessageId(10, 2)
+    assert state.goes_on == MessageId.EARLIEST
+
+
+def test_consumers_that_are_dropped_one_after_the_other_under_a_question_are_closed(cluster):
+    subscription = opened(cluster)
+    answered = cluster.stalled[P1] = threading.Event()
+    closed = [threading.Event(), threading.Event()]
+    subscription._consumers[P1].begin_close = closed[0].set
+    subscription.ask([P1], 0.0)
+    subscription.drop(P1)
+    subscription._consumers[P1] = subscription._consumers[P0]
+    subscription.partitions[P1] = subscription.partitions[P0]
+    subscription._consumers[P1].begin_close = closed[1].set
+    subscription.drop(P1)
+    answered.set()
+    assert closed[0].wait(60)
+    assert closed[1].wait(60)
