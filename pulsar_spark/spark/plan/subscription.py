@@ -494,12 +494,13 @@ class Subscription:
             # With the publish time of a fast clock, chunks of other producers would expire too early.
             return _ChunkProbe(has_chunks=True, published=min(published, self._client.time_ms()))
 
-        began, done = self._client.now(), self._probes.take()
+        # In this order: one that ends between the two is in the first, and its result is not that of a new one.
+        began, busy, done = self._client.now(), self._probes.busy, self._probes.take()
         calls = {}
         for topic in topics:
             state = self.partitions[topic]
             entry = state.processed
-            if entry is not None and topic not in self._probes.busy and topic not in done:
+            if entry is not None and topic not in busy and topic not in done:
                 self._probed[topic] = entry, began
                 calls[topic] = partial(probe, topic, entry, has_chunks=state.has_chunks)
         done |= self._probes.run(calls, PROMPT)

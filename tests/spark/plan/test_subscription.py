@@ -404,6 +404,28 @@ def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch
     assert mark(cluster, P1).entry == 1, "what was probed is acknowledged, and no more"
 
 
+def test_a_probe_that_ends_when_the_next_one_begins_is_of_what_was_probed(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    subscription, answered, real = opened(cluster), threading.Event(), cluster.has_chunks_before
+    monkeypatch.setattr(cluster, "has_chunks_before", lambda *asked: answered.wait(60) and real(*asked))
+    processed(subscription, 1)
+    subscription.acknowledge_processed(60.0)
+    processed(subscription, 2)
+    take = subscription._probes.take
+
+    def take_before_it_ends():
+        found = take()
+        answered.set()
+        wait_until(lambda: not subscription._probes.busy)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subscription._probes, "take", take_before_it_ends)
+        patch.setattr(subscription._probes, "run", lambda *_: take())
+        subscription.acknowledge_processed(60.0)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [1, 1, 1]
+
+
 def test_a_backlog_that_is_not_counted_holds_nobody_up(cluster, monkeypatch):
     monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
     subscription = opened(cluster)
