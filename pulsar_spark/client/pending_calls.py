@@ -120,7 +120,8 @@ class PendingCalls(Generic[K]):
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
         """Drop the request for ``key``; ``then`` gets its result when it has ended. False if there is none.
 
-        A result that has come and was not taken is given at once.
+        A result that has come and was not taken is given at once. One may be left again before it ends: all
+        get its result then.
         """
         with self._changed:
             self._late.discard(key)

@@ -494,7 +494,7 @@ class Subscription:
             # With the publish time of a fast clock, chunks of other producers would expire too early.
             return _ChunkProbe(has_chunks=True, published=min(published, self._client.time_ms()))
 
-        # In this order: one that ends between the two is in the first, and its result is not that of a new one.
+        # One that ends between the two looks is busy: its result must not count as that of a new one.
         began, busy, done = self._client.now(), self._probes.busy, self._probes.take()
         calls = {}
         for topic in topics:
