@@ -96,8 +96,8 @@ def test_a_call_that_is_left_is_cleaned_up_when_it_ends():
 
 
 def test_all_are_left_whether_they_have_ended_or_not():
-    calls, end, cleaned = PendingCalls(), threading.Event(), []
-    ended = Future()
+    calls, end, ended = PendingCalls(), threading.Event(), Future()
+    cleaned: list[object] = []
     calls.run({"a": lambda: end.wait(60)}, 0.0, {"b": ended})
     ended.set_result("b")
     assert calls.has_more
