@@ -133,4 +133,20 @@ FAULTS = (
         new="positions[topic] = state.settle(expire)",
         test="tests/spark/plan/test_subscription.py::test_probes_for_chunks_without_an_answer_hold_nobody_up",
     ),
+    Fault(
+        name="seen-messages-forgotten-when-the-position-moves",
+        file="pulsar_spark/spark/plan/loss_check.py",
+        old="        state.see(state.last)\n",
+        new="",
+        test="tests/spark/plan/test_stream_positions.py::"
+        "test_what_was_seen_and_waits_for_its_turn_is_loss_where_a_ledger_is_removed",
+    ),
+    Fault(
+        name="answer-judged-by-later-acknowledgements",
+        file="pulsar_spark/spark/plan/loss_check.py",
+        old="asked=state.asked_before",
+        new="asked=state.asked",
+        test="tests/spark/plan/test_stream_positions.py::"
+        "test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss",
+    ),
 )

@@ -57,6 +57,12 @@ class PendingCalls(Generic[K]):
             return set(self._busy)
 
     @property
+    def has_more(self) -> bool:
+        """Whether :meth:`take` has results now, or will have some later."""
+        with self._changed:
+            return bool(self._results or self._busy.keys() - self._left.keys())
+
+    @property
     def late(self) -> set[K]:
         """The keys whose last request was not answered promptly, or has not been by now."""
         with self._changed:
@@ -114,18 +120,27 @@ class PendingCalls(Generic[K]):
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
         """Drop the request for ``key``; ``then`` gets its result when it has ended. False if there is none.
 
-        A result that has come and was not taken is given at once.
+        A result that has come and was not taken is given at once. One may be left again before it ends: all
+        get its result then.
         """
         with self._changed:
             self._late.discard(key)
             if key in self._busy:
-                self._left[key] = then
+                before = self._left.get(key)
+                self._left[key] = then if before is None else partial(_call_both, before, then)
                 return True
             if key not in self._results:
                 return False
             result = self._results.pop(key)
         then(result)
         return True
+
+    def leave_all(self, then: Callable[[Any], object]) -> None:
+        """Drop all requests, as :meth:`leave` does."""
+        with self._changed:
+            keys = (self._busy.keys() - self._left.keys()) | self._results.keys()
+        for key in keys:
+            self.leave(key, then)
 
     def _await(self, patience: float | None, *, is_steady: bool) -> None:
         """Wait for the awaited keys; call it with the lock held."""
@@ -216,6 +231,11 @@ class PendingCalls(Generic[K]):
                 self._changed.notify_all()
         if then is not None:
             then(result)
+
+
+def _call_both(one: Callable[[object], object], other: Callable[[object], object], result: object) -> None:
+    one(result)
+    other(result)
 
 
 class MappedFuture(Generic[T]):

@@ -95,6 +95,23 @@ def test_a_call_that_is_left_is_cleaned_up_when_it_ends():
     assert calls.run({}, 60) == {}, "nobody wants its result"
 
 
+def test_all_are_left_whether_they_have_ended_or_not():
+    calls, end, ended = PendingCalls(), threading.Event(), Future()
+    cleaned: list[object] = []
+    calls.run({"a": lambda: end.wait(60)}, 0.0, {"b": ended})
+    ended.set_result("b")
+    assert calls.has_more
+    calls.leave("a", lambda result: cleaned.append(("first", result)))
+    assert calls.has_more, "b is not taken"
+    calls.leave_all(cleaned.append)
+    assert cleaned == ["b"]
+    assert not calls.has_more
+    calls.leave("a", lambda result: cleaned.append(("second", result)))
+    end.set()
+    wait_until(lambda: len(cleaned) == 3)
+    assert cleaned[1:] == [("first", True), ("second", True)], "each cleans up what it left"
+
+
 @pytest.mark.parametrize("error", [ValueError("defect"), SystemExit(1)])
 def test_another_error_of_a_pending_call_is_raised(error):
     with pytest.raises(type(error)) as caught:

@@ -201,7 +201,8 @@ def judge_answer(
     Args:
         position: position up to which the query has processed the partition.
         acknowledged: position up to which the query has acknowledged the partition.
-        asked: position up to which it has tried to, successfully or not.
+        asked: position up to which it had sent acknowledgements, confirmed or not, when it requested the
+            answer.
         last_seen: last visible message that was seen before this answer.
         next_seen: the first one after ``position`` that was; any position before that if there was none.
         last: last visible message now.

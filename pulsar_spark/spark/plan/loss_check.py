@@ -111,13 +111,14 @@ class LossCheck:
         """
         state = subscription.partitions[topic]
         position = state.position_or_start
+        state.see(state.last)
         state.see(newest)
 
         def judge(stored: Stored | None) -> Judgement:
             return judge_answer(
                 position,
                 acknowledged=state.acknowledged,
-                asked=state.asked,
+                asked=state.asked_before,
                 last_seen=state.last,
                 next_seen=state.next_seen,
                 last=answer.last,
@@ -132,7 +133,6 @@ class LossCheck:
             if not answer.mark_delete.is_message:
                 state.goes_on = answer.mark_delete
         state.last = visible_end(answer.last)
-        state.see(state.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
         """Whether a position is a message that was processed.

@@ -115,7 +115,8 @@ class PartitionState:
         is_start_time_found: whether the user's start time was found; later batches are then not searched for
             it.
         asked_at: when ``last`` was requested; the answer may be newer.
-        asked: position up to which this run has tried to acknowledge it, successfully or not.
+        asked: position up to which this run has sent acknowledgements, confirmed or not.
+        asked_before: the same when ``last`` was requested: what was sent later did not change that answer.
         goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
             the position before the next ledger.
         topic_end: why nothing more will come; None: more may come.
@@ -133,6 +134,7 @@ class PartitionState:
     is_start_time_found: bool = False
     asked_at: float = 0.0
     asked: MessageId = MessageId.EARLIEST
+    asked_before: MessageId = MessageId.EARLIEST
     goes_on: MessageId = MessageId.EARLIEST
     next_seen: MessageId = MessageId.EARLIEST
     topic_end: TopicEnd | None = None
@@ -149,15 +151,17 @@ class PartitionState:
     def opened(cls, answer: LastMessageId) -> PartitionState:
         """The state right after the subscription was opened."""
         mark = answer.mark_delete
-        return cls(mark, mark, visible_end(answer.last), asked=mark)
+        return cls(mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
 
     def moved(self, mark_delete: MessageId) -> None:
         """Note that the subscription was moved to another position."""
-        self.start = self.acknowledged = self.asked = mark_delete
+        self.start = self.acknowledged = self.asked = self.asked_before = mark_delete
 
     def set_back(self, last: MessageId) -> None:
         """Note that the topic ends before the processed position, and continue from its end."""
         self.start = self.last = last
+        # What was known of the other log says nothing of this one.
+        self.goes_on = self.next_seen = MessageId.EARLIEST
         self.is_set_back = self.position is None
         if self.position is not None:
             self.position = last

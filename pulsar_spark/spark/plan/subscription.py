@@ -55,6 +55,13 @@ class _Opened(NamedTuple):
     answer: LastMessageId
 
 
+class _Request(NamedTuple):
+    """When a last message was requested, and up to where acknowledgements had been sent."""
+
+    at: float
+    asked: MessageId
+
+
 class _ChunkProbe(NamedTuple):
     """Whether there are chunks; if so, the publish time of an entry in ms, or why it is not known."""
 
@@ -91,7 +98,7 @@ class Subscription:
         # Requests for the last message; only these open a lost consumer again, on a thread. The consumer is
         # used for nothing else meanwhile.
         self._asked: PendingCalls[TopicName] = PendingCalls()
-        self._asked_at: dict[TopicName, float] = {}  # start of the last request
+        self._requests: dict[TopicName, _Request] = {}  # the last one of each partition
         self._answers: dict[TopicName, LastMessageId | PulsarError] = {}  # to be given by the next ask()
         self._acks: PendingCalls[TopicName] = PendingCalls()
         self._ack_pauses: Pauses[TopicName] = Pauses()
@@ -232,8 +239,7 @@ class Subscription:
         """Close it, within 5 s; the broker keeps it and its position."""
         consumers, self._consumers = self._consumers, {}
         self.partitions.clear()
-        for topic in self._openings.busy:
-            self._openings.leave(topic, _close_opened)
+        self._openings.leave_all(_close_opened)
         close_consumers([each for topic, each in consumers.items() if not self._leave(topic, each)])
 
     # ---- what the broker answers
@@ -251,7 +257,12 @@ class Subscription:
                 until all have answered.
         """
         answers, self._answers = self._answers, {}
-        return answers | self._ask([topic for topic in topics if topic not in answers], patience)
+        answers |= self._ask([topic for topic in topics if topic not in answers], patience)
+        for topic, answer in answers.items():
+            if not isinstance(answer, PulsarError):
+                state = self.partitions[topic]
+                state.asked_at, state.asked_before = self._requests[topic]
+        return answers
 
     def _ask(
         self, topics: Iterable[TopicName], patience: float | None
@@ -264,22 +275,19 @@ class Subscription:
             consumer = self._consumers[topic]
             # The time of the request, not of the answer: the partition may have grown since the answer was
             # made.
-            self._asked_at[topic] = now
+            self._requests[topic] = _Request(now, self.partitions[topic].asked)
+            self._answers.pop(topic, None)  # judged late, it would not know what was requested since
             calls[topic] = partial(self._last_message_id, topic, consumer)
             # In a compacted topic one answer may require another request.
             request = None if self._client.read_compacted else consumer.begin_last_message_id()
             if request is not None:
                 begun[topic] = request
-        answers |= self._asked.run(calls, patience, begun)
-        for topic, answer in answers.items():
-            if not isinstance(answer, PulsarError):
-                self.partitions[topic].asked_at = self._asked_at[topic]
-        return answers
+        return answers | self._asked.run(calls, patience, begun)
 
     @property
     def is_opening(self) -> bool:
         """Whether :meth:`try_open` has more results later."""
-        return bool(self._openings.busy)
+        return self._openings.has_more
 
     @property
     def silent(self) -> set[TopicName]:
@@ -341,6 +349,9 @@ class Subscription:
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
         """Skip everything that the partition holds, as the broker's latest answer shows it."""
         last = answer.last.whole_entry
+        # What they answer is about positions that the topic does not have any more.
+        for pending in (self._acks, self._probes):
+            pending.leave(topic, _ignore)
         self.partitions[topic].moved(answer.mark_delete)
         self.acknowledge({topic: last})
         self.partitions[topic].set_back(last)
@@ -410,8 +421,6 @@ class Subscription:
             if topic not in waiting
             and self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
         }
-        for topic, entry in due.items():
-            self.partitions[topic].asked = entry
         lost = self._send_acks(due)
         if lost:
             found = self._ask(lost, PROMPT)
@@ -431,6 +440,8 @@ class Subscription:
             for topic, entry in due.items()
             if (request := self._consumers[topic].begin_ack_cumulative(entry)) is not None
         }
+        for topic in begun:
+            self.partitions[topic].asked = due[topic]
         return (due.keys() - begun.keys()) | self._take_acks(self._acks.run({}, PROMPT, begun), due.keys())
 
     def _take_acks(
@@ -483,12 +494,13 @@ class Subscription:
             # With the publish time of a fast clock, chunks of other producers would expire too early.
             return _ChunkProbe(has_chunks=True, published=min(published, self._client.time_ms()))
 
-        began, done = self._client.now(), self._probes.take()
+        # One that ends between the two looks is busy: its result must not count as that of a new one.
+        began, busy, done = self._client.now(), self._probes.busy, self._probes.take()
         calls = {}
         for topic in topics:
             state = self.partitions[topic]
             entry = state.processed
-            if entry is not None and topic not in self._probes.busy and topic not in done:
+            if entry is not None and topic not in busy and topic not in done:
                 self._probed[topic] = entry, began
                 calls[topic] = partial(probe, topic, entry, has_chunks=state.has_chunks)
         done |= self._probes.run(calls, PROMPT)

@@ -104,6 +104,7 @@ class Topics:
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._missing: set[TopicName] = set()
+        self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses: Pauses[str] = Pauses()
 
@@ -115,17 +116,19 @@ class Topics:
         partitions are read meanwhile.
         """
         calls = {}
-        if not self._listing.busy and self._pauses.is_over(_LIST, self._client.now()):
+        # A list that has come and was not taken does not show what watches have reported since.
+        if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = [watch.changed for watch in self._watches]
             self._stale = self._stale or any(changed) or len(self._watches) < len(self._patterns)
             if self._stale:
                 calls = {_LIST: self._list}
+                self._dropped.clear()
         for found in self._listing.run(calls, PROMPT).values():
             self._take(found)
 
     def due_at(self, now: float) -> float:
         """When :meth:`refresh` may have a list that takes long, or lists again after a failure."""
-        return now + _LOOK_AGAIN if self._listing.busy else self._pauses.due_at(now)
+        return now + _LOOK_AGAIN if self._listing.has_more else self._pauses.due_at(now)
 
     def _list(self) -> list[TopicName]:
         """Watch what is not watched yet, and list all partitions; runs on a thread."""
@@ -149,7 +152,7 @@ class Topics:
     def _take(self, found: list[TopicName] | PulsarError) -> None:
         """Use a list, or report why there is none."""
         if not isinstance(found, PulsarError):
-            self.partitions = found
+            self.partitions = [topic for topic in found if topic not in self._dropped]
         elif not found.is_passing:
             raise found
         else:
@@ -160,7 +163,7 @@ class Topics:
                 found,
             )
             return
-        self._stale = False
+        self._stale = len(self.partitions) < len(found)
         self._pauses.succeeded(_LIST)
 
     def take_deleted(self, topic: TopicName) -> bool:
@@ -181,7 +184,8 @@ class Topics:
             watch.forget_deleted(topics)
 
     def drop(self, topic: TopicName) -> None:
-        """Stop reading ``topic``, unless it is found again."""
+        """Stop reading ``topic``, unless a list that begins later has it again."""
+        self._dropped.add(topic)
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:

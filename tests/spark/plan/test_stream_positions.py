@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.errors import DataLossError, DeadlineError
+from pulsar_spark.errors import DataLossError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
 from tests.spark.plan import simulated_cluster
 from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, rows_of
@@ -125,6 +125,52 @@ def test_what_somebody_removes_up_to_a_ledger_while_the_query_runs_is_loss(clust
     with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
         spark.trigger()
     assert spark.subscription in topic.cursors, "what is left must be held"
+
+
+@pytest.mark.parametrize("consumed", [1, 2, 3, 4])
+def test_what_was_seen_and_waits_for_its_turn_is_loss_where_a_ledger_is_removed(cluster, topic, consumed):
+    """However much has come, and was read, since the first of it was seen."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="3")
+    for _ in range(consumed):
+        topic.produce(5)
+        spark.trigger()
+    processed = spark.planner.latest(spark._logged(-1)) and mark(spark)
+    topic.roll_over()
+    topic.trim()
+    topic.produce(1)
+    with pytest.raises(DataLossError, match=rf"\({processed}, 20:-1\]"):
+        spark.trigger()
+
+
+def test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss(cluster, topic, monkeypatch):
+    """The answer that shows it is judged when the acknowledgement has been sent, and did nothing."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.trigger()
+    monkeypatch.setattr(cluster, "open_tail", fail_to_open)
+    acknowledge = spark.planner._subscription._consumers[T].begin_ack_cumulative
+    lost = [T]
+
+    def acknowledge_when_lost(entry):
+        if not lost:
+            return acknowledge(entry)
+        lost.pop()
+        topic.produce(3)
+        topic.roll_over()
+        topic.trim()
+        topic.produce(1)
+        return None
+
+    monkeypatch.setattr(
+        spark.planner._subscription._consumers[T], "begin_ack_cumulative", acknowledge_when_lost
+    )
+    assert spark.trigger() is None
+    with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
+        spark.trigger()
+
+
+def fail_to_open(*_):
+    raise NotReadyError("no tail")
 
 
 @pytest.mark.parametrize("later", [0, 2])

@@ -404,6 +404,28 @@ def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch
     assert mark(cluster, P1).entry == 1, "what was probed is acknowledged, and no more"
 
 
+def test_a_probe_that_ends_when_the_next_one_begins_is_of_what_was_probed(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    subscription, answered, real = opened(cluster), threading.Event(), cluster.has_chunks_before
+    monkeypatch.setattr(cluster, "has_chunks_before", lambda *asked: answered.wait(60) and real(*asked))
+    processed(subscription, 1)
+    subscription.acknowledge_processed(60.0)
+    processed(subscription, 2)
+    take = subscription._probes.take
+
+    def take_before_it_ends():
+        found = take()
+        answered.set()
+        wait_until(lambda: not subscription._probes.busy)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subscription._probes, "take", take_before_it_ends)
+        patch.setattr(subscription._probes, "run", lambda *_: take())
+        subscription.acknowledge_processed(60.0)
+    assert [mark(cluster, each).entry for each in (P0, P1, P2)] == [1, 1, 1]
+
+
 def test_a_backlog_that_is_not_counted_holds_nobody_up(cluster, monkeypatch):
     monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
     subscription = opened(cluster)
@@ -450,9 +472,30 @@ def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypat
     assert opened_now.keys() == subscription.partitions.keys() == {P0}
     assert subscription.is_opening
     opening.set()
-    wait_until(lambda: not subscription.is_opening)
+    wait_until(lambda: not subscription._openings.busy)
+    assert subscription.is_opening, "a result is to be taken"
     assert subscription.try_open({}, 0.0).opened.keys() == {P1}
     assert subscription.partitions.keys() == {P0, P1}
+    assert not subscription.is_opening
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatch, is_taken):
+    subscription, closed, real = Subscription(cluster, "s"), [], cluster.subscribe
+
+    def subscribe(topic, options):
+        consumer = real(topic, options)
+        consumer.begin_close = lambda: closed.append(topic)
+        return consumer
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    with monkeypatch.context() as patch:
+        if not is_taken:
+            patch.setattr(subscription._openings, "take", dict)
+        subscription.try_open({P0: EARLIEST}, 60.0)
+    assert (P0 in subscription.partitions) is is_taken
+    subscription.close()
+    assert closed == [P0]
 
 
 def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
@@ -471,3 +514,100 @@ def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
     assert not closed.is_set()
     opening.set()
     assert closed.wait(60)
+
+
+# ---- what is known of acknowledgements when an answer is judged
+
+
+def without_consumer(monkeypatch, subscription):
+    """Let the broker close the consumer of P0 each time: no acknowledgement can be sent."""
+    monkeypatch.setattr(subscription._consumers[P0], "begin_ack_cumulative", lambda entry: None)
+
+
+def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypatch):
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    with monkeypatch.context() as patch:
+        without_consumer(patch, subscription)
+        subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, -1)
+    cluster.clock += 10.0
+    cluster.refused["ack", P0] = AuthError("no")
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, 1), "the broker may have done it"
+    assert state.acknowledged == MessageId(10, -1)
+
+
+def test_an_answer_knows_what_had_been_acknowledged_when_it_was_requested(cluster):
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    cluster.held["last message", P0] = []
+    assert subscription.ask([P0], 0.0) == {}
+    (request,) = cluster.held.pop(("last message", P0))
+    request.set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked == MessageId(10, 1)
+    assert P0 in subscription.ask([P0], 0.0)
+    assert state.asked_before == MessageId(10, -1)
+    subscription.ask([P0], 60.0)
+    assert state.asked_before == MessageId(10, 1)
+
+
+def test_an_answer_that_is_not_given_out_yet_shows_no_silence(cluster, monkeypatch):
+    """It may show more chunks than are known."""
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    subscription.ask([P0])
+    began = state.asked_at
+    cluster.clock += 500.0
+    without_consumer(monkeypatch, subscription)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert state.asked_at == began
+    cluster.clock += 10.0
+    subscription.ask([P0])
+    assert state.asked_at == began + 500.0
+
+
+def test_an_answer_is_not_given_out_when_the_next_one_is_requested(cluster, monkeypatch):
+    """The consumer may be in use by then, and must not be moved."""
+    subscription = opened(cluster)
+    without_consumer(monkeypatch, subscription)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    cluster.clock += 10.0
+    cluster.held["last message", P0] = []
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    assert subscription.silent == {P0}
+    assert subscription.ask([P0], 0.0) == {}
+    cluster.held.pop(("last message", P0))[0].set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    assert P0 in subscription.ask([P0], 60.0)
+
+
+def test_acknowledgements_before_a_topic_was_set_back_say_nothing_after_it(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription = opened(cluster)
+    state = subscription.partitions[P0]
+    state.goes_on = MessageId(30, -1)
+    cluster.held["ack", P0] = []
+    subscription.acknowledge({P0: MessageId(20, 5)})
+    cluster.held.pop(("ack", P0))[0].set_result(MessageId(20, 5))
+    state.position = MessageId(20, 5)
+    subscription.skip_to_end(P0, LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    assert state.acknowledged == MessageId(10, 2)
+    assert state.goes_on == MessageId.EARLIEST
+
+
+def test_consumers_that_are_dropped_one_after_the_other_under_a_question_are_closed(cluster):
+    subscription = opened(cluster)
+    answered = cluster.stalled[P1] = threading.Event()
+    closed = [threading.Event(), threading.Event()]
+    subscription._consumers[P1].begin_close = closed[0].set
+    subscription.ask([P1], 0.0)
+    subscription.drop(P1)
+    subscription._consumers[P1] = subscription._consumers[P0]
+    subscription.partitions[P1] = subscription.partitions[P0]
+    subscription._consumers[P1].begin_close = closed[1].set
+    subscription.drop(P1)
+    answered.set()
+    assert closed[0].wait(60)
+    assert closed[1].wait(60)

@@ -266,6 +266,51 @@ def test_a_list_that_takes_long_is_taken_when_it_has_come(cluster, monkeypatch):
     assert cluster.open_readers == 0
 
 
+def test_what_comes_after_a_list_that_takes_long_is_listed(cluster, monkeypatch):
+    topics = watched(cluster, topic="parted")
+    topics.refresh()
+    with monkeypatch.context() as patch:
+        patch.setattr(topics._listing, "take", dict)
+        cluster.create("parted", 3)
+        topics.refresh()
+    assert not topics._listing.busy
+    cluster.create("parted", 4)
+    topics.refresh()
+    assert len(topics.partitions) == 3
+    topics.refresh()
+    assert len(topics.partitions) == 4
+
+
+def test_a_topic_that_is_dropped_while_topics_are_listed_is_not_taken_from_that_list(cluster, monkeypatch):
+    """Else it would be opened, and so perhaps created, again."""
+    topics, begun, answered = watched(cluster, topic="parted"), threading.Event(), threading.Event()
+    topics.refresh()
+    real = cluster.partitions
+
+    def take_long(topic):
+        found = real(topic)
+        begun.set()
+        assert answered.wait(60)
+        return found
+
+    first, second = topics.partitions
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_topics, "PROMPT", 0.0)
+        patch.setattr(cluster, "partitions", take_long)
+        cluster.create("parted", 3)
+        topics.refresh()
+        assert begun.wait(60)
+        topics.drop(second)
+        answered.set()
+        wait_until(lambda: not topics._listing.busy)
+        topics.drop(first)
+        assert topics.due_at(cluster.clock) == cluster.clock + 0.1
+        topics.refresh()
+        assert names(topics.partitions) == ["parted-partition-2"]
+    topics.refresh()
+    assert names(topics.partitions) == [f"parted-partition-{number}" for number in range(3)]
+
+
 def test_only_the_watch_of_a_topic_is_asked_whether_it_was_deleted(cluster):
     topics = watched(cluster, topics="plain,parted")
     partition = TopicName.parse("parted-partition-1")
