@@ -152,12 +152,18 @@ class Admission:
         """Whether answers are missing that may be complete soon."""
         return bool(self._scans.busy or self._searches.busy)
 
+    def drop(self, topic: TopicName) -> None:
+        """Forget a partition that is gone: what comes later about it must not count for one of its name."""
+        self._scans.leave(topic, _close_scanned)
+        self._searches.leave(topic, lambda _: None)
+        if topic in self._known:
+            self._known.pop(topic).close()
+
     def close(self) -> None:
         """Close all readers."""
-        for topic in self._scans.busy:
-            self._scans.leave(topic, _close_scanned)
-        for known in [*self._known.values(), *self._scans.take().values()]:
-            _close_scanned(known)
+        self._scans.leave_all(_close_scanned)
+        for known in self._known.values():
+            known.close()
         self._known.clear()
 
     def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
@@ -166,11 +172,7 @@ class Admission:
         for topic, known in list(self._known.items()):
             if known.is_late or topic not in starts or not known.follow(starts[topic]):
                 self._known.pop(topic).close()
-        for topic, found in slow.items():
-            self._take_scan(topic, found)
-            scanned = self._known.get(topic)
-            if scanned is not None and (topic not in starts or not scanned.follow(starts[topic])):
-                self._known.pop(topic).close()
+        self._take_scans(slow, starts)
 
     def _enough(
         self,
@@ -249,21 +251,30 @@ class Admission:
             for topic in rooms
             if topic not in busy and topic not in late
         }
-        for topic, found in self._scans.run(calls, self._patience, is_steady=True).items():
-            self._take_scan(topic, found)
+        self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
         return {topic: self._known[topic] for topic in rooms if topic in self._known}
 
-    def _take_scan(self, topic: TopicName, found: KnownEntries | PulsarError) -> None:
-        """Keep what a scan has found; report what it has not."""
-        if isinstance(found, PulsarError):
-            self._leave_out(found, topic)
-            return
-        self._known[topic] = found
-        if found.is_late:
-            self.failed.add(topic)
-            _log.warning(
-                "%s: this micro-batch contains only the entries that the broker has sent in time", topic
-            )
+    def _take_scans(
+        self, scans: Mapping[TopicName, KnownEntries | PulsarError], starts: Mapping[TopicName, MessageId]
+    ) -> None:
+        """Keep what scans have found after ``starts``; report what they have not."""
+        for topic, found in scans.items():
+            if isinstance(found, PulsarError):
+                continue
+            # The position may have been set back since the scan began.
+            if topic not in starts or not found.follow(starts[topic]):
+                found.close()
+                continue
+            self._known[topic] = found
+            if found.is_late:
+                self.failed.add(topic)
+                _log.warning(
+                    "%s: this micro-batch contains only the entries that the broker has sent in time", topic
+                )
+        # Not before: what others have found is kept, and closed, also if an error is raised.
+        for topic, found in scans.items():
+            if isinstance(found, PulsarError):
+                self._leave_out(found, topic)
 
     def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
         """Leave a partition out of the plan if the broker may answer later; raise the error otherwise."""

@@ -147,6 +147,11 @@ class MicroBatchPlanner:
         )
         return tasks
 
+    def drop(self, topic: TopicName) -> None:
+        """Forget a partition that is gone."""
+        self._admission.drop(topic)
+        self._pauses.succeeded(topic)
+
     def close(self) -> None:
         """Close all readers at the broker."""
         self._admission.close()

@@ -374,6 +374,7 @@ class QueryPlanner:
         state = subscription.partitions[topic]
         subscription.drop(topic)
         self._ends.drop(topic)
+        self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
         self._loss_check.report_deleted(topic, state)

@@ -357,6 +357,38 @@ def test_an_error_that_stays_is_raised():
         )
 
 
+def test_an_error_that_stays_leaves_no_reader_of_the_others_open():
+    gone, *others = TOPICS
+    broker = Broker(dict.fromkeys(TOPICS, uniform(10)), {gone: TopicNotFoundError("gone")})
+    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
+    starts, ends = dict.fromkeys(TOPICS, MessageId(10, -1)), dict.fromkeys(TOPICS, MessageId(10, 9))
+    with pytest.raises(TopicNotFoundError):
+        admission.plan(starts, ends, {}, 0.0)
+    assert broker.open == len(others)
+    admission.drop(others[0])
+    assert broker.open == len(others) - 1
+    admission.close()
+    assert broker.open == 0
+
+
+def test_what_is_found_of_a_position_that_was_left_meanwhile_is_not_used():
+    broker = SlowBroker(1)
+    admission = Admission(Limits(max_messages=4), broker)
+    ends = {TOPICS[0]: MessageId(10, 9)}
+    assert admission.plan({TOPICS[0]: MessageId(10, 5)}, ends, {}, 0.0, patience=0.0) != ends
+    broker.answered.set()
+    set_back = {TOPICS[0]: MessageId(10, -1)}
+    take = admission._scans.take
+    wait_until(lambda: not admission.is_busy)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission._scans, "take", dict)
+        patch.setattr(admission._scans, "run", lambda *_, **__: take())
+        assert admission.plan(set_back, ends, {}, 0.0, patience=60.0) == set_back
+    assert broker.open == 0
+    assert admission.plan(set_back, ends, {}, 0.0, patience=60.0) == {TOPICS[0]: MessageId(10, 3)}
+    admission.close()
+
+
 def test_what_is_gone_is_left_to_the_task():
     """Nothing visible is found up to the end: it is planned, so that its task tells of the loss."""
     partition = uniform(10)

@@ -7,7 +7,8 @@ import pytest
 
 from pulsar_spark.client import TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
-from pulsar_spark.spark.plan import stream
+from pulsar_spark.spark.monitoring import entry_samples
+from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -386,6 +387,55 @@ def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monk
         assert spark.planner.report()["dataLosses"] == 1
         more = first.produce(1)
         assert spark.drain() == rows_of(T, more)
+
+
+@pytest.fixture
+def slow_scan(cluster, several, monkeypatch):
+    """A query whose probes of the topic u have no answer until the event is set; both topics have rows."""
+    monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
+    monkeypatch.setattr(entry_samples, "_PATIENCE", 0.0)
+    for name in "tu":
+        cluster.create(name)[0].produce(2)
+    spark, answered, real = several(maxMessagesPerTrigger="8"), threading.Event(), cluster.probe_entries
+
+    def probe_entries(topic, after):
+        if topic == U:
+            probed = cluster.topics[U]
+            answered.wait(60)
+            if cluster.topics.get(U) is not probed:
+                raise TopicNotFoundError("it does not exist", topic=str(topic))
+        return real(topic, after)
+
+    monkeypatch.setattr(cluster, "probe_entries", probe_entries)
+    wait_until(spark.trigger)
+    assert {topic for topic, _ in spark.rows} == {T}
+    yield spark, answered
+    answered.set()
+    spark.planner.close()
+    wait_until(lambda: cluster.open_readers == 0)
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_topic_that_is_deleted_under_a_probe(cluster, slow_scan, is_made_again, caplog):
+    """Whatever the probe finds is nothing of a topic that is created with the same name."""
+    spark, answered = slow_scan
+    spark.restart(failOnDataLoss="false")
+    spark.trigger()
+    cluster.delete("u")
+    spark.trigger()
+    assert U not in spark.planner._partitions
+    ids = []
+    if is_made_again:
+        ids = cluster.create("u", ledger=50)[0].produce(2)
+        spark.trigger()
+    answered.set()
+    wait_until(lambda: not spark.planner._micro_batches._admission.is_busy)
+    more = cluster.topics[T].produce(1)
+    wait_until(lambda: spark.trigger() is None and (T, more[0]) in spark.rows)
+    if is_made_again:
+        wait_until(lambda: spark.trigger() or (U, ids[-1]) in spark.rows)
+    assert [each for topic, each in spark.rows if topic == U] == ids
+    assert caplog.text.count("the topic was deleted") == 1
 
 
 def test_a_topic_that_is_deleted_when_a_restart_judges_it(cluster, several, monkeypatch):
