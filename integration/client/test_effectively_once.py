@@ -15,10 +15,11 @@ from integration.broker import Admin
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
 from integration.fixtures.once import ONCE_PARTITIONS
 from integration.helpers.peer import Peer
-from integration.helpers.task_runs import NAME, open_writer, run, task_of
+from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
 from pulsar_spark.client import Client, Producer, ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
@@ -240,11 +241,10 @@ def test_effectively_once_is_proven_by_the_first_entry(
 def test_what_is_not_found_is_sent_again(
     client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another program has used the name."""
+    """The ids are the query's and no entry is, as if the broker had deleted them."""
     topic = TopicName.parse(once_topic).of_partition(0)
-    with closing(
-        Producer(client, topic, ProducerOptions(name=NAME), 1, first_sequence_id=1 << 32)
-    ) as producer:
+    first = TaskIds(SECRET, NAME, str(topic)).first(0)
+    with closing(Producer(client, topic, ProducerOptions(name=NAME), 1, first_sequence_id=first)) as producer:
         producer.send_singles(encode_singles(columns_of(numbered(5))))
         producer.flush()
     with pytest.raises(DuplicatesError, match="were not found"):
