@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from integration.broker.admin import AdminError
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import PulsarInSpark, begun, finish
 from integration.helpers.peer import Peer
@@ -31,8 +33,19 @@ _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with open_secured(tmp_path_factory.mktemp("prefix"), SETTINGS) as opened:
-        opened.grant(_COORDINATORS, CLERK, "consume")
+        wait_until(lambda: has_granted(opened))
         yield opened
+
+
+def has_granted(secured: Secured) -> bool:
+    """Let the clerk find the transaction coordinators; False: the starting broker has not made their topic."""
+    try:
+        secured.grant(_COORDINATORS, CLERK, "consume")
+    except AdminError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
 
 
 @pytest.fixture
