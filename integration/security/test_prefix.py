@@ -38,7 +38,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def has_granted(secured: Secured) -> bool:
-    """Let the clerk find the transaction coordinators; False: the starting broker has not made their topic."""
+    """Let the clerk find the coordinators of transactions; False: the broker has not made their topic yet."""
     try:
         secured.grant(_COORDINATORS, CLERK, "consume")
     except AdminError as error:
