@@ -184,13 +184,7 @@ class PendingCalls(Generic[K]):
         taken: tuple[K, Callable[[], object]] | None = key, call
         while taken is not None:
             key, call = taken
-            result: object = None
-            try:
-                result = call()
-            except PulsarError as error:
-                result = error
-            except BaseException as error:  # noqa: BLE001 - raised by run()
-                self._failure = error
+            result = self._result_of(call)
             with self._changed:
                 del self._running[key]
             self._end(key, result)
@@ -201,13 +195,7 @@ class PendingCalls(Generic[K]):
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
         """Take the result of a request that was sent; called by whoever ends it."""
-        result: object = None
-        try:
-            result = ended.result()
-        except PulsarError as error:
-            result = error
-        except BaseException as error:  # noqa: BLE001 - raised by run()
-            self._failure = error
+        result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
                 if key not in self._left:
@@ -216,6 +204,16 @@ class PendingCalls(Generic[K]):
                     self._start_threads()
                     return
         self._end(key, result)
+
+    def _result_of(self, call: Callable[[], object]) -> object:
+        """What a call returns, or its PulsarError; None if it fails in any other way."""
+        try:
+            return call()
+        except PulsarError as error:
+            return error
+        except BaseException as error:  # noqa: BLE001 - raised by run()
+            self._failure = error
+            return None
 
     def _end(self, key: K, result: object) -> None:
         with self._changed:
