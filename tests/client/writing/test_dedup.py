@@ -17,7 +17,6 @@ from pulsar_spark.client import (
     UserCode,
     last_sequence_id,
 )
-from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
@@ -34,23 +33,14 @@ SECRET = b"only the query knows this"
 NAME = "query-0"
 
 
+pytestmark = pytest.mark.usefixtures("quick_searches")
+
+
 @pytest.fixture
 def broker():
     with FakeBroker(deduplicates=True) as broker:
         broker.create(TOPIC)
         yield broker
-
-
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
-
-
-@pytest.fixture(autouse=True)
-def hurry_searches(monkeypatch):
-    """The fake broker stores an entry before it is acknowledged."""
-    monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
-    monkeypatch.setattr(backward_search, "_PAUSE", 0.01)
 
 
 def task_of(client, batch=0, *, required=False, strict=False, write=0, **given):

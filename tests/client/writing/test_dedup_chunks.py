@@ -6,7 +6,6 @@ from contextlib import closing
 import pytest
 
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
-from pulsar_spark.client.reading import backward_search
 from pulsar_spark.errors import DuplicatesError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, columns, numbered, producing
@@ -18,23 +17,14 @@ LARGE = b"large" * 2000  # three chunks
 IN_CHUNKS = {"batching": False, "chunking": True}
 
 
+pytestmark = pytest.mark.usefixtures("quick_searches")
+
+
 @pytest.fixture
 def broker():
     with FakeBroker(deduplicates=True, max_message_size=5000) as broker:
         broker.create(TOPIC)
         yield broker
-
-
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
-
-
-@pytest.fixture(autouse=True)
-def hurry_searches(monkeypatch):
-    """The fake broker stores an entry before it is acknowledged."""
-    monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
-    monkeypatch.setattr(backward_search, "_PAUSE", 0.01)
 
 
 def run(client, values, *, strict=True, **options):

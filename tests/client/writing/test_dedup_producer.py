@@ -32,11 +32,6 @@ def broker():
         yield broker
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
-
-
 @pytest.fixture(autouse=True)
 def all_is_visible(monkeypatch):
     monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
