@@ -1,4 +1,4 @@
-"""An admin service in memory: topics, and the subscriptions that its REST interface tells of and removes."""
+"""An admin service in memory: topics, and the subscriptions that its REST interface lists and removes."""
 
 from __future__ import annotations
 

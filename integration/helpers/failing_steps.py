@@ -104,7 +104,7 @@ def _stored(admin_url: str, topic: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LosesShuffle:
-    """A step behind a shuffle that deletes the shuffle's files, once, when rows are stored.
+    """A step after a shuffle that deletes the shuffle's files, once, when rows are stored.
 
     Spark notices that when it goes on to the next block of rows, makes the files anew, and tries the stage a
     second time.

@@ -35,7 +35,7 @@ What the search has found at its end:
 
 FOUND and the last two NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
 newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
-for the first write of a micro-batch: Spark does not tell of each repetition, such as one of a whole stage.
+for the first write of a micro-batch: Spark does not report each repetition, such as one of a whole stage.
 """
 
 from __future__ import annotations
