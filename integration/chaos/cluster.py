@@ -1,9 +1,9 @@
-"""Brokers and bookies are killed with -9, bundles are moved and split, while three queries copy one topic.
+"""A cluster's servers are killed, its bundles move, and it refuses entries, while queries copy a topic.
 
 Each of the queries of ``DELIVERIES`` copies the topic to another one, both of several partitions; a C++
 client goes on writing all the while. In the end each copy must hold what the topic holds, each key in its
-order: each row once with effectively-once and transactional delivery, else at least once. No query fails, and
-no backlog stays.
+order: each row once with effectively-once and transactional delivery, else at least once. No query fails but
+one whose entries were refused, which is started again, and no backlog stays.
 
 This file is also the driver of the queries: ``python -m integration.chaos.cluster SERVICE_URL TOPIC FOLDER``.
 """
@@ -25,11 +25,13 @@ from operator import gt
 from pathlib import Path
 
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import Admin, AdminError
 from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, number_of
+from integration.chaos.refusals import REFUSING_SECONDS, refusing
 from integration.chaos.restarts import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
@@ -38,6 +40,9 @@ from integration.helpers.peer import Peer, Record
 _ROWS = 300_000
 _KEYS = 60
 _SHARE = 2.0  # seconds in which a share of the rows is written
+
+_MAX_SIZE = 5_000  # bytes; a full batch has more
+_REFUSED = "PULSAR_NOT_ALLOWED"
 
 _ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
 
@@ -112,13 +117,14 @@ def copy(
         assert driver.wait_for(HANG) == 0, driver.log_tail()
     finally:
         driver.kill()
-    return _compare(brokers, source, rows)
+    return _compare(brokers, source, rows, is_refused=entries_refused in faults)
 
 
 def run_driver(service_url: str, source: str, folder: Path) -> None:
     """Run the queries until there is FOLDER/stop; raises the error of one that fails."""
     spark = local_spark(folder, "cluster", {"spark.log.level": "OFF"}, cores="2,4")
     pulsar = PulsarInSpark(spark, service_url)
+    writers: list[DataStreamWriter] = []
     queries: list[StreamingQuery] = []
     while not (folder / "stop").exists():
         # One after the other: each starts Python, for which Spark waits 15 s, however busy the machine is.
@@ -127,10 +133,14 @@ def run_driver(service_url: str, source: str, folder: Path) -> None:
             messages = pulsar.stream(source).select("value", "__key")
             options = DELIVERIES[delivery][1]
             writer = pulsar.write_stream(messages, folder / delivery, _copy_of(delivery), **options)
+            writers.append(writer)
             queries.append(writer.start())
-        for query in queries:
-            if (error := query.exception()) is not None:
+        for number, query in enumerate(queries):
+            error = query.exception()
+            if error is not None and _REFUSED not in str(error):
                 raise error
+            if error is not None:
+                queries[number] = writers[number].start()
         time.sleep(0.2)
     for query in queries:
         query.stop()
@@ -209,8 +219,11 @@ def _await(driver: Driver, condition: Callable[..., bool]) -> None:
     wait_until(is_over, timeout=5 * HANG, interval=0.5)
 
 
-def _compare(brokers: PulsarCluster, source: str, rows: int) -> dict[str, int]:
-    """Compare the copies with the source; gives how many rows each has more than once."""
+def _compare(brokers: PulsarCluster, source: str, rows: int, *, is_refused: bool) -> dict[str, int]:
+    """Compare the copies with the source; gives how many rows each has more than once.
+
+    A row that was refused comes after later ones, except in a transaction, which is aborted as a whole.
+    """
     doubled = {}
     with Peer(brokers.service_url) as peer:
         stored = peer.read_all(source)
@@ -227,7 +240,8 @@ def _compare(brokers: PulsarCluster, source: str, rows: int) -> dict[str, int]:
                 assert not missing, f"{delivery}, {key}: {missing.total()} missing, such as {min(missing)!r}"
                 surplus = Counter(found[key]) - Counter(values)
                 assert not surplus, f"{delivery}, {key}: {surplus.total()} doubled, such as {min(surplus)!r}"
-                assert found[key] == values, f"{delivery}, {key}: not in order"
+                is_ordered = found[key] == values or (is_refused and delivery != "transactional")
+                assert is_ordered, f"{delivery}, {key}: not in order"
     return doubled
 
 
@@ -275,6 +289,12 @@ def topic_unloaded(brokers: PulsarCluster, chance: random.Random, number: int) -
         _request(partial(admin.unload, topic))
 
 
+def entries_refused(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+    """Refuse full batches of all copies, and store smaller ones, for some seconds."""
+    with refusing(brokers.admin, [_copy_of(delivery) for delivery in DELIVERIES], _MAX_SIZE):
+        time.sleep(REFUSING_SECONDS)
+
+
 def _request(request: Callable[[], None]) -> None:
     """Ask until a broker has done it: while an owner is gone it is refused."""
 
@@ -298,6 +318,7 @@ FAULTS: tuple[Fault, ...] = (
     bookie_killed,
     bundle_moved,
     broker_killed,
+    entries_refused,
 )
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Something is killed with -9 while rows are written with `delivery=transactional`: each comes once.
+"""Something breaks while rows are written with `delivery=transactional`: each comes once.
 
 A run writes a million rows from files, one a micro-batch, in 4 Spark partitions and an order that is another
-one at each attempt, to 3 topic partitions. The driver, one of Spark's Python workers or the broker is killed;
-the query begins again from its checkpoint until it comes to its end, each time with another number of Spark
-partitions. In the end the C++ client must read each row exactly once.
+one at each attempt, to 3 topic partitions. The driver, one of Spark's Python workers or the broker is killed
+with -9, or the broker refuses entries for some seconds. The query begins again from its checkpoint until it
+comes to its end, each time with another number of Spark partitions. In the end the C++ client must read each
+row exactly once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.chaos.refusals import REFUSALS, REFUSING_SECONDS, refusing
 from integration.chaos.restarts import Driver
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer
@@ -28,34 +30,35 @@ from integration.helpers.transactions import SETTINGS
 _NAMESPACE = "public/default"
 _FILES = 10
 _ROWS = 100_000  # of each file
-_VICTIMS = ("driver", "worker", "broker")
+_FAULTS = ("driver", "worker", "broker", REFUSALS)
+_MAX_SIZE = 5_000  # bytes; a full batch has more
 _STARTS = 8
 
 
 def transactional(seed: int, times: int) -> Iterable[tuple[object, ...]]:
-    """Kill something in ``times`` runs; the rows of the chaos table."""
+    """Let a fault happen in each of ``times`` runs; the rows of the chaos table."""
     chance = random.Random(seed)
-    killed: Counter[str] = Counter()
+    runs: Counter[str] = Counter()
     started: Counter[str] = Counter()
     began = time.monotonic()
     with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         broker.admin.set_deduplication(_NAMESPACE, True)
         for number in range(times):
-            victim = _VICTIMS[number % len(_VICTIMS)]
+            fault = _FAULTS[number % len(_FAULTS)]
             topic = f"persistent://{_NAMESPACE}/transactional-{number}"
             with tempfile.TemporaryDirectory() as folder:
-                starts = _run(broker, topic, Path(folder), victim, chance)
-            killed[victim] += 1
-            started[victim] += starts
-            print(f"{number + 1}: {victim} killed, {starts} starts", flush=True)
-    yield "killed", "runs", "starts of the query", "rows", "missing or doubled", "seconds"
-    for victim in _VICTIMS:
-        yield victim, killed[victim], started[victim], f"{killed[victim] * _FILES * _ROWS:,}", 0, ""
+                starts = _run(broker, topic, Path(folder), fault, chance)
+            runs[fault] += 1
+            started[fault] += starts
+            print(f"{number + 1}: {fault}, {starts} starts", flush=True)
+    yield "fault", "runs", "starts of the query", "rows", "missing or doubled", "seconds"
+    for fault in _FAULTS:
+        yield fault, runs[fault], started[fault], f"{runs[fault] * _FILES * _ROWS:,}", 0, ""
     yield "all", times, started.total(), f"{times * _FILES * _ROWS:,}", 0, f"{time.monotonic() - began:.1f}"
 
 
-def _run(broker: StandaloneBroker, topic: str, folder: Path, victim: str, chance: random.Random) -> int:
-    """One run with one kill; returns how often the query was started."""
+def _run(broker: StandaloneBroker, topic: str, folder: Path, fault: str, chance: random.Random) -> int:
+    """One run with one fault; returns how often the query was started."""
     broker.admin.create_partitioned_topic(topic, 3)
     for number in range(3):
         broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
@@ -63,8 +66,8 @@ def _run(broker: StandaloneBroker, topic: str, folder: Path, victim: str, chance
     with writing(broker.service_url, topic, folder, 4) as process:
         wait_until((folder / "checkpoint" / "offsets" / "0").exists)
         ended = process.wait_for(chance.uniform(0.0, 15.0)) is not None
-        _kill(victim, broker, process, chance)
-        is_done = ended or (victim != "driver" and process.wait_for(300) == 0)
+        _break(fault, broker, topic, process, chance)
+        is_done = ended or (fault != "driver" and process.wait_for(300) == 0)
     starts = 1
     while not is_done:
         assert starts < _STARTS, f"the query does not come to its end: {process.log_tail()}"
@@ -75,11 +78,14 @@ def _run(broker: StandaloneBroker, topic: str, folder: Path, victim: str, chance
     return starts
 
 
-def _kill(victim: str, broker: StandaloneBroker, process: Driver, chance: random.Random) -> None:
-    if victim == "broker":
+def _break(fault: str, broker: StandaloneBroker, topic: str, process: Driver, chance: random.Random) -> None:
+    if fault == REFUSALS:
+        with refusing(broker.admin, [topic], _MAX_SIZE):
+            process.wait_for(REFUSING_SECONDS)
+    elif fault == "broker":
         broker.kill()
         broker.start()
-    elif victim == "worker":
+    elif fault == "worker":
         workers = process.workers()
         if workers:
             os.kill(chance.choice(workers), signal.SIGKILL)
