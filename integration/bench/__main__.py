@@ -10,6 +10,7 @@
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
+    python3 -m integration bench replays [N]  a replay of a deduplicating task beside its first run, N pairs
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
     python3 -m integration bench --write-docs
 
@@ -36,6 +37,7 @@ from integration.bench import (
     own,
     peer_jar,
     planning,
+    replays,
     report,
     scaling,
     stages,
@@ -87,6 +89,8 @@ def main() -> int:
         return planning.main(*map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["executors"]:
         return executors.main(*map(int, sys.argv[2:]))
+    if sys.argv[1:2] == ["replays"]:
+        return replays.main(StandaloneBroker(_SETTINGS, jvm=_JVM), *map(int, sys.argv[2:]))
     if sys.argv[1:2] == ["latency"]:
         return latency.main(*map(int, sys.argv[2:]))
     options = _parsed()
