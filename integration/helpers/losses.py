@@ -220,6 +220,7 @@ class _Run:
         self._sink = Collector()
         self._may_go_on = threading.Event()
         self._may_go_on.set()
+        self._held_rows = 0  # a micro-batch may come with some of the rows only
         self._query: StreamingQuery | None = None
 
     def process(self) -> None:
@@ -233,7 +234,7 @@ class _Run:
             pause = {"idle": 15, "long": 0}[self._cell.state] * (5 if self._cell.action is ttl else 1)
             rows = self._here.spark.stream(self._topic.name)
             if self._cell.state == "long" and self._cell.place != "after":
-                self._may_go_on.clear()
+                self._hold(count)
             self._query = start(rows, self._batch, self._folder, processingTime=f"{pause} seconds")
             self._await(lambda: len(self._sink.values) == count)
         (subscription,) = self._here.admin.durable_subscriptions(self._topic.name)
@@ -243,7 +244,7 @@ class _Run:
         if self._cell.place == "after":
             self._trim()
             if self._cell.state == "long":
-                self._may_go_on.clear()
+                self._hold(len(self._ids) + _LEDGER)
                 self._produce(_LEDGER)
                 self._await(lambda: len(self._sink.values) == len(self._ids))
 
@@ -295,9 +296,15 @@ class _Run:
             [each for each in missing if not any(_names(told, self._ids[each]) for told in lost | unsure)],
         )
 
+    def _hold(self, rows: int) -> None:
+        """Let the micro-batch that brings the last of so many rows wait."""
+        self._held_rows = rows
+        self._may_go_on.clear()
+
     def _batch(self, batch: DataFrame, number: int) -> None:
         self._sink(batch, number)
-        self._may_go_on.wait()
+        if len(self._sink.values) >= self._held_rows:
+            self._may_go_on.wait()
 
     def _await(self, condition: Callable[[], object]) -> None:
         if self._query is None:
