@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from operator import gt
 from pathlib import Path
@@ -31,7 +32,7 @@ from integration.broker import Admin, AdminError
 from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, number_of
-from integration.chaos.refusals import REFUSING_SECONDS, refusing
+from integration.chaos.refusals import refusing
 from integration.chaos.restarts import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
@@ -42,6 +43,7 @@ _KEYS = 60
 _SHARE = 2.0  # seconds in which a share of the rows is written
 
 _MAX_SIZE = 5_000  # bytes; a full batch has more
+_REFUSED_SHARES = 4  # of the rows, which are written while entries are refused
 _REFUSED = "PULSAR_NOT_ALLOWED"
 
 _ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
@@ -53,8 +55,26 @@ DELIVERIES: dict[str, tuple[str, dict[str, str]]] = {
     "transactional": (_PLAIN, {"delivery": "transactional"}),
 }
 
-# A fault is told how many came before it, and is over when the cluster is whole again.
-Fault = Callable[[PulsarCluster, random.Random, int], None]
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a fault happens.
+
+    Attributes:
+        brokers: of the cluster.
+        chance: of the moments.
+        number: how many faults came before it.
+        go_on: lets more rows be written.
+    """
+
+    brokers: PulsarCluster
+    chance: random.Random
+    number: int
+    go_on: Callable[[], None]
+
+
+# A fault is over when the cluster is whole again.
+Fault = Callable[[Scene], None]
 
 
 def cluster(seed: int, times: int) -> Iterator[tuple[object, ...]]:
@@ -101,7 +121,8 @@ def copy(
     arguments = (brokers.service_url, source, str(folder))
     driver = Driver(folder / "driver.log", *arguments, module=__spec__.name)
     try:
-        with _producing(brokers.service_url, source, rows, 2 * len(faults) + 1) as go_on:
+        shares = 2 * len(faults) + _REFUSED_SHARES * faults.count(entries_refused) + 1
+        with _producing(brokers.service_url, source, rows, shares) as go_on:
             for number, fault in enumerate(faults):
                 written = _batches(folder)
                 go_on()
@@ -110,14 +131,16 @@ def copy(
                 go_on()
                 time.sleep(chance.uniform(0.0, _SHARE))
                 print(f"{number + 1}: {_name(fault)}", flush=True)
-                fault(brokers, chance, number)
+                fault(Scene(brokers, chance, number, go_on))
             go_on()
         _await(driver, lambda: not any(_backlogs(brokers, source)))
         (folder / "stop").touch()
         assert driver.wait_for(HANG) == 0, driver.log_tail()
     finally:
         driver.kill()
-    return _compare(brokers, source, rows, is_refused=entries_refused in faults)
+    is_refused = (folder / _REFUSED).exists()
+    assert is_refused or entries_refused not in faults, "no query had an entry refused"
+    return _compare(brokers, source, rows, is_refused=is_refused)
 
 
 def run_driver(service_url: str, source: str, folder: Path) -> None:
@@ -140,6 +163,7 @@ def run_driver(service_url: str, source: str, folder: Path) -> None:
             if error is not None and _REFUSED not in str(error):
                 raise error
             if error is not None:
+                (folder / _REFUSED).touch()
                 queries[number] = writers[number].start()
         time.sleep(0.2)
     for query in queries:
@@ -245,36 +269,36 @@ def _compare(brokers: PulsarCluster, source: str, rows: int, *, is_refused: bool
     return doubled
 
 
-def broker_killed(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+def broker_killed(scene: Scene) -> None:
     """Kill one broker after the other; each comes back after some seconds."""
-    broker = brokers.brokers[number % len(brokers.brokers)]
+    broker = scene.brokers.brokers[scene.number % len(scene.brokers.brokers)]
     broker.kill()
-    time.sleep(chance.uniform(0.0, 5.0))
+    time.sleep(scene.chance.uniform(0.0, 5.0))
     broker.start()
 
 
-def bookie_killed(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+def bookie_killed(scene: Scene) -> None:
     """Kill one bookie; it comes back after some seconds."""
-    bookie = brokers.bookies[number % len(brokers.bookies)]
+    bookie = scene.brokers.bookies[scene.number % len(scene.brokers.bookies)]
     bookie.kill()
-    time.sleep(chance.uniform(2.0, 5.0))
+    time.sleep(scene.chance.uniform(2.0, 5.0))
     bookie.start()
 
 
-def bundle_moved(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+def bundle_moved(scene: Scene) -> None:
     """Move all bundles to one broker."""
-    admin = brokers.admin
-    destination = brokers.brokers[number % len(brokers.brokers)].name
+    admin = scene.brokers.admin
+    destination = scene.brokers.brokers[scene.number % len(scene.brokers.brokers)].name
     for namespace in (_ONCE, _PLAIN):
         for bundle in admin.bundles(namespace):
             _request(partial(admin.unload_bundle, namespace, bundle, destination))
 
 
-def bundle_split(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+def bundle_split(scene: Scene) -> None:
     """Split a bundle of each namespace that has topics, and unload both halves."""
-    admin = brokers.admin
+    admin = scene.brokers.admin
     for namespace in (_ONCE, _PLAIN):
-        topic = chance.choice(admin.topics(namespace))
+        topic = scene.chance.choice(admin.topics(namespace))
         _request(partial(_split, admin, namespace, topic))
 
 
@@ -282,17 +306,19 @@ def _split(admin: Admin, namespace: str, topic: str) -> None:
     admin.split_bundle(namespace, admin.bundle_of(topic))
 
 
-def topic_unloaded(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
+def topic_unloaded(scene: Scene) -> None:
     """Unload the partitions of the source and of the copies."""
-    admin = brokers.admin
+    admin = scene.brokers.admin
     for topic in (f"persistent://{_ONCE}/source", *map(_copy_of, DELIVERIES)):
         _request(partial(admin.unload, topic))
 
 
-def entries_refused(brokers: PulsarCluster, chance: random.Random, number: int) -> None:
-    """Refuse full batches of all copies, and store smaller ones, for some seconds."""
-    with refusing(brokers.admin, [_copy_of(delivery) for delivery in DELIVERIES], _MAX_SIZE):
-        time.sleep(REFUSING_SECONDS)
+def entries_refused(scene: Scene) -> None:
+    """Refuse full batches of all copies, and store smaller ones, for some seconds, while rows are written."""
+    with refusing(scene.brokers.admin, [_copy_of(delivery) for delivery in DELIVERIES], _MAX_SIZE):
+        for _ in range(_REFUSED_SHARES):  # brokers hear of a policy after some seconds
+            time.sleep(2 * _SHARE)
+            scene.go_on()
 
 
 def _request(request: Callable[[], None]) -> None:

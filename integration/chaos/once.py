@@ -35,7 +35,7 @@ from pyspark.sql import functions as f
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import decoded, read_partition
-from integration.chaos.refusals import REFUSALS, REFUSING_SECONDS, refusing
+from integration.chaos.refusals import REFUSALS, refusing
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import ROOT, local_spark
 from pulsar_spark.client import Client, ClientOptions
@@ -55,6 +55,7 @@ _PATIENCE = 900.0
 
 # Bytes of an entry: full batches are larger, the last ones of what a task sends at a time are smaller.
 _MAX_SIZE = 60_000
+_REFUSING_SECONDS = 8.0
 
 # How often a query is started at most.
 _MAX_STARTS = 8
@@ -171,7 +172,7 @@ class _Run:
     def refuse(self, driver: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         """Let the broker refuse entries for a while, and start the query again where it has failed."""
         with refusing(self.broker.admin, [self.topic], _MAX_SIZE):
-            until = time.monotonic() + REFUSING_SECONDS
+            until = time.monotonic() + _REFUSING_SECONDS
             while time.monotonic() < until:
                 if driver.poll() is not None and driver.returncode:
                     driver = self.start()

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from integration.broker import Admin
 
 REFUSALS = "refusals"
-REFUSING_SECONDS = 8.0
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.refusals import REFUSALS, REFUSING_SECONDS, refusing
+from integration.chaos.refusals import REFUSALS, refusing
 from integration.chaos.restarts import Driver
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer
@@ -32,6 +32,7 @@ _FILES = 10
 _ROWS = 100_000  # of each file
 _FAULTS = ("driver", "worker", "broker", REFUSALS)
 _MAX_SIZE = 5_000  # bytes; a full batch has more
+_REFUSING_SECONDS = 30.0  # or until the query has failed; brokers hear of a policy after some seconds
 _STARTS = 8
 
 
@@ -81,7 +82,7 @@ def _run(broker: StandaloneBroker, topic: str, folder: Path, fault: str, chance:
 def _break(fault: str, broker: StandaloneBroker, topic: str, process: Driver, chance: random.Random) -> None:
     if fault == REFUSALS:
         with refusing(broker.admin, [topic], _MAX_SIZE):
-            process.wait_for(REFUSING_SECONDS)
+            process.wait_for(_REFUSING_SECONDS)
     elif fault == "broker":
         broker.kill()
         broker.start()

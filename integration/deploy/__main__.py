@@ -1,6 +1,8 @@
 """Try all ways of docs/deploying.md, in fresh environments with what it names and nothing else.
 
 python -m integration.deploy [WAY...]
+
+WAY ``pipeline`` runs examples/pipeline.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from typing import Any
 
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_wheel, installed
+from integration.deploy.pipeline import run_twice
 from integration.deploy.standalone import StandaloneSpark, shared_network
 from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 
+_PIPELINE = "pipeline"
 _LOCAL, _LOCAL_CLUSTER, _STANDALONE = "local[2]", "local-cluster[2,1,512]", "standalone"
 
 # What runs the script, the master, and whether the environment has the package.
@@ -37,9 +41,9 @@ WAYS: dict[str, _Way] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Try the ways that are named, or all; returns the exit code."""
-    chosen = list(arguments) or list(WAYS)
-    if not set(chosen) <= WAYS.keys():
-        print(__doc__, "WAY:", *WAYS, file=sys.stderr)
+    chosen = list(arguments) or [*WAYS, _PIPELINE]
+    if not set(chosen) <= {*WAYS, _PIPELINE}:
+        print(__doc__, "WAY:", *WAYS, _PIPELINE, file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
         home = Path(name)
@@ -54,6 +58,10 @@ def main(arguments: Sequence[str]) -> int:
             topic = f"persistent://public/default/deploy-{number}"
             folder = home / way
             folder.mkdir()
+            if way == _PIPELINE:
+                run_twice(folder, wheel, broker.service_url)
+                print(f"{way}: passed in {time.monotonic() - began:.0f} s", flush=True)
+                continue
             said = _try(WAYS[way], bare, full, folder, broker.service_url, topic)
             print(f"{way}: passed in {time.monotonic() - began:.0f} s", flush=True)
             for side in ("driver", "executor"):

@@ -4,7 +4,7 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
 spark = SparkSession.active()
-service_url = spark.conf.get("orders.service.url")
+service_url = str(spark.conf.get("orders.service.url"))
 
 
 @dp.table
