@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,12 @@ class HeldSink:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         self.has_begun = True
-        wait_until(lambda: self.is_open)
+        wait_until(lambda: self.is_open or not self.has_begun)
         self.rows += batch.count()
+
+    def let_go_on(self) -> None:
+        """Let one micro-batch go on."""
+        self.has_begun = False
 
 
 @pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
@@ -53,6 +58,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
     pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, rows, tmp_path
 ):
     """Default options but for the start: one micro-batch takes all, and is seen while it runs and after."""
+    written = time.time()
     peer.produce(topic, [Record(b"%d" % each) for each in range(rows)], batch_size=BATCH)
     page = listener.serve()
     name = f"behind-{uuid.uuid4().hex[:8]}"
@@ -64,6 +70,8 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
         assert shown(listener, "backlog_entries", query=name, topic=topic) == rows / BATCH
         assert shown(listener, "backlog_messages_estimate", query=name) == rows
         assert shown(listener, "batch_id", query=name) is None, "nothing has ended yet"
+        lag, wanted = shown(listener, "lag_seconds", query=name, topic=topic), time.time() - written
+        assert lag == pytest.approx(wanted, abs=1), "the query has begun later"
         (on_page,) = (each for each in page_data(page)["queries"] if each["name"] == name)
         assert (on_page["backlogMessages"], on_page["batch"]) == (rows, None)
         if rows == 1_000_000:
@@ -73,6 +81,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
         wait_until(lambda: shown(listener, "read_rows_total", query=name) == rows)
         # Until the query is seen to wait, its last trigger counts.
         wait_until(lambda: shown(listener, "backlog_messages_estimate", query=name) == 0)
+        assert shown(listener, "lag_seconds", query=name, topic=topic) == 0
         report = json.loads(query.recentProgress[0]["sources"][0]["latestOffset"])
         assert report["backlogEntries"] == report["batchEntries"] == rows / BATCH
         assert report["backlogMessagesEstimate"] == rows
@@ -85,6 +94,31 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
         query.stop()
     wait_until(lambda: shown(listener, "batch_id", query=name) is None)
     assert sink.rows == rows
+
+
+def test_the_lag_of_a_query_that_catches_up(
+    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, tmp_path
+):
+    """With a micro-batch for each message: the lag is the age of the one that is being processed."""
+    sink, written = HeldSink(), []
+    for number in range(3):
+        written.append(time.time())
+        peer.produce(topic, [Record(b"%d" % number)])
+        time.sleep(2.5)  # the ages differ
+    name = f"catches-up-{uuid.uuid4().hex[:8]}"
+    rows = pulsar_in_spark.stream(topic, maxMessagesPerTrigger="1")
+    writer = rows.writeStream.foreachBatch(sink).queryName(name)
+    query = begun(writer.option("checkpointLocation", str(checkpoint)))
+    try:
+        for number in range(3):
+            wait_until(lambda: sink.has_begun)
+            age = time.time() - written[number]
+            assert shown(listener, "lag_seconds", query=name) == pytest.approx(age, abs=1), number
+            sink.let_go_on()
+        wait_until(lambda: shown(listener, "lag_seconds", query=name) == 0)
+    finally:
+        sink.is_open = True
+        query.stop()
 
 
 def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark: PulsarInSpark, topic, tmp_path, listener):

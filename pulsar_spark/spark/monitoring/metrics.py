@@ -96,6 +96,12 @@ def _backlog_messages(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
                 yield {"query": query.name, "topic": each.topic, "partition": each.partition}, each.messages
 
 
+def _lags(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
+    for query in snapshot.queries:
+        for topic, lag in query.lags(snapshot.time_ms).items():
+            yield {"query": query.name, "topic": topic}, lag
+
+
 def bytes_per_second(batch: BatchFigures) -> float:
     """An estimate of the stored bytes that a micro-batch has read per second."""
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
@@ -118,6 +124,13 @@ METRICS = (
         _PARTITION,
         "Messages in these entries, estimated from entries that were probed.",
         _backlog_messages,
+    ),
+    Metric(
+        "lag_seconds",
+        "gauge",
+        ("query", "topic"),
+        "Age of the oldest message that is not processed, since it was published; 0 if there is none.",
+        _lags,
     ),
     Metric(
         "backlog_timestamp_seconds",

@@ -133,6 +133,7 @@ function card(query, failures, now) {
   if (query.reads) {
     tiles.append(tile((known ? "\u2248 " : "") + short(known ? query.backlogMessages : query.backlogEntries),
       known ? "messages behind" : "entries behind"));
+    if (query.lagSeconds !== null) tiles.append(tile(seconds(query.lagSeconds), "old is the oldest of them"));
   }
   tiles.append(tile(short(query.rowsPerSecond), "rows a second"));
   if (query.reads) tiles.append(tile("\u2248 " + short(query.bytesPerSecond) + "B", "read a second"));
@@ -154,6 +155,7 @@ function card(query, failures, now) {
     el("div", {class: "head"}, el("h2", {}, query.name), el("span", {class: "quiet"}, title),
       warning(query.dataLosses, "loss of data", "losses of data"),
       warning(query.possibleDuplicates, "possible duplicate", "possible duplicates"),
+      warning(query.endedPartitions, "ended partition", "ended partitions"),
       warning(query.retries, "retry", "retries"), warning(failures, "failed run", "failed runs")),
     tiles, charts, partitions(query));
 }

@@ -119,6 +119,21 @@ class QueryFigures:
         """An estimate of the unprocessed messages; None unless it is known for all partitions."""
         return sum_or_none([each.messages for each in self.partitions])
 
+    def lags(self, now_ms: int) -> dict[str, float]:
+        """Seconds since the oldest unprocessed message of each topic was published; 0 if there is none.
+
+        A topic is left out if that is unknown for all its partitions that have a backlog.
+        """
+        waiting: dict[str, list[int | None]] = {}
+        for each in self.partitions:
+            waiting.setdefault(each.topic, []).extend([each.oldest_ms] if each.entries else [])
+        found = {}
+        for topic, times in waiting.items():
+            known = [each for each in times if each is not None]
+            if known or not times:
+                found[topic] = max(0.0, (now_ms - min(known, default=now_ms)) / 1000)
+        return found
+
     @property
     def backlog_ms(self) -> int | None:
         """When the oldest of the backlogs was counted, in ms since 1970; None without a Pulsar source."""

@@ -66,12 +66,12 @@ def page_data(snapshot: Snapshot) -> dict[str, Any]:
     """The data that the page shows. Times are in ms since 1970; null means unknown."""
     return {
         "timeMs": snapshot.time_ms,
-        "queries": [_query(each) for each in snapshot.queries],
+        "queries": [_query(each, snapshot.time_ms) for each in snapshot.queries],
         "failedRuns": dict(snapshot.failed_runs),
     }
 
 
-def _query(query: QueryFigures) -> dict[str, Any]:
+def _query(query: QueryFigures, now_ms: int) -> dict[str, Any]:
     last, partitions = query.last, query.partitions
     longest = sorted(partitions, key=lambda each: -each.entries)[:MAX_PARTITIONS]
     return {
@@ -86,6 +86,8 @@ def _query(query: QueryFigures) -> dict[str, Any]:
         "backlogEntries": query.backlog_entries,
         "backlogMessages": query.backlog_messages,
         "backlogMs": query.backlog_ms,
+        "lagSeconds": max(query.lags(now_ms).values(), default=None),
+        "endedPartitions": query.ended_partitions,
         "dataLosses": query.data_losses,
         "retries": query.planner_retries + query.written.retries,
         "writtenMessages": query.written.messages,

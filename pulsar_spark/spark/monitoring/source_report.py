@@ -3,7 +3,8 @@
     {"planner": "4711-5f2a", "subscription": "spark-pulsar-...", "startTimeMs": 1763801000000,
      "timeMs": 1763802000000,
      "topics": {"persistent://public/default/t": {
-         "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000}}},
+         "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000,
+               "oldestTimeMs": 1763801999000}}},
      "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
      "dataLosses": 0, "retries": 0, "endedPartitions": 0}
 
@@ -33,6 +34,7 @@ class PartitionBacklog(NamedTuple):
         entries: number of broker entries that were not processed when the trigger ran.
         batch_entries: number of those entries that the micro-batch reads.
         messages: estimate of the messages in ``entries``; None if unknown.
+        oldest_ms: when the first message in ``entries`` was published, in ms since 1970; None if unknown.
     """
 
     topic: str
@@ -41,6 +43,7 @@ class PartitionBacklog(NamedTuple):
     entries: int
     batch_entries: int
     messages: int | None
+    oldest_ms: int | None = None
 
 
 class EntryMeans(NamedTuple):
@@ -92,6 +95,8 @@ class SourceReport:
             }
             if each.messages is not None:
                 shown["backlogMessagesEstimate"] = each.messages
+            if each.oldest_ms is not None:
+                shown["oldestTimeMs"] = each.oldest_ms
             topics.setdefault(each.topic, {})[each.partition] = shown
         report: Json = {
             "planner": self.planner,
@@ -156,6 +161,7 @@ def partition_backlog(
     last: MessageId,
     entries: int | None,
     means: EntryMeans | None,
+    oldest_ms: int | None = None,
 ) -> PartitionBacklog:
     """The backlog of one partition.
 
@@ -166,6 +172,7 @@ def partition_backlog(
         last: last message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         entries: number of entries after ``position``; None if the broker has not counted them.
         means: mean contents of entries; None if unknown.
+        oldest_ms: when the first message after ``position`` was published; None if unknown.
     """
     position, planned = position.last_whole_entry, planned.last_whole_entry
     waiting = batch = 0
@@ -185,6 +192,7 @@ def partition_backlog(
         waiting,
         batch,
         0 if waiting == 0 else messages,
+        None if waiting == 0 else oldest_ms,
     )
 
 
@@ -197,7 +205,7 @@ def sum_or_none(numbers: list[int | None]) -> int | None:
 def _partitions(topics: Mapping[str, Mapping[str, Json]]) -> Iterator[PartitionBacklog]:
     for topic, partitions in topics.items():
         for number, found in partitions.items():
-            messages = found.get("backlogMessagesEstimate")
+            messages, oldest_ms = found.get("backlogMessagesEstimate"), found.get("oldestTimeMs")
             yield PartitionBacklog(
                 topic,
                 number,
@@ -205,6 +213,7 @@ def _partitions(topics: Mapping[str, Mapping[str, Json]]) -> Iterator[PartitionB
                 int(found["backlogEntries"]),
                 int(found["batchEntries"]),
                 None if messages is None else int(messages),
+                None if oldest_ms is None else int(oldest_ms),
             )
 
 
@@ -213,4 +222,5 @@ def _after_batch(backlog: PartitionBacklog) -> PartitionBacklog:
     messages = backlog.messages
     if messages is not None and backlog.entries:
         messages = messages * left // backlog.entries
-    return backlog._replace(entries=left, batch_entries=0, messages=messages)
+    oldest_ms = None if backlog.batch_entries else backlog.oldest_ms
+    return backlog._replace(entries=left, batch_entries=0, messages=messages, oldest_ms=oldest_ms)

@@ -20,7 +20,7 @@ UNITS = "rows|bytes_estimate|messages|bytes|possible_duplicates|data_losses|retr
 
 
 def snapshot(name="q", topic="t"):
-    partitions = (PartitionBacklog(topic, "0", "1:1", 10, 10, 1000),)
+    partitions = (PartitionBacklog(topic, "0", "1:1", 10, 10, 1000, 2000),)
     source = SourceReport("1-a", "s", 0, 2500, partitions, 50, 1, 2)
     batch = BatchFigures(3, 4500, 2.0, 100, 50.0, (source,), SinkTotals(5, 50, 7, 1))
     return Snapshot(5000, (QueryFigures(name, "run").after(batch),), {name: 2})

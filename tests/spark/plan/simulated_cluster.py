@@ -410,6 +410,7 @@ class _Reader:
 
     def __init__(self, cluster: SimulatedCluster, topic: TopicName, after: MessageId) -> None:
         cluster.topic(topic)
+        cluster.note("probe entries", topic)
         cluster.open_readers += 1
         self._cluster, self._topic, self._position = cluster, topic, after
 

@@ -1,0 +1,173 @@
+"""OldestMessages: when the first unprocessed message of each topic partition was published.
+
+At each trigger, by what is known of that message:
+
+    known                                                          its time
+    it was probed at this position                                 PROBED, exact
+    all messages known at an earlier trigger are processed now     TRIGGER, not before that trigger
+    a message before it was the first unprocessed one              MESSAGE, not before that message
+    nothing                                                        UNKNOWN
+
+A time that may be more than a second too early is replaced by a probe, a few at each trigger: first where it
+is unknown, then the earliest. Times of triggers are probed only if few partitions have them: of many
+partitions, some got a message soon after the trigger. So a query that keeps up probes little or nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple
+
+from pulsar_spark.client import Pauses, PendingCalls, PlanningClient
+from pulsar_spark.ids import MessageId, TopicName
+
+_log = logging.getLogger(__name__)
+
+# Milliseconds that a time may be too early; probes at each trigger, and seconds to wait for them.
+_TOLERANCE_MS = 1000
+_MAX_PROBES = 8
+_PATIENCE = 0.5
+
+
+class Waiting(NamedTuple):
+    """A partition at a trigger.
+
+    Attributes:
+        position: position up to which it is processed.
+        last: its last message; ``MessageId.EARLIEST`` if there is none.
+    """
+
+    position: MessageId
+    last: MessageId
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether messages are unprocessed."""
+        return self.position < self.last
+
+
+class _Since(Enum):
+    """What a time is; see the head of this module."""
+
+    PROBED = auto()
+    TRIGGER = auto()
+    MESSAGE = auto()
+    UNKNOWN = auto()
+
+
+class _Probe(NamedTuple):
+    """The message after ``position`` was published at ``time_ms``; None: that could not be found out."""
+
+    position: MessageId
+    time_ms: int | None
+
+
+@dataclass(slots=True)
+class _Known:
+    """A partition at the last trigger.
+
+    Attributes:
+        seen: the partition.
+        at_ms: the time of that trigger.
+        time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
+            1970; 0 if it is unknown.
+        since: what that time is.
+    """
+
+    seen: Waiting
+    at_ms: int
+    time_ms: int = 0
+    since: _Since = _Since.UNKNOWN
+
+    def after(self, seen: Waiting, at_ms: int) -> _Known:
+        """What is known at a later trigger."""
+        if seen.position == self.seen.position and self.seen.has_backlog:
+            return _Known(seen, at_ms, self.time_ms, self.since)
+        if seen.position >= self.seen.last:
+            return _Known(seen, at_ms, self.at_ms, _Since.TRIGGER)
+        return _Known(seen, at_ms, self.time_ms, _Since.MESSAGE if self.time_ms else _Since.UNKNOWN)
+
+
+class OldestMessages:
+    """Knows how old the unprocessed messages of one query are.
+
+    Args:
+        client: client of the cluster.
+    """
+
+    def __init__(self, client: PlanningClient) -> None:
+        self._client = client
+        self._calls: PendingCalls[TopicName] = PendingCalls()
+        self._pauses: Pauses[TopicName] = Pauses()
+        self._known: dict[TopicName, _Known] = {}
+
+    def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
+        """Take the partitions of a trigger, and probe some whose times are not known well; never raises.
+
+        Args:
+            partitions: all that the query reads.
+            now_ms: the time of the trigger, in ms since 1970.
+        """
+        before = self._known
+        self._known = {
+            topic: before[topic].after(seen, now_ms) if topic in before else _Known(seen, now_ms)
+            for topic, seen in partitions.items()
+        }
+        calls = {topic: partial(self._probe, topic, *self._known[topic].seen) for topic in self._due(now_ms)}
+        for topic, found in self._calls.run(calls, _PATIENCE).items():
+            if isinstance(found, _Probe):
+                self._take(topic, found, now_ms)
+
+    def time_ms(self, topic: TopicName) -> int | None:
+        """When a partition's first unprocessed message was published, in ms since 1970.
+
+        None if there is none, or if it is unknown. It is exact, at most a second too early, or, of many
+        partitions with a backlog, as much too early as the last trigger is ago.
+        """
+        known = self._known.get(topic)
+        return None if known is None or not known.seen.has_backlog else known.time_ms or None
+
+    def _due(self, now_ms: int) -> list[TopicName]:
+        """The partitions to probe at this trigger."""
+        busy, now = self._calls.busy, self._client.now()
+        late = {
+            topic: known
+            for topic, known in self._known.items()
+            if known.seen.has_backlog
+            and known.since is not _Since.PROBED
+            and now_ms - known.time_ms > _TOLERANCE_MS
+            and topic not in busy
+            and self._pauses.is_over(topic, now)
+        }
+        if len(late) > _MAX_PROBES:
+            late = {topic: known for topic, known in late.items() if known.since is not _Since.TRIGGER}
+        return sorted(late, key=lambda topic: late[topic].time_ms)[:_MAX_PROBES]
+
+    def _take(self, topic: TopicName, found: _Probe, now_ms: int) -> None:
+        if found.time_ms is None:
+            self._pauses.failed(topic, self._client.now())
+            return
+        self._pauses.succeeded(topic)
+        known = self._known.get(topic)
+        if known is None or known.seen.position != found.position:
+            return
+        # Producers choose the time: it cannot be before what was processed, nor in the future.
+        known.time_ms = min(max(found.time_ms, known.time_ms), now_ms)
+        known.since = _Since.PROBED
+
+    def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Probe:
+        try:
+            reader = self._client.probe_entries(topic, position.last_whole_entry)
+            try:
+                found = reader.read(1, 1, last)
+            finally:
+                reader.close()
+        except Exception as error:  # noqa: BLE001 - a figure that is missing must not end the query
+            _log.debug("the first unprocessed message of %s could not be probed: %s", topic, error)
+            return _Probe(position, None)
+        first = next((each for each in found if not each.corrupt), None)
+        return _Probe(position, None if first is None else first.publish_time)
