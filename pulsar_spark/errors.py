@@ -131,7 +131,7 @@ class OptionError(PulsarError):
 
 
 class ProtocolError(PulsarError):
-    """The peer violates Pulsar's protocol. The connection is closed; a new one may work."""
+    """The broker or proxy violates Pulsar's protocol. The connection is closed; a new connection may work."""
 
     code = "PULSAR_PROTOCOL"
     usual_advice = "Check that service.url names a Pulsar broker's binary port"
@@ -245,7 +245,7 @@ class NotReadyError(BrokerError):
 
 
 class BusyError(BrokerError):
-    """Another producer or consumer uses the name, or has exclusive access to the topic. It may disconnect."""
+    """Another producer or consumer has the name, or exclusive access to the topic, and may disconnect."""
 
     code = "PULSAR_BUSY"
     usual_advice = "Stop the other producer or consumer, or choose another name"
@@ -253,7 +253,7 @@ class BusyError(BrokerError):
 
 
 class QuotaError(BusyError):
-    """A backlog quota is exceeded. It blocks producers until subscriptions have caught up."""
+    """A backlog quota is exceeded. The broker blocks producers until subscriptions have caught up."""
 
     code = "PULSAR_QUOTA"
     usual_advice = (
@@ -285,7 +285,7 @@ class TopicNotFoundError(BrokerError):
 
 
 class TopicEndedError(BrokerError):
-    """Nothing more will come: the topic was terminated, or migrated to another cluster. Only a warning."""
+    """The topic gets no more messages: it was terminated, or migrated to another cluster. Only a warning."""
 
     code = "PULSAR_TOPIC_ENDED"
     usual_advice = (
@@ -325,7 +325,7 @@ class SendError(BrokerError):
 
 
 class TransactionError(BrokerError):
-    """The broker does not have the transaction any more: it was ended, or it timed out."""
+    """The broker does not have the transaction any more: somebody ended it, or it timed out."""
 
     code = "PULSAR_TRANSACTION"
     usual_advice = "Raise transactionTimeout if a micro-batch may take longer"

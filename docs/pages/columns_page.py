@@ -31,23 +31,23 @@ _NEVER = "never null"
 COLUMN_TEXTS = {
     "__key": ColumnText(
         "bytes, or text in UTF-8",
-        read="The message's key. A key in base64 is decoded.",
+        read="The message's key. If it was sent in base64, it is decoded.",
         null_read="no key",
-        written="The message's key. It decides the partition. Bytes that are not UTF-8, and with the option "
-        "`keyBytes` all keys, are sent in base64, marked as such.",
+        written="The message's key. It decides the partition. A key that is not UTF-8 is sent in base64, "
+        "with a mark. With the option `keyBytes` every key is sent so.",
         null_written="no key",
     ),
     "__topic": ColumnText(
         "`persistent://tenant/namespace/topic`",
         read="The full name of the topic, with `-partition-N` if it is partitioned.",
         null_read=_NEVER,
-        written="The topic of the row, as a short or a full name. Needed without the option `topic`, which "
-        "takes precedence. Without that option, rows that are written as they were read go back into the "
-        "topic they came from.",
+        written="The topic of the row, as a short or a full name. The option `topic` takes precedence. "
+        "Without that option this column is required; rows that are written as they were read then go back "
+        "into their own topic.",
         null_written="an error",
     ),
     "__messageId": ColumnText(
-        "serialized MessageIdData",
+        "bytes of Pulsar's `MessageIdData`",
         read="The message's id, as Java's `MessageId.toByteArray()` gives it.",
         null_read=_NEVER,
     ),
@@ -91,13 +91,14 @@ COLUMN_TEXTS = {
         "number",
         read="The sequence id that the producer gave the message.",
         null_read=_NEVER,
-        written="The message's sequence id. Rows with this column are written at least once.",
+        written="The message's sequence id. Rows with this column are delivered at least once: retried rows "
+        "may be duplicated.",
         null_written="the producer numbers the message",
     ),
     "__producerName": ColumnText("text", read="The name of the producer.", null_read=_NEVER),
     "__schemaVersion": ColumnText(
         "bytes",
-        read="The version of the topic's schema that the message names, as the broker gave it.",
+        read="The version of the topic's schema that the message was written with, in the broker's form.",
         null_read="written without a schema",
     ),
     "__replicatedFrom": ColumnText(
@@ -108,9 +109,9 @@ COLUMN_TEXTS = {
     ),
     "__index": ColumnText(
         "number, from 0",
-        read="The broker's index of the message in the topic partition, see "
-        "[Operations](operations.md#what-is-exact).",
-        null_read="the broker sends none",
+        read="The message's number in the topic partition, if the broker [counts "
+        "messages](operations.md#what-is-exact).",
+        null_read="the broker does not count",
     ),
     "__corruptValue": ColumnText(
         "bytes",
@@ -120,12 +121,13 @@ COLUMN_TEXTS = {
     ),
     "__deliverAt": ColumnText(
         "precise to 1 ms",
-        written="When consumers of shared subscriptions get the message. It is sent alone, not in a batch.",
+        written="When consumers of shared subscriptions get the message. The message is sent alone, not in "
+        "a batch.",
         null_written="delivered at once",
     ),
     "__deliverAfter": ColumnText(
         "milliseconds from now",
-        written="The same as a delay. A row may not have both.",
+        written="`__deliverAt` as a delay. A row may have one of the two only.",
         null_written="delivered at once",
     ),
 }
@@ -151,7 +153,7 @@ that are [written](schemas.md#write).
 
 ## Metadata columns that are read
 
-The option `metadataColumns` chooses them and their order. Fewer are faster.
+The option `metadataColumns` chooses these columns and their order. Fewer columns are faster.
 """
 
 
@@ -171,8 +173,8 @@ def docs_page() -> str:
         "",
         "## Metadata columns that are written",
         "",
-        "All of them are optional. Columns that only the source has are left out with one WARNING, so rows "
-        "can be written as they were read.",
+        "All of them are optional. Columns of the source that the sink cannot write are left out, with one "
+        "WARNING. So rows can be written as they were read.",
         "",
         "| column | type | unit or form | meaning | null means |",
         "|---|---|---|---|---|",

@@ -11,13 +11,12 @@ def docs_page() -> str:
     lines = [
         "# Errors",
         "",
-        "The text of an error starts with its code, `[PULSAR_...]`. It says what happened, names the topic "
-        "with its partition and the message id if there is one, and says what to do. Texts may change, "
-        "codes do not. `pulsar_spark explain CODE` prints a line of the table.",
+        "The text of an error starts with its code, `[PULSAR_...]`. It says what happened, in which topic "
+        "partition and at which message, and what to do. Texts may change, codes do not. The command "
+        "`pulsar_spark explain CODE` prints a line of this table.",
         "",
-        "*Retried*: such an error can be temporary. The operation is retried until its timeout, and the "
-        "error is raised only then. Spark retries a task after any error, up to `spark.task.maxFailures`, "
-        "but never on a `local[n]` master.",
+        "*Retried*: if yes, the source or the sink retries the operation until its timeout. Only then is "
+        "the error raised. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",
         "",
         "| code | what happened | retried | what to do |",
         "|---|---|---|---|",
@@ -30,8 +29,7 @@ def docs_page() -> str:
         "## Spark's own errors",
         "",
         "The first three mean that a process of Spark runs another Python than the one that has the "
-        "package. Spark starts the Python that `PYSPARK_DRIVER_PYTHON` or `PYSPARK_PYTHON` names, otherwise "
-        "`python3` of the `PATH`.",
+        "package: see [Which Python](deploying.md#which-python).",
         "",
         "| error | what happened | what to do |",
         "|---|---|---|",
@@ -46,10 +44,10 @@ _WHERE_IT_STANDS = (
     "",
     "## Where to find the rest",
     "",
-    "Read the line with `[PULSAR_...]`: Spark adds its own stack frames, in the exception, in the driver's "
-    "log, and for tasks in the executor's `stderr`. This package logs its traceback and the causes at level "
-    "`DEBUG`, in the process that failed. An error without a code keeps its traceback: it comes from Spark, "
-    "from your own code, or from a bug in this package.",
+    "Look for the line with `[PULSAR_...]` in the exception, in the driver's log, or for a task in the "
+    "executor's `stderr`; the lines around it are Spark's. This package logs its own traceback at level "
+    "`DEBUG`, in the process that failed. An error without a code comes from Spark, from your own code, or "
+    "from a bug in this package: it is shown with its traceback.",
 )
 
 # Errors that Spark raises before it asks this package: error, meaning, advice. Those where it does not find
@@ -57,16 +55,15 @@ _WHERE_IT_STANDS = (
 _SPARKS_ERRORS = (
     (
         "DATA_SOURCE_NOT_FOUND",
-        "Spark looked for data sources with another Python than that of your program. Or that Python lacks "
-        "a library: then the log has a line `format('pulsar') is not available` that names it.",
-        "Activate the virtual environment before you start Python. Or set `PYSPARK_PYTHON` to its "
-        "`bin/python` before the session starts. Or call `pulsar_spark.register(spark)` in the program.",
+        "Spark looked for data sources with another Python than your program's. Or the package lacks a "
+        "library: the log then has a line `format('pulsar') is not available` with its name.",
+        "See docs/troubleshooting.md.",
     ),
     (
         "No module named 'pulsar_spark'",
         "A task, or the planner of a stream, runs with a Python that does not have the package.",
-        "On one machine: as above. On a cluster: install the package for the Python of each executor, or "
-        "use `--packages`; see docs/deploying.md.",
+        "On one machine: as in the line above. On a cluster: install the package for the Python of each "
+        "executor, or use `--packages`; see docs/deploying.md.",
     ),
     (
         "PYTHON_VERSION_MISMATCH",

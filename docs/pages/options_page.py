@@ -89,10 +89,12 @@ def docs_page() -> str:
     lines = [
         "# Options",
         "",
-        'What `option` takes in `format("pulsar")`. Only `service.url` is required, and a topic.',
-        "Names are case-insensitive. An unknown name is an error. Its text suggests the right name.",
+        'What `option` takes in `format("pulsar")`. Only `service.url` and a topic are required. '
+        "[Pulsar's words](index.md#pulsars-words) explains entry, subscription and others.",
+        "Names are case-insensitive. An unknown name is an error, whose text suggests the right name.",
         "Times and sizes take units: `100ms`, `5s`, `2m`; `512k`, `64m`. A time without a unit is in the "
-        "unit shown, a size in bytes. The maximum time is 24 days, the maximum size 1024g.",
+        "unit that the table shows. A size without a unit is in bytes. The maximum time is 24 days, the "
+        "maximum size 1024g.",
     ]
     for scope in _SCOPES:
         lines += ["", f"## {scope.title}"]

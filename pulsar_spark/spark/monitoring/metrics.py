@@ -122,7 +122,7 @@ METRICS = (
         "backlog_messages_estimate",
         "gauge",
         _PARTITION,
-        "Messages in these entries, estimated from entries that were probed.",
+        "Messages in these entries, estimated from some entries.",
         _backlog_messages,
     ),
     Metric(
@@ -172,7 +172,7 @@ METRICS = (
         "read_bytes_estimate_total",
         "counter",
         _QUERY,
-        "Stored bytes that the query has read in this run, estimated from entries that were probed.",
+        "Stored bytes that the query has read in this run, estimated from some entries.",
         _each(lambda query: query.read_bytes),
     ),
     Metric(

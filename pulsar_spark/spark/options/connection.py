@@ -27,16 +27,17 @@ SERVICE_URL = CONNECTION.add(
     "URL",
     parsers.service_url,
     None,
-    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; with several hosts the first "
-    "one is chosen at random, then they are tried in order.",
+    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; the client begins with one of "
+    "several hosts, chosen at random, and tries the others in order.",
 )
 ADMIN_URL = CONNECTION.add(
     "admin.url",
     "URL",
     checked_admin_url,
     None,
-    "The admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you log in "
-    "with a token or a password. Optional: it only improves estimates of sizes. The sink does not use it.",
+    "Pulsar's HTTP admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you "
+    "log in with a token or a password. Optional: it only improves estimates of sizes. The sink does not "
+    "use it.",
 )
 _AUTH_PLUGIN = CONNECTION.add(
     "pulsar.client.authPluginClassName",
@@ -70,8 +71,8 @@ _LOOKUP_TIMEOUT = CONNECTION.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     None,
-    "Timeout of a lookup: of a topic's partitions, including retries, and of the broker that serves a "
-    "partition, including redirects. Default: `operationTimeoutMs`.",
+    "Timeout of a lookup, including retries and redirects. Lookups ask for a topic's partitions and for the "
+    "broker of each. Default: `operationTimeoutMs`.",
 )
 _MAX_LOOKUP_REDIRECTS = CONNECTION.add(
     "pulsar.client.maxLookupRedirects",
@@ -124,7 +125,7 @@ LOG_LEVEL = CONNECTION.add(
     parsers.names_of(LEVELS),
     parsers.one_of(LEVELS),
     None,
-    "Minimum level of the lines that this package's planner and tasks write to Spark's log. `INFO` shows "
+    "Minimum level of the lines that this package's planner and tasks log, to standard error. `INFO` shows "
     "rows, bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
 )
 TOPIC = CONNECTION.add(

@@ -67,7 +67,7 @@ _BATCHING_MAX_MESSAGES = PRODUCER.add(
     "number",
     parsers.count(0),
     "1000",
-    "Maximum messages per batch; at most, and with 0, 100,000.",
+    "Maximum messages per batch, up to 100,000. 0 = 100,000.",
 )
 _BATCHING_MAX_BYTES = PRODUCER.add(
     "pulsar.producer.batchingMaxBytes",
@@ -120,16 +120,17 @@ _BLOCK_IF_QUEUE_FULL = PRODUCER.add(
     "boolean",
     parsers.boolean,
     "true",
-    "When one of these limits is reached: wait. `false`: fail with `[PULSAR_QUEUE_FULL]`.",
+    "When `maxPendingMessages`, `maxPendingMessagesAcrossPartitions` or `memoryLimit` is reached: wait. "
+    "`false`: fail with `[PULSAR_QUEUE_FULL]`.",
 )
 _SEND_TIMEOUT = PRODUCER.add(
     "pulsar.producer.sendTimeoutMs",
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
-    "The task fails after this time without progress: the broker acknowledges nothing that a partition's "
-    "producer has sent, and no bytes are sent. After a lost connection, messages that are sent again must be "
-    "acknowledged within this time. 0 (unlimited in Java) is not allowed.",
+    "The task fails if, for this time, a partition's producer gets no acknowledgement and sends no bytes. "
+    "After a lost connection, a message that is sent again must be acknowledged within this time. 0 "
+    "(unlimited in Java) is not allowed.",
 )
 _COMPRESSION = PRODUCER.add(
     "pulsar.producer.compressionType",
@@ -184,8 +185,7 @@ _CHUNK_MAX_MESSAGE_SIZE = PRODUCER.add(
     "size",
     parsers.size(1024),
     None,
-    "Maximum bytes of such an entry. Default and upper limit: the broker's limit. Requires "
-    "`chunkingEnabled`.",
+    "Maximum bytes of each chunk. Default and upper limit: the broker's limit. Requires `chunkingEnabled`.",
 )
 _ENCRYPTION_KEYS = PRODUCER.add(
     "pulsar.producer.encryptionKeys",

@@ -85,11 +85,11 @@ _DELIVERY = SINK.add(
         {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
     ),
     None,
-    "Default: rows of a stream and of foreachBatch are written effectively once if the broker has "
-    "deduplication enabled, otherwise at least once. `effectively-once`: fail if that cannot be guaranteed, "
-    "at the latest after the first batch. `at-least-once`: retried rows may be duplicated. `transactional`: "
-    "write each micro-batch in transactions. Readers see all of it, or nothing if it fails before its "
-    "commit. See docs/guarantees.md.",
+    "Default: rows of a stream and of foreachBatch are written effectively once if the namespace has "
+    "deduplication enabled, otherwise at least once. `effectively-once`: fail in a batch write, with "
+    "`__sequenceId`, and without deduplication (at the latest after the first batch of messages). "
+    "`at-least-once`: retried rows may be duplicated. `transactional`: write each micro-batch in "
+    "transactions. Readers see all of it, or nothing if it fails before its commit. See docs/guarantees.md.",
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",
@@ -114,8 +114,8 @@ _TRANSACTION_LOG_KEY = SINK.add(
     parsers.place_of_secret,
     None,
     "With `delivery=transactional` in a stream: `file:///PATH` or `env:NAME` of a secret of at least 16 "
-    "characters. The query signs the records of its commits with it. Without this option, make sure that "
-    "only the query's role may produce to its log; see docs/guarantees.md.",
+    "characters. With this secret the query signs the records in its log of commits. Without this option, "
+    "make sure that only the query's role may produce to that log: see docs/guarantees.md.",
     secret=True,
 )
 _KEY_BYTES = SINK.add(
@@ -123,9 +123,10 @@ _KEY_BYTES = SINK.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text, which "
-    "readers decode and which decides the partition. `false`: keys in UTF-8 are sent as text, like the Java "
-    "client's `key`, except those of a KEY_VALUE schema with `SEPARATED`. See docs/migration.md.",
+    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text. "
+    "Readers decode it. The text that is sent decides the partition. `false`: send keys in UTF-8 as text, "
+    "like the Java client's `key`, except keys of a KEY_VALUE schema with `SEPARATED`. See "
+    "docs/migration.md.",
 )
 _UPSERT = SINK.add(
     "upsert",
@@ -140,10 +141,10 @@ _ON_BATCH_WRITTEN = SINK.add(
     "Python name",
     parsers.dotted_name,
     None,
-    "`package.module.function`, called on the driver after a batch is written. Its arguments are the "
-    "micro-batch's number (None in a batch write) and a list with one item for each topic partition: "
-    "`topic`, `messages`, `bytes`, `first_id`, `last_id` and `possible_duplicates`. If it raises an error, "
-    "the error is logged; the batch remains written.",
+    "`package.module.function`, called on the driver after each micro-batch or batch write. Its arguments "
+    "are the micro-batch's number (None in a batch write) and a list with one item for each topic "
+    "partition: `topic`, `messages`, `bytes`, `first_id`, `last_id` and `possible_duplicates`. An error "
+    "that the function raises is only logged.",
 )
 SINK.extend(PRODUCER)
 

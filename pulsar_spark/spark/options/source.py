@@ -47,9 +47,9 @@ _TOPICS_PATTERN = SOURCE.add(
     "pattern",
     TopicPattern.parse,
     None,
-    "Read all topics of a namespace whose whole local name matches this regular expression: "
-    "`persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` for public/default. Topics "
-    "that appear later are read as well. Replaces `topic`.",
+    "Read all topics of a namespace that match this regular expression (it must match the whole name "
+    "without tenant and namespace): `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or "
+    "`regex` for public/default. Topics that appear later are read as well. Replaces `topic`.",
 )
 _STARTING_OFFSETS = SOURCE.add(
     "startingOffsets",
@@ -69,8 +69,8 @@ _ENDING_OFFSETS = SOURCE.add(
     "words, JSON",
     partial(parse_offsets, "endingOffsets", end=True),
     None,
-    "The last message to read, in the same forms. Default: `latest`, the end of the topic when the batch is "
-    "planned.",
+    "The last message to read. Same forms as `startingOffsets`. Default: `latest`, the end of the topic "
+    "when the batch is planned.",
     only=Mode.BATCH,
 )
 _STARTING_TIME = SOURCE.add(
@@ -86,7 +86,7 @@ _ENDING_TIME = SOURCE.add(
     "time, JSON",
     partial(parse_times, "endingTime"),
     None,
-    "End before the first message published at or after this time, in the same forms. Replaces "
+    "End before the first message published at or after this time. Same forms as `startingTime`. Replaces "
     "`endingOffsets`.",
     only=Mode.BATCH,
 )
@@ -96,15 +96,16 @@ _FAIL_ON_DATA_LOSS = SOURCE.add(
     parsers.boolean,
     "true",
     "Fail with `[PULSAR_DATA_LOSS]` if the broker has deleted unprocessed messages, and with "
-    "`[PULSAR_CORRUPT]` if an entry cannot be decoded. `false`: log a warning and continue without them.",
+    "`[PULSAR_CORRUPT]` if an entry cannot be decoded. `false`: log a warning and continue without these "
+    "messages.",
 )
 _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     "maxMessagesPerTrigger",
     "number",
     parsers.count(1),
     None,
-    "Maximum messages of a micro-batch. An entry of the broker is never divided, so a micro-batch may have "
-    "up to one entry for each partition more. docs/operations.md says when this is exact.",
+    "Maximum messages of a micro-batch. An entry is never divided, so a micro-batch may exceed this by one "
+    "entry for each partition. docs/operations.md says when messages are counted exactly.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(
@@ -112,8 +113,8 @@ _MAX_BYTES_PER_TRIGGER = SOURCE.add(
     "size",
     parsers.size(1),
     None,
-    "Maximum bytes of a micro-batch, as stored at the broker. An entry is never divided, so a micro-batch "
-    "may have up to one entry for each partition more.",
+    "Maximum bytes of a micro-batch, as stored at the broker. A micro-batch may exceed this by one entry "
+    "for each partition.",
     only=Mode.STREAM,
 )
 _MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
@@ -138,16 +139,16 @@ _MIN_PARTITIONS = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "Minimum number of Spark tasks: long ranges are split, and fewer short ones share a task. There are "
-    "fewer tasks only if there are fewer entries.",
+    "Minimum number of Spark tasks. Long ranges are split to reach it. There are fewer tasks only if there "
+    "are fewer entries.",
 )
 _MAX_MESSAGES_PER_PARTITION = SOURCE.add(
     "maxMessagesPerPartition",
     "number",
     parsers.count(1),
     None,
-    "A range is split into several Spark tasks if its estimated number of messages is higher than this. "
-    "Short ranges share a task up to this number, at 1,000 messages an entry.",
+    "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short "
+    "ranges share a task only up to this number, counting 1,000 messages for each entry.",
 )
 _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "predefinedSubscription",
@@ -155,9 +156,9 @@ _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     parsers.non_empty,
     None,
     "Streams: name of the durable subscription, instead of a name made from `subscriptionPrefix`. An "
-    "existing subscription is moved forward only to what the query has processed, or to a start that you "
-    "give. Batches: the subscription to start from when `startingOffsets=subscription`. Its position is not "
-    "changed.",
+    "existing subscription is moved forward only to what the query has processed, or to `startingOffsets` "
+    "or `startingTime`. Batches: the subscription to start from when `startingOffsets=subscription`. Its "
+    "position is not changed.",
 )
 _RETAIN_SUBSCRIPTION = SOURCE.add(
     "retainSubscription",
@@ -172,15 +173,15 @@ _POLL_TIMEOUT = SOURCE.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "2m",
-    "Maximum time that a task waits for a message that must exist. Then it fails.",
+    "Maximum time that a task waits for a message that must exist. After that the task fails.",
 )
 _WAIT_FOR_TOPICS = SOURCE.add(
     "waitingForNonExistedTopic",
     "boolean",
     parsers.boolean,
     "false",
-    "Wait for a topic that does not exist yet. `Trigger.AvailableNow` and batches do not wait: they read the "
-    "topics that exist. `false`: fail at the start.",
+    "If a topic does not exist at the start: wait for it. `Trigger.AvailableNow` and batches read the "
+    "topics that exist and do not wait. `false`: fail.",
 )
 _READ_COMPACTED = SOURCE.add(
     "readCompacted",
@@ -195,8 +196,8 @@ _MAX_PENDING_CHUNKED = SOURCE.add(
     "number",
     parsers.count(0),
     "10",
-    "Maximum incomplete chunked messages that a task keeps in memory. If there are more, the oldest one is "
-    "dropped. 0 = unlimited.",
+    "Maximum incomplete chunked messages that a task keeps in memory. With more, the oldest one is removed, "
+    "and read again when its last chunk comes. 0 = unlimited.",
 )
 _CHUNKS_EXPIRE = SOURCE.add(
     "expireTimeOfIncompleteChunkedMessage",
@@ -204,15 +205,16 @@ _CHUNKS_EXPIRE = SOURCE.add(
     parsers.seconds("ms", 0.0),
     "1m",
     "Maximum time between the first and the last chunk of a message, by publish time. A message that takes "
-    "longer is dropped. A partition with chunks is acknowledged this much later. 0 = unlimited; then such a "
-    "partition is not acknowledged while the query runs.",
+    "longer is left out. In a partition with chunks, messages are acknowledged this much later. 0 = "
+    "unlimited; then the query acknowledges nothing there while it runs.",
 )
 _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
     "autoAckOldestChunkedMessageOnQueueFull",
     "boolean",
     parsers.boolean,
     "false",
-    "Count a chunked message that was dropped because of `maxPendingChunkedMessages` as processed.",
+    "Do not read a message again that was removed because of `maxPendingChunkedMessages`: leave it out and "
+    "log a warning.",
 )
 _METADATA_COLUMNS = SOURCE.add(
     "metadataColumns",

@@ -16,9 +16,9 @@ _TRUST_CERTS = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PEM file of the trusted certificate authorities. Default: those of the system. All files that options "
-    "name are read on the driver's host and on the hosts of the tasks. TLS files are read again for each "
-    "new connection.",
+    "PEM file of the trusted certificate authorities. Default: the system's. All files that options name "
+    "are read on the driver's host and on the hosts of the tasks. TLS files are read again for each new "
+    "connection.",
 )
 _TRUST_STORE_PATH = TLS.add(
     "pulsar.client.tlsTrustStorePath",
@@ -33,7 +33,7 @@ _TRUST_STORE_PASSWORD = TLS.add(
     "text",
     parsers.non_empty,
     None,
-    f"Password of that store, {_PASSWORD}",
+    f"Password of `tlsTrustStorePath`, {_PASSWORD}",
     secret=True,
 )
 _CERTIFICATE = TLS.add(
@@ -71,7 +71,7 @@ _KEY_STORE_PASSWORD = TLS.add(
     "text",
     parsers.non_empty,
     None,
-    f"Password of that store, {_PASSWORD}",
+    f"Password of `tlsKeyStorePath`, {_PASSWORD}",
     secret=True,
 )
 _ALLOW_INSECURE = TLS.add(

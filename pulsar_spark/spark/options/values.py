@@ -102,10 +102,10 @@ _SCHEMA_EVOLUTION_MODE = VALUES.add(
     parsers.names_of(parsers.by_value(EvolutionMode)),
     parsers.one_of(parsers.by_value(EvolutionMode)),
     "none",
-    "If a newer schema version does not fit the columns (new fields, wider types, nulls, enum symbols). "
-    "`none`: new fields are left out until load() is called again; other values that do not fit cannot be "
-    "read (`mode`). `restart`: fail with `[PULSAR_SCHEMA_CHANGED]` before the micro-batch is finished. See "
-    "docs/schemas.md.",
+    "What to do if a newer schema version does not fit the columns (new fields, wider types, nulls, enum "
+    "symbols). `none`: new fields are left out until load() is called again; `mode` decides about other "
+    "values that do not fit. `restart`: fail with `[PULSAR_SCHEMA_CHANGED]` before the micro-batch is "
+    "finished. See docs/schemas.md.",
     only=Mode.STREAM,
 )
 _MODE = VALUES.add(
@@ -113,16 +113,16 @@ _MODE = VALUES.add(
     parsers.names_of(parsers.by_value(BadRows)),
     parsers.one_of(parsers.by_value(BadRows)),
     "FAILFAST",
-    "If messages cannot be read by the schema: `FAILFAST`: fail with `[PULSAR_SCHEMA]`. `PERMISSIVE`: the "
-    "payload's columns are null, and `__corruptValue` has the payload if it is one of `metadataColumns`. "
-    "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
+    "What to do with messages that the schema cannot decode. `FAILFAST`: fail with `[PULSAR_SCHEMA]`. "
+    "`PERMISSIVE`: the payload's columns are null, and `__corruptValue` has the payload if it is one of "
+    "`metadataColumns`. `DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
 _ALLOW_DIFFERENT = VALUES.add(
     "allowDifferentTopicSchemas",
     "boolean",
     parsers.boolean,
     "false",
-    "If topics have schemas with different columns: read all of them as with `valueFormat=raw`. `false`: "
+    "If topics have schemas with different columns: read all topics as with `valueFormat=raw`. `false`: "
     "fail at load().",
 )
 
