@@ -42,8 +42,8 @@ _ROWS = 300_000
 _KEYS = 60
 _SHARE = 2.0  # seconds in which a share of the rows is written
 
-_MAX_SIZE = 5_000  # bytes; a full batch has more
-_REFUSED_SHARES = 4  # of the rows, which are written while entries are refused
+_MAX_SIZE = 1_000  # bytes; a single row has less
+_REFUSED_SHARES = 6  # of the rows, which are written while entries are refused
 _REFUSED = "PULSAR_NOT_ALLOWED"
 
 _ONCE, _PLAIN = "public/once", "public/plain"  # the first deduplicates
@@ -314,7 +314,7 @@ def topic_unloaded(scene: Scene) -> None:
 
 
 def entries_refused(scene: Scene) -> None:
-    """Refuse full batches of all copies, and store smaller ones, for some seconds, while rows are written."""
+    """Refuse batches of all copies, and store smaller ones, for some seconds, while rows are written."""
     with refusing(scene.brokers.admin, [_copy_of(delivery) for delivery in DELIVERIES], _MAX_SIZE):
         for _ in range(_REFUSED_SHARES):  # brokers hear of a policy after some seconds
             time.sleep(2 * _SHARE)
