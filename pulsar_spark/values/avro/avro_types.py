@@ -36,6 +36,7 @@ _LOGICAL: Final = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
+_TIMES_OF_DAY: Final = {"time-millis": "int", "time-micros": "long"}
 _WAY_OUT = "Read the topic with valueFormat=raw"
 
 
@@ -46,20 +47,22 @@ class AvroPrimitive:
     Attributes:
         kind: its name.
         logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos; empty for none,
-            and for all others, which are read as the type below them.
+            and for all others, which are read as the type below them. JSON has more: see ``json_types``.
         precision: of a decimal, 1 to 38.
         scale: of a decimal, 0 to precision.
+        form: what JSON has instead, if anything: char, decimal, time-millis, time-micros.
     """
 
     kind: str
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    form: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """``size`` bytes; with ``logical`` = decimal a number."""
+    """``size`` bytes; with ``logical`` = decimal a number. ``form``: as of a primitive."""
 
     name: str
     size: int
@@ -67,6 +70,7 @@ class AvroFixed:
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    form: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,10 @@ class AvroEnum:
 
 @dataclass(frozen=True, slots=True)
 class AvroArray:
-    """Items of one type."""
+    """Items of one type; ``is_chars``: of a ``char[]`` of Java, which is text in JSON."""
 
     items: AvroType
+    is_chars: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,9 @@ _PLAIN: Final = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
     "local-timestamp-nanos": pa.timestamp("us"),
+    "time-millis": pa.int32(),
+    "time-micros": pa.int64(),
+    **dict.fromkeys(("json", "char", "chars", "number"), pa.string()),
 }
 
 
@@ -328,10 +336,11 @@ class _Parser:
                 raise _wrong(path, "a type without 'type'")
             return self.parse(kind, space, path, depth + 1)
         if kind in PRIMITIVES:
-            logical, precision, scale = _logical(tree, kind, None)
-            return AvroPrimitive(kind, logical, precision, scale)
+            return AvroPrimitive(kind, *_logical(tree, kind, None))
         if kind == "array":
-            return AvroArray(self.parse(tree.get("items"), space, f"{path}[]", depth + 1))
+            items = self.parse(tree.get("items"), space, f"{path}[]", depth + 1)
+            is_text = tree.get("java-class") == "[C" and getattr(items, "form", "") == "char"
+            return AvroArray(items, is_text)
         if kind == "map":
             return AvroMap(self.parse(tree.get("values"), space, f"{path}{{}}", depth + 1))
         if kind in ("record", "error", "enum", "fixed"):
@@ -442,22 +451,27 @@ def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: s
     size = tree.get("size")
     if type(size) is not int or not 0 <= size < 1 << 31:
         raise _wrong(path, f"fixed {_shown(name)} without a size")
-    logical, precision, scale = _logical(tree, "fixed", size)
-    return AvroFixed(name, size, aliases, logical, precision, scale)
+    return AvroFixed(name, size, aliases, *_logical(tree, "fixed", size))
 
 
-def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int]:
-    """Return logical type, precision and scale; what Avro says to ignore is empty."""
+def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int, str]:
+    """Return logical type, precision, scale and form; what Avro says to ignore is empty."""
     logical = tree.get("logicalType")
+    if kind == "int" and tree.get("java-class") == "java.lang.Character":
+        return "", 0, 0, "char"
     if not isinstance(logical, str):
-        return "", 0, 0
+        return "", 0, 0, ""
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = tree.get("precision"), tree.get("scale", 0)
-        if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= _MAX_PRECISION:
+        if type(precision) is int and type(scale) is int and 0 <= scale <= precision:
+            if precision > _MAX_PRECISION:
+                return "", precision, scale, "decimal"
             fits = size is None or size > 16 or 10**precision - 1 < 1 << max(8 * size - 1, 0)
             if precision and fits:
-                return "decimal", precision, scale
-    return (logical, 0, 0) if _LOGICAL.get(logical) == kind else ("", 0, 0)
+                return "decimal", precision, scale, ""
+    if _TIMES_OF_DAY.get(logical) == kind:
+        return "", 0, 0, logical
+    return (logical, 0, 0, "") if _LOGICAL.get(logical) == kind else ("", 0, 0, "")
 
 
 def _full(name: str, space: str) -> str:
