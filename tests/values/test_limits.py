@@ -23,18 +23,28 @@ def record(*fields, name="R"):
 
 
 def limits():
-    """The numbers of the table on the page, by their rows."""
+    """The numbers of the table on the page, by what they are of."""
     page = (ROOT / "docs" / "schemas.md").read_text(encoding="utf-8")
     table = page.partition("## Limits")[2].partition("|---|---|\n")[2].partition("\n\n")[0]
-    rows = (line.strip("| ").split(" | ") for line in table.splitlines())
-    numbers = {what.partition(":")[0]: re.findall(r"[0-9,]+", most) for what, most in rows}
-    return {what: [int(each.replace(",", "")) for each in found] for what, found in numbers.items()}
+    found = {}
+    for line in table.splitlines():
+        what, most = line.strip("| ").split(" | ")
+        for name, number in zip(what.split("; "), re.findall(r"[0-9,]+", most), strict=True):
+            found[name.partition(": a ")[0]] = int(number.replace(",", ""))
+    return found
 
 
 def texts(size):
     """A schema of this many bytes."""
     text = json.dumps(record(INT)).encode()
     return text + b" " * ((size << 20) - len(text))
+
+
+def marks(count):
+    """A schema of so many commas, colons and brackets: of those of ``doc``, too."""
+    text = json.dumps(record(INT) | {"doc": ""})
+    own = sum(map(text.count, ",:[{"))
+    return json.dumps(record(INT) | {"doc": "," * (count - own)}).encode()
 
 
 def nullable(name, default=None):
@@ -50,7 +60,7 @@ def types(count):
 
 def structs(depth):
     """A type within so many: nullable structs, and an array where the number is odd."""
-    tree = {"type": "array", "items": "int"} if depth % 2 else "int"
+    tree: object = {"type": "array", "items": "int"} if depth % 2 else "int"
     for level in range(depth // 2):
         tree = ["null", record({"name": "a", "type": tree}, name=f"R{level}")]
     return tree
@@ -84,6 +94,7 @@ def values(count):
 
 AVRO_LIMITS = [
     ("text", texts),
+    ("commas, colons and brackets in it", marks),
     ("types", types),
     ("types around another", structs),
     ("characters of a name, a symbol or an alias", named),
@@ -105,7 +116,7 @@ def made(schema, writer=None):
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
 @pytest.mark.parametrize(("what", "tree"), AVRO_LIMITS, ids=[tree.__name__ for _, tree in AVRO_LIMITS])
 def test_a_schema_at_a_limit_is_read_and_one_beyond_is_refused(kind, what, tree):
-    (most,) = limits()[what]
+    most = limits()[what]
     made(schema_of(kind, tree(most)))
     with pytest.raises(UnsupportedError, match="valueFormat=raw"):
         made(schema_of(kind, tree(most + 1)))
@@ -114,14 +125,14 @@ def test_a_schema_at_a_limit_is_read_and_one_beyond_is_refused(kind, what, tree)
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
 def test_defaults_up_to_the_limit_are_added_and_more_are_refused(kind):
     older = schema_of(kind, record({"name": "z", "type": "int"}))
-    (most,) = limits()["defaults that a message lacks, in all"]
+    most = limits()["defaults that a message lacks, in all"]
     made(schema_of(kind, missing(most - 1)), older)
     with pytest.raises(UnsupportedError, match="defaults"):
         made(schema_of(kind, missing(most + 1)), older)
 
 
 def test_all_defaults_up_to_the_limit_are_read_and_more_are_refused():
-    (most,) = limits()["all defaults"]
+    most = limits()["all defaults"]
     rows = pa.struct([("z", pa.int32())])
     for count, is_fine in ((most, True), (most + 1000, False)):
         tree = values(count)
@@ -135,14 +146,14 @@ def test_all_defaults_up_to_the_limit_are_read_and_more_are_refused():
 
 
 def test_a_version_beyond_is_refused_where_the_columns_are_older():
-    (most,) = limits()["types"]
+    most = limits()["types"]
     for kind in (SchemaType.AVRO, SchemaType.JSON):
         with pytest.raises(UnsupportedError):
             made(schema_of(kind, record(INT)), schema_of(kind, types(most + 1)))
 
 
 def test_protobuf():
-    fields, depth = limits()["PROTOBUF_NATIVE"]
+    fields, depth = (limits()[what] for what in ("PROTOBUF_NATIVE: fields", "messages in each other"))
     for count in (fields, fields + 1):
         own = file("message M")
         for number in range(1, count + 1):

@@ -7,7 +7,6 @@ are as free as Pulsar's broker lets them be: any text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -16,10 +15,10 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
+from pulsar_spark.values.definition_json import WAY_OUT, parse_json, too_large
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
-MAX_BYTES = 4 << 20  # of the text; a broker takes 5 MiB
 MAX_NODES = 10_000  # types in the tree, a named type counted as often as it is used
 MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
@@ -37,7 +36,6 @@ _LOGICAL: Final = {
     "local-timestamp-nanos": "long",
 }
 _TIMES_OF_DAY: Final = {"time-millis": "int", "time-micros": "long"}
-_WAY_OUT = "Read the topic with valueFormat=raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +175,7 @@ def parse(schema: Schema) -> AvroType:
         SchemaError: the data is no schema of Avro.
         UnsupportedError: the schema is larger than any that this version reads.
     """
-    if len(schema.data) > MAX_BYTES:
-        raise _too_large(f"the schema has {len(schema.data)} bytes")
-    try:
-        tree = json.loads(schema.data.decode("utf-8"))
-    except RecursionError:
-        raise _too_large("the schema is nested too deeply") from None
-    except ValueError as error:
-        raise SchemaError(f"the topic's schema is not JSON: {error}", advice=_WAY_OUT) from None
-    return _Parser().parse(tree, "", "", 0)
+    return _Parser().parse(parse_json(schema.data), "", "", 0)
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -421,9 +411,9 @@ class _Parser:
         self._nodes += nodes
         self._deepest = max(self._deepest, depth)
         if self._nodes > MAX_NODES:
-            raise _too_large(f"the schema has more than {MAX_NODES} types")
+            raise too_large(f"the schema has more than {MAX_NODES} types")
         if depth > MAX_DEPTH:
-            raise _too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
+            raise too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
 
 
 def branch_name(avro: AvroType) -> str:
@@ -482,7 +472,7 @@ def _text(value: object, what: str, path: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, f"{what} is missing, or is not text")
     if len(value) > MAX_NAME:
-        raise _too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
+        raise too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise _wrong(path, f"{what} contains half a surrogate pair")
     return value
@@ -500,8 +490,4 @@ def _shown(name: str) -> str:
 
 def _wrong(path: str, why: str) -> SchemaError:
     place = f"field {_shown(path)} of the topic's schema" if path else "the topic's schema"
-    return SchemaError(f"{place} is not valid Avro: {why}", advice=_WAY_OUT)
-
-
-def _too_large(what: str) -> UnsupportedError:
-    return UnsupportedError(what, advice=_WAY_OUT)
+    return SchemaError(f"{place} is not valid Avro: {why}", advice=WAY_OUT)

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
-    MAX_BYTES,
     MAX_FLOAT,
     AvroArray,
     AvroEnum,
@@ -33,6 +32,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
+from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
