@@ -63,6 +63,8 @@ def steps() -> dict[str, Sequence[str]]:
             "5000000",
             "--costs",
             "10000",
+            "--schemas",
+            "100",
         ),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
         "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),

@@ -1,6 +1,7 @@
 """Fuzzers of what a broker or a producer may send: the exit code is 1 where one finds something.
 
-python3 -m integration hostile --entries 5000000 --frames 10000000 --values 5000000 --costs 10000
+python3 -m integration hostile --entries 5000000 --frames 10000000 --values 5000000 --costs 10000 \
+    --schemas 100
 before a release
 """
 
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from integration.hostile import costs, entries, frames, peers, values
+from integration.hostile import costs, entries, frames, large_schemas, peers, values
 
 _PAUSE = 10.0  # seconds between two lines
 
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--values", type=int, default=20_000, help="with a schema (default: %(default)s)")
     parser.add_argument("--peers", type=float, default=2.0, help="seconds for each (default: %(default)s)")
     parser.add_argument("--costs", type=int, default=200, help="large from few bytes (default: %(default)s)")
+    parser.add_argument("--schemas", type=int, default=5, help="as large as any (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         _report("broken inputs", seed, frames.run(seed, given.frames))
         _report("values with a schema", seed, values.run(seed, given.values))
         _report("entries that become large", seed, costs.run(seed, given.costs))
+        _report("large schemas", seed, large_schemas.run(seed, given.schemas))
         _report("peers without end", seed, peers.run(given.peers))
     except (entries.DifferenceError, frames.UndocumentedError, costs.CostlyError) as error:
         print(f"failed, --seed {seed}: {error}", flush=True)

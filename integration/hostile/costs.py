@@ -65,13 +65,13 @@ def one_entry(seed: str) -> None:
         values = TypedValueReader(lambda _, __: {}, _TOPIC, reader, reader.type)
     except (SchemaError, UnsupportedError):
         return
-    before = _reset_peak()
+    before = reset_peak()
     began = time.process_time()
     for messages in decode_entries(
         _TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20, leave_out_corrupt=True
     ):
         _read(messages, values)
-    took, memory = time.process_time() - began, _peak() - before
+    took, memory = time.process_time() - began, peak() - before
     if took > _SECONDS or memory > _MEMORY:
         size = entry.metadata.uncompressed_size
         what = f"{len(entry.payload)} bytes of {kind}, {size} uncompressed"
@@ -287,16 +287,16 @@ KINDS: dict[str, Callable[[random.Random], tuple[Schema, MakeValue]]] = {
 # ---- memory, on Linux; elsewhere nothing is taken
 
 
-def _reset_peak() -> int:
+def reset_peak() -> int:
     """Let the peak begin with what is resident now, and return that, in bytes."""
     reset = Path("/proc/self/clear_refs")
     if not reset.exists():
         return 0
     reset.write_text("5")
-    return _peak()
+    return peak()
 
 
-def _peak() -> int:
+def peak() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return 0

@@ -305,10 +305,25 @@ def test_raw_columns_are_chosen_by_a_schema(pulsar_in_spark, peer, topic, checkp
 def test_names_that_two_columns_have(pulsar_in_spark, peer, topic):
     with producing(peer, topic, record(__key="string", b="string", B="string")) as producer:
         producer.send({"id": 1, "__key": "k", "b": "x", "B": "X"})
-    with pytest.raises(Exception, match=r"two columns have the same name.*b.*valueFormat=struct"):
-        typed(pulsar_in_spark, topic)
+    with pytest.raises(Exception, match=r"two columns have the same name: __key.*valueFormat=struct"):
+        typed(pulsar_in_spark, topic, metadataColumns="__key")
     rows = typed(pulsar_in_spark, topic, valueFormat="struct", metadataColumns="__key").collect()
     assert dicts(rows) == [{"value": {"id": 1, "__key": "k", "b": "x", "B": "X"}, "__key": None}]
+
+
+def test_names_that_differ_only_by_case(pulsar_in_spark, peer, topic):
+    with producing(peer, topic, record(b="string", B="string")) as producer:
+        producer.send({"id": 1, "b": "x", "B": "X"})
+    rows = typed(pulsar_in_spark, topic, metadataColumns="")
+    assert dicts(rows.collect()) == [{"id": 1, "b": "x", "B": "X"}]
+    with pytest.raises(Exception, match="AMBIGUOUS_REFERENCE"):
+        rows.select("B").collect()
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert dicts(rows.select("B").where("b = 'x'").collect()) == [{"B": "X"}]
+    finally:
+        conf.unset("spark.sql.caseSensitive")
 
 
 def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):

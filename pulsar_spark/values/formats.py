@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import key_value, primitives
+from pulsar_spark.values import json_types, key_value, primitives
 from pulsar_spark.values.avro import avro_read, avro_types, avro_write, changes
 from pulsar_spark.values.encode.tombstones import TombstoneEncoder
 from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
@@ -65,7 +65,7 @@ def check_columns(schema: Schema) -> None:
         for part in key_value.parts_of(schema)[:2]:
             check_columns(part)
     elif schema.type in (SchemaType.AVRO, SchemaType.JSON):
-        for each in avro_types.recursive_types(avro_types.parse(schema)):
+        for each in avro_types.recursive_types(json_types.parse(schema)):
             raise each.error
 
 
@@ -80,7 +80,7 @@ def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
         yield from new_values(new.key, old.key, "key")
         yield from new_values(new.value, old.value, "value")
     elif newer.type == older.type and newer.type in (SchemaType.AVRO, SchemaType.JSON):
-        yield from changes.new_values(avro_types.parse(newer), avro_types.parse(older), path)
+        yield from changes.new_values(json_types.parse(newer), json_types.parse(older), path)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:

@@ -25,7 +25,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroType,
     AvroUnion,
-    parse,
 )
 from pulsar_spark.values.encode.column_fit import (
     NewField,
@@ -34,6 +33,7 @@ from pulsar_spark.values.encode.column_fit import (
     new_fields,
     type_name,
 )
+from pulsar_spark.values.json_types import parse
 
 RECORD: Final = "Row"
 

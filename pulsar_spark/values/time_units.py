@@ -27,9 +27,11 @@ class TimeUnit(NamedTuple):
 
 
 MICROS: Final = TimeUnit(1, 1)
-_UNITS: Final = {"millis": TimeUnit(1000, 1), "nanos": TimeUnit(1, 1000)}
+MILLIS: Final = TimeUnit(1000, 1)
+_UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}
 
 
 def unit_of(avro: AvroType | None) -> TimeUnit:
     """The unit of a type; microseconds for what is no timestamp."""
-    return _UNITS.get(getattr(avro, "logical", "").rpartition("-")[2], MICROS)
+    name, _, unit = getattr(avro, "logical", "").rpartition("-")
+    return _UNITS.get(unit, MICROS) if name.endswith("timestamp") else MICROS

@@ -1,5 +1,6 @@
 """The fuzzers find nothing, and would find what they are for."""
 
+import re
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from integration.helpers.local_spark import ROOT
-from integration.hostile import costs, entries, frames, peers
+from integration.hostile import costs, entries, frames, large_schemas, peers
 from integration.hostile.__main__ import main
 from pulsar_spark.protocol import reopening
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -18,11 +19,12 @@ from pulsar_spark.wire.entry import codecs, entry_work
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
     command = [sys.executable, "-m", "integration.hostile", "--entries", "500", "--frames", "500"]
-    command += ["--values", "500", "--costs", "4", "--peers", "0.1"]
+    command += ["--values", "500", "--costs", "4", "--schemas", "1", "--peers", "0.1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "500 broken inputs: nothing found" in done.stdout
     assert "4 entries that become large: nothing found" in done.stdout
+    assert "1 large schemas: nothing found" in done.stdout
     assert "5 peers without end: nothing found" in done.stdout
     assert done.stderr == "", "no peer has failed"
 
@@ -119,6 +121,14 @@ def test_what_costs_too_much_is_found(limit, monkeypatch):
     monkeypatch.setattr(costs, limit, -1 if limit == "_SECONDS" else 1)
     found = found_by((f"1/{number}" for number in range(20)), costs.one_entry)
     assert "seed 1/" in found
+
+
+@pytest.mark.parametrize("limit", ["_LOAD_SECONDS", "_WORK_SECONDS", "_MEMORY"])
+def test_a_schema_that_costs_too_much_is_found(limit, monkeypatch):
+    monkeypatch.setattr(large_schemas, limit, -1)
+    what = "a worker with" if limit == "_WORK_SECONDS" else "load() of"
+    with pytest.raises(costs.CostlyError, match=rf"{re.escape(what)} long defaults \(AVRO\)"):
+        large_schemas.one_schema("long defaults")
 
 
 @pytest.mark.long

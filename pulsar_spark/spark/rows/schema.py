@@ -133,12 +133,14 @@ class RowColumns:
         return StructType([StructField(name, METADATA_COLUMNS[name].type) for name in self.metadata])
 
     def _check_names(self, names: Iterable[str]) -> None:
-        """Raise OptionError for names that differ only by case, which Spark does not tell apart."""
-        counts = Counter(name.lower() for name in names)
-        twice = [name for name, count in counts.items() if count > 1]
+        """Raise OptionError for equal names.
+
+        Those that differ only by case are Spark's to judge, which depends on ``spark.sql.caseSensitive``.
+        """
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise OptionError(
-                f"two columns have the same name, ignoring case: {', '.join(twice[:_SHOWN])}",
+                f"two columns have the same name: {', '.join(twice[:_SHOWN])}",
                 advice="Set valueFormat=struct, or fewer metadataColumns, or choose columns by .schema(...)",
             )
 

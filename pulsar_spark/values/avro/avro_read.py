@@ -56,7 +56,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             the reader's.
         UnsupportedError: a recursive or too large schema.
     """
-    step = resolve(avro_types.parse(writer), avro_types.parse(reader), target)
+    wanted = avro_types.parse(reader)
+    step = resolve(wanted if writer == reader else avro_types.parse(writer), wanted, target)
     return AvroDecoder(step, target, _read_offset(writer))
 
 

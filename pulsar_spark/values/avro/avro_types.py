@@ -7,7 +7,6 @@ are as free as Pulsar's broker lets them be: any text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -16,10 +15,10 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
+from pulsar_spark.values.definition_json import WAY_OUT, parse_json, too_large
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
-MAX_BYTES = 4 << 20  # of the text; a broker takes 5 MiB
 MAX_NODES = 10_000  # types in the tree, a named type counted as often as it is used
 MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
@@ -36,7 +35,7 @@ _LOGICAL: Final = {
     "local-timestamp-micros": "long",
     "local-timestamp-nanos": "long",
 }
-_WAY_OUT = "Read the topic with valueFormat=raw"
+_TIMES_OF_DAY: Final = {"time-millis": "int", "time-micros": "long"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +45,22 @@ class AvroPrimitive:
     Attributes:
         kind: its name.
         logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos; empty for none,
-            and for all others, which are read as the type below them.
+            and for all others, which are read as the type below them. JSON has more: see ``json_types``.
         precision: of a decimal, 1 to 38.
         scale: of a decimal, 0 to precision.
+        form: what JSON has instead, if anything: char, decimal, time-millis, time-micros.
     """
 
     kind: str
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    form: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """``size`` bytes; with ``logical`` = decimal a number."""
+    """``size`` bytes; with ``logical`` = decimal a number. ``form``: as of a primitive."""
 
     name: str
     size: int
@@ -67,6 +68,7 @@ class AvroFixed:
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    form: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ class AvroEnum:
 
 @dataclass(frozen=True, slots=True)
 class AvroArray:
-    """Items of one type."""
+    """Items of one type; ``is_chars``: of a ``char[]`` of Java, which is text in JSON."""
 
     items: AvroType
+    is_chars: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +175,7 @@ def parse(schema: Schema) -> AvroType:
         SchemaError: the data is no schema of Avro.
         UnsupportedError: the schema is larger than any that this version reads.
     """
-    if len(schema.data) > MAX_BYTES:
-        raise _too_large(f"the schema has {len(schema.data)} bytes")
-    try:
-        tree = json.loads(schema.data.decode("utf-8"))
-    except RecursionError:
-        raise _too_large("the schema is nested too deeply") from None
-    except ValueError as error:
-        raise SchemaError(f"the topic's schema is not JSON: {error}", advice=_WAY_OUT) from None
-    return _Parser().parse(tree, "", "", 0)
+    return _Parser().parse(parse_json(schema.data), "", "", 0)
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -272,6 +267,9 @@ _PLAIN: Final = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
     "local-timestamp-nanos": pa.timestamp("us"),
+    "time-millis": pa.int32(),
+    "time-micros": pa.int64(),
+    **dict.fromkeys(("json", "char", "chars", "number"), pa.string()),
 }
 
 
@@ -328,10 +326,11 @@ class _Parser:
                 raise _wrong(path, "a type without 'type'")
             return self.parse(kind, space, path, depth + 1)
         if kind in PRIMITIVES:
-            logical, precision, scale = _logical(tree, kind, None)
-            return AvroPrimitive(kind, logical, precision, scale)
+            return AvroPrimitive(kind, *_logical(tree, kind, None))
         if kind == "array":
-            return AvroArray(self.parse(tree.get("items"), space, f"{path}[]", depth + 1))
+            items = self.parse(tree.get("items"), space, f"{path}[]", depth + 1)
+            is_text = tree.get("java-class") == "[C" and getattr(items, "form", "") == "char"
+            return AvroArray(items, is_text)
         if kind == "map":
             return AvroMap(self.parse(tree.get("values"), space, f"{path}{{}}", depth + 1))
         if kind in ("record", "error", "enum", "fixed"):
@@ -412,9 +411,9 @@ class _Parser:
         self._nodes += nodes
         self._deepest = max(self._deepest, depth)
         if self._nodes > MAX_NODES:
-            raise _too_large(f"the schema has more than {MAX_NODES} types")
+            raise too_large(f"the schema has more than {MAX_NODES} types")
         if depth > MAX_DEPTH:
-            raise _too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
+            raise too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
 
 
 def branch_name(avro: AvroType) -> str:
@@ -442,22 +441,27 @@ def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: s
     size = tree.get("size")
     if type(size) is not int or not 0 <= size < 1 << 31:
         raise _wrong(path, f"fixed {_shown(name)} without a size")
-    logical, precision, scale = _logical(tree, "fixed", size)
-    return AvroFixed(name, size, aliases, logical, precision, scale)
+    return AvroFixed(name, size, aliases, *_logical(tree, "fixed", size))
 
 
-def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int]:
-    """Return logical type, precision and scale; what Avro says to ignore is empty."""
+def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int, str]:
+    """Return logical type, precision, scale and form; what Avro says to ignore is empty."""
     logical = tree.get("logicalType")
+    if kind == "int" and tree.get("java-class") == "java.lang.Character":
+        return "", 0, 0, "char"
     if not isinstance(logical, str):
-        return "", 0, 0
+        return "", 0, 0, ""
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = tree.get("precision"), tree.get("scale", 0)
-        if type(precision) is int and type(scale) is int and 0 <= scale <= precision <= _MAX_PRECISION:
+        if type(precision) is int and type(scale) is int and 0 <= scale <= precision:
+            if precision > _MAX_PRECISION:
+                return "", precision, scale, "decimal"
             fits = size is None or size > 16 or 10**precision - 1 < 1 << max(8 * size - 1, 0)
             if precision and fits:
-                return "decimal", precision, scale
-    return (logical, 0, 0) if _LOGICAL.get(logical) == kind else ("", 0, 0)
+                return "decimal", precision, scale, ""
+    if _TIMES_OF_DAY.get(logical) == kind:
+        return "", 0, 0, logical
+    return (logical, 0, 0, "") if _LOGICAL.get(logical) == kind else ("", 0, 0, "")
 
 
 def _full(name: str, space: str) -> str:
@@ -468,7 +472,7 @@ def _text(value: object, what: str, path: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, f"{what} is missing, or is not text")
     if len(value) > MAX_NAME:
-        raise _too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
+        raise too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise _wrong(path, f"{what} contains half a surrogate pair")
     return value
@@ -486,8 +490,4 @@ def _shown(name: str) -> str:
 
 def _wrong(path: str, why: str) -> SchemaError:
     place = f"field {_shown(path)} of the topic's schema" if path else "the topic's schema"
-    return SchemaError(f"{place} is not valid Avro: {why}", advice=_WAY_OUT)
-
-
-def _too_large(what: str) -> UnsupportedError:
-    return UnsupportedError(what, advice=_WAY_OUT)
+    return SchemaError(f"{place} is not valid Avro: {why}", advice=WAY_OUT)

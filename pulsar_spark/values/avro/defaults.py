@@ -8,14 +8,16 @@ one, is null to readers whatever its type; nobody can write that.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from json import dumps
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import (
-    MAX_BYTES,
     MAX_FLOAT,
     AvroArray,
     AvroEnum,
@@ -30,10 +32,12 @@ from pulsar_spark.values.avro.avro_types import (
     is_member_struct,
     is_null,
 )
+from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.time_units import unit_of
 
 MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
 _MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records
+_MAX_NUMBER: Final = 1_000  # bytes of a decimal
 
 Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
 """A checked value: of a bytes or fixed its bytes, also for a decimal; of a record all fields by name."""
@@ -142,6 +146,10 @@ class Defaults:
             return {self._counted(_text(key)): self._value(avro.values, each) for key, each in items}
         if isinstance(avro, AvroEnum):
             return self._symbol(avro, _of(str, json))
+        form = _FORMS.get(avro.logical)
+        if form is not None:
+            assert isinstance(avro, AvroPrimitive)
+            return self._counted(_text(form(avro, json)))
         if isinstance(avro, AvroFixed) or avro.kind == "bytes":
             return self._counted(_bytes(avro, json))
         value = _primitive(avro, json)
@@ -198,6 +206,25 @@ def _bytes(avro: AvroPrimitive | AvroFixed, json: object) -> bytes:
     if avro.logical == "decimal":
         _checked(value, bool(value) and abs(_unscaled(value)) < 10**avro.precision)
     return value
+
+
+def _char(_avro: AvroPrimitive, json: object) -> str:
+    code = _of(int, json)
+    return chr(_checked(code, 0 <= code < 1 << 16))
+
+
+def _number(avro: AvroPrimitive, json: object) -> str:
+    value = _bytes(replace(avro, logical=""), json)
+    return str(decimal_of(avro, _checked(value, 0 < len(value) <= _MAX_NUMBER)))
+
+
+# Logical types that only JSON has, whose values are text: what the schema has as their default.
+_FORMS: Final[dict[str, Callable[[AvroPrimitive, object], str]]] = {
+    "json": lambda _avro, json: dumps(json),
+    "char": _char,
+    "chars": lambda avro, json: "".join(_char(avro, each) for each in _of(list, json)),
+    "number": _number,
+}
 
 
 def _unscaled(value: bytes) -> int:

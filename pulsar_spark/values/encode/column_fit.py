@@ -54,10 +54,15 @@ _TIMES: Final = {
     "local-timestamp-micros": "timestamp_ntz",
     "local-timestamp-nanos": "timestamp_ntz",
 }
-# Spark's names of the types that go into a field without a logical type.
+# Spark's names of the types that go into a field of other logical types, and of none.
 _TEXTS: Final = frozenset(("string", "binary"))
 _INTS: Final = frozenset(("tinyint", "smallint", "int"))
 _LONGS: Final = _INTS | {"bigint"}
+_FORMS: Final = {
+    "time-millis": _INTS,
+    "time-micros": _LONGS,
+    **dict.fromkeys(("json", "char", "chars", "number"), _TEXTS),
+}
 _FIT: Final = {
     "null": frozenset[str](),
     "boolean": frozenset(("boolean",)),
@@ -319,7 +324,8 @@ def _is_scalar_fit(avro: AvroType, kind: pa.DataType) -> bool:
     if isinstance(avro, AvroFixed):
         return name == "binary"
     if isinstance(avro, AvroPrimitive):
-        return name == _TIMES[avro.logical] if avro.logical else name in _FIT[avro.kind]
+        fitting = _FORMS.get(avro.logical) or _FIT[avro.kind]
+        return name == _TIMES[avro.logical] if avro.logical in _TIMES else name in fitting
     return False
 
 

@@ -70,6 +70,28 @@ def plain_text(column: pa.Array) -> list[Piece]:
     return [texts(column.cast(pa.string()).cast(pa.binary()))]
 
 
+def time_text(column: pa.Array, unit: str, path: str) -> list[Piece]:
+    """``10:11:12.013``, which is a time of day.
+
+    Args:
+        column: whole numbers of the unit, since midnight.
+        unit: ``ms`` or ``us``.
+        path: of the field.
+
+    Raises:
+        Misfit: one that is not within a day.
+    """
+    numbers = integers(column)
+    a_day = _MICROS_OF_DAY // (1000 if unit == "ms" else 1)
+    require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
+    times = (
+        pa.array(numbers.astype(np.int32)).view(pa.time32("ms"))
+        if unit == "ms"
+        else pa.array(numbers).view(pa.time64("us"))
+    )
+    return [_matrix(times.cast(pa.string()), b"00:00:00.000" if unit == "ms" else b"00:00:00.000000")]
+
+
 def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:
     """Numbers of any type as float or double: with a point or an exponent, so that readers see what they are.
 

@@ -6,8 +6,8 @@ tree of Avro's types.
     ==========================  ======================================================================
     reader by column            ``fast``, ``fast_leaves``, ``cursor``, ``shape``: what is usual
     reader by row               ``general``, ``columns``, ``nested_columns``, ``leaves``: all the rest
-    both                        ``json_read`` chooses between them; ``tree``, ``make_tree``,
-                                ``projection``: what is read as what; ``scan``: tokens
+    both                        ``json_read`` chooses between them; ``tree``, ``json_types`` above,
+                                ``make_tree``: what is read as what; ``scan``: tokens
     writer                      ``json_write``
     ==========================  ======================================================================
 """

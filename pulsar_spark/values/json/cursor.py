@@ -290,14 +290,10 @@ class JsonPayloads:
 
     def texts(self, cursor: Cursor, start: Ints, end: Ints) -> pa.StringArray:
         """Make strings of [start, end); those with a malformed escape fail."""
-        # Arrow trusts offsets to ascend: a row that has failed may have come beyond its payload.
-        start, end = np.minimum(start, cursor.limit), np.minimum(end, cursor.limit)
-        offsets = np.empty(2 * len(start) + 1, np.int32)
-        offsets[:-1:2], offsets[1::2], offsets[-1] = start, end, len(self.body)
-        spans = pa.StringArray.from_buffers(2 * len(start), pa.py_buffer(offsets), pa.py_buffer(self.body))
-        texts = spans.take(pa.array(np.arange(0, 2 * len(start), 2, dtype=np.int32)))
+        texts = self.spans(cursor, start, end)
         if not len(self._backslashes):
             return texts
+        start, end = np.minimum(start, cursor.limit), np.minimum(end, cursor.limit)
         is_escaped = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
         rows = np.flatnonzero(is_escaped)
         if not len(rows):
@@ -308,6 +304,15 @@ class JsonPayloads:
             cursor.ok[row] &= value is not None
             plain.append(value or "")
         return pc.replace_with_mask(texts, pa.array(is_escaped), pa.array(plain, pa.string()))
+
+    def spans(self, cursor: Cursor, start: Ints, end: Ints) -> pa.StringArray:
+        """The payloads' own text of [start, end)."""
+        # Arrow trusts offsets to ascend: a row that has failed may have come beyond its payload.
+        start, end = np.minimum(start, cursor.limit), np.minimum(end, cursor.limit)
+        offsets = np.empty(2 * len(start) + 1, np.int32)
+        offsets[:-1:2], offsets[1::2], offsets[-1] = start, end, len(self.body)
+        spans = pa.StringArray.from_buffers(2 * len(start), pa.py_buffer(offsets), pa.py_buffer(self.body))
+        return spans.take(pa.array(np.arange(0, 2 * len(start), 2, dtype=np.int32)))
 
 
 def _positions(flags: Flags, more: int = 0, filler: int = 0) -> Places:

@@ -265,6 +265,13 @@ def _decimals(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Arra
     return _array(leaf, words)
 
 
+def _json(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
+    """Take values without parts as they are; the others fail."""
+    start = cursor.at.copy()
+    skip_scalar(payloads, cursor)
+    return payloads.spans(cursor, start, cursor.at).cast(leaf.type)
+
+
 def skip_scalar(payloads: JsonPayloads, cursor: Cursor) -> None:
     """Go over strings, numbers, true and false."""
     first = payloads.byte(cursor)
@@ -286,5 +293,7 @@ LEAVES: Final[dict[JsonKind, Callable[[JsonPayloads, JsonLeaf, Cursor], pa.Array
     JsonKind.BYTES: _bytes,
     JsonKind.DATE: _dates,
     JsonKind.TIMESTAMP: _timestamps,
+    JsonKind.TIME: _whole_numbers,
     JsonKind.DECIMAL: _decimals,
+    JsonKind.JSON: _json,
 }

@@ -3,7 +3,7 @@
     ===============  ==================================================================================
     column           JSON that is read as it; null is always null
     ===============  ==================================================================================
-    boolean          ``true``, ``false``
+    boolean          ``true``, ``false``, or text that is one
     int, bigint      a number without a rest (5, 5.0, 5e2) in the type's range, or text that is one
     float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or text that is one
     string           text; or a number, as it is written (an enum of Python's client may be one)
@@ -14,10 +14,14 @@
                      zone), or a number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
     decimal          a number, or text of one, that needs no more digits than the type has
-    array, map       array; object with names that differ
+    time of day      a number of the schema's unit; ``[h, min]``, also with seconds and nanoseconds; text
+                     ``h:min``, also with seconds
+    any JSON         its own text
+    array, map       array; object with names that differ. Pairs of keys and values: array or object
     struct           object; a name that the schema does not have is ignored, and a missing one gives its
                      default or null; one of the schema's that is repeated is bad: which one is meant?
-    struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all
+    struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all;
+                     any JSON comes last
     ===============  ==================================================================================
 
 Fractions of a microsecond are cut towards the past. A column takes memory as its Arrow array does:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
-from pulsar_spark.values.avro import avro_types
+from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.cursor import JsonPayloads
 from pulsar_spark.values.json.fast import can_read, read_columns
@@ -41,6 +41,7 @@ from pulsar_spark.values.json.tree import (
     growth,
     tries,
 )
+from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
@@ -55,7 +56,7 @@ def column_type(schema: Schema) -> pa.DataType:
         SchemaError: the definition is malformed.
         UnsupportedError: a field, which is named, has no type in Spark.
     """
-    return avro_types.column_type(schema)
+    return arrow_type(parse(schema))
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:

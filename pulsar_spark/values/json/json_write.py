@@ -29,7 +29,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroUnion,
     arrow_type,
-    parse,
 )
 from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.encode import cells, column_values, json_text, nested
@@ -37,8 +36,10 @@ from pulsar_spark.values.encode.avro_defaults import WAY_OUT
 from pulsar_spark.values.encode.cells import Piece
 from pulsar_spark.values.encode.column_fit import ColumnFit, field_path, fit
 from pulsar_spark.values.encode.column_values import Misfit
+from pulsar_spark.values.encode.form_text import form_text
 from pulsar_spark.values.encode.nested import RowEncoder
 from pulsar_spark.values.interfaces import ValueEncoder
+from pulsar_spark.values.json_types import is_pairs, parse
 
 # Bytes are the same in every row.
 _Part: TypeAlias = "Piece | bytes"
@@ -114,7 +115,7 @@ def _writer(found: ColumnFit) -> _Writer:
     elif isinstance(avro, AvroRecord):
         nested_make = _Record(found, avro).pieces
     elif isinstance(avro, AvroArray):
-        nested_make = _Array(found).pieces
+        nested_make = (_Pairs if _is_object(found, avro) else _Array)(found).pieces
     elif isinstance(avro, AvroMap):
         nested_make = _Map(found).pieces
     if nested_make is not None:
@@ -137,9 +138,11 @@ def _scalar(found: ColumnFit) -> tuple[Callable[[pa.Array], list[Piece]], bytes]
         return lambda column: json_text.base64_text(
             column_values.sized_column(column, avro.size, path)
         ), _QUOTE
-    if avro.logical:
+    if avro.logical == "date" or "timestamp" in avro.logical:
         make = json_text.date_text if avro.logical == "date" else json_text.timestamp_text
         return lambda column: make(column, path), _QUOTE
+    if avro.logical:
+        return form_text(avro.logical, path)
     if avro.kind in ("float", "double"):
         number = np.float32 if avro.kind == "float" else np.float64
         return lambda column: json_text.float_text(column, number, path), b""
@@ -248,6 +251,37 @@ class _Array:
         return [found, _choice([b"[]", b"]"], np.diff(starts) > 0)]
 
 
+def _is_object(found: ColumnFit, avro: AvroArray) -> bool:
+    """Whether an array is written as an object: Java's map whose keys are no strings."""
+    (item,) = found.parts
+    assert item is not None
+    key, value = item.parts if is_pairs(avro) else (None, None)
+    # JSON as a key may be any JSON.
+    is_plain = key is not None and _writer(key).is_scalar and getattr(key.avro, "logical", "") != "json"
+    return is_plain and value is not None
+
+
+class _Pairs:
+    def __init__(self, found: ColumnFit) -> None:
+        (item,) = found.parts
+        assert item is not None
+        self._path = found.path
+        self._item = _writer(item)
+        self._key, self._value = (_writer(part) for part in item.parts if part is not None)
+        self._columns = item.columns
+
+    def pieces(self, column: pa.ListArray) -> list[Piece]:
+        return _object(column, self._entry)
+
+    def _entry(self, entries: pa.StructArray) -> list[Piece]:
+        self._item.has(entries)
+        key, value = (entries.field(number) for number in self._columns)
+        has = column_values.validity(key)
+        if has is not None:
+            column_values.require(has, self._path, "a map with null as a key")
+        return [*self._key.pieces(key), *_values(self._value, value, b'":')]
+
+
 class _Map:
     def __init__(self, found: ColumnFit) -> None:
         (value,) = found.parts
@@ -256,16 +290,23 @@ class _Map:
         self._value = _writer(value)
 
     def pieces(self, column: pa.MapArray) -> list[Piece]:
-        entries, starts = nested.items_of(column)
-        is_later = _is_later(starts)
-        found = nested.of_items(
-            lambda entries: [_choice([b'{"', b',"'], is_later), *self._entry(entries)], entries, starts
-        )
-        return [found, _choice([b"{}", b"}"], np.diff(starts) > 0)]
+        return _object(column, self._entry)
 
     def _entry(self, entries: pa.StructArray) -> list[Piece]:
         keys = json_text.string_text(column_values.map_keys(entries.field(0), self._path))
         return [*keys, *_values(self._value, entries.field(1), b'":')]
+
+
+def _object(
+    column: pa.ListArray | pa.MapArray, entry: Callable[[pa.StructArray], list[Piece]]
+) -> list[Piece]:
+    """Objects of entries, each of which is made without the quote before its name."""
+    entries, starts = nested.items_of(column)
+    is_later = _is_later(starts)
+    found = nested.of_items(
+        lambda entries: [_choice([b'{"', b',"'], is_later), *entry(entries)], entries, starts
+    )
+    return [found, _choice([b"{}", b"}"], np.diff(starts) > 0)]
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:

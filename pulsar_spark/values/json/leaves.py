@@ -20,6 +20,7 @@ from pulsar_spark.values.json.scan import (
     read_utf8,
     scaled,
     skip_space,
+    skip_value,
     unexpected,
 )
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
@@ -36,6 +37,9 @@ _TIME: Final = re.compile(
     _DATE.pattern
     + r"[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(?:([Zz])|([+-][0-9]{2}):?([0-9]{2}))?"
 )
+
+
+_CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 
 
 def make_parser(leaf: JsonLeaf) -> Parser:
@@ -70,6 +74,10 @@ def _boolean_parser(_leaf: JsonLeaf) -> Parser:
             return 1, at + 4
         if text.startswith("false", at):
             return 0, at + 5
+        if text[at] == '"':
+            value, end = read_string(text, at)
+            if value in ("true", "false"):
+                return value == "true", end
         raise unexpected(text, at, "true or false")
 
     return parse
@@ -273,6 +281,43 @@ def _in_range(micros: int) -> int:
     return micros
 
 
+def _time_parser(leaf: JsonLeaf) -> Parser:
+    limit = 1 << _BITS[leaf.type] - 1
+
+    def parse(text: str, at: int) -> tuple[int, int]:
+        if text[at] == "[":
+            parts, at = _integers(text, at, 2, 4)
+            hour, minute, second, nanos = (*parts, 0, 0)[:4]
+            return _since_midnight(hour, minute, second, nanos) // (leaf.unit.factor * 1000), at
+        if text[at] == '"':
+            value, end = read_string(text, at)
+            found = _CLOCK.fullmatch(value)
+            if found is not None:
+                *clock, fraction = found.groups(default="0")
+                hour, minute, second = map(int, clock)
+                nanos = _since_midnight(hour, minute, second, int(fraction.ljust(9, "0")))
+                return nanos // (leaf.unit.factor * 1000), end
+        number, at = _number(text, at, "a time of day")
+        return _integer(number, limit), at
+
+    return parse
+
+
+def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
+    """Nanoseconds."""
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= nanos < 1_000_000_000):
+        raise BadJsonError("not a time of day")
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos
+
+
+def _json_parser(_leaf: JsonLeaf) -> Parser:
+    def parse(text: str, at: int) -> tuple[bytes, int]:
+        end = skip_value(text, at)
+        return text[at:end].encode(), end
+
+    return parse
+
+
 def _decimal_parser(leaf: JsonLeaf) -> Parser:
     precision, scale = leaf.type.precision, leaf.type.scale
 
@@ -295,5 +340,7 @@ _PARSERS: Final[dict[JsonKind, Callable[[JsonLeaf], Parser]]] = {
     JsonKind.BYTES: _bytes_parser,
     JsonKind.DATE: _date_parser,
     JsonKind.TIMESTAMP: _timestamp_parser,
+    JsonKind.TIME: _time_parser,
     JsonKind.DECIMAL: _decimal_parser,
+    JsonKind.JSON: _json_parser,
 }

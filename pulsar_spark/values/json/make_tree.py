@@ -21,7 +21,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     arrow_type,
     is_member_struct,
-    parse,
 )
 from pulsar_spark.values.avro.defaults import (
     Branch,
@@ -43,7 +42,8 @@ from pulsar_spark.values.json.tree import (
     JsonUnion,
     filled_type,
 )
-from pulsar_spark.values.time_units import unit_of
+from pulsar_spark.values.json_types import is_pairs, parse
+from pulsar_spark.values.time_units import MICROS, MILLIS, unit_of
 
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
@@ -91,7 +91,8 @@ class _Maker:
             return self._record(writer, plain, target, path)
         if isinstance(plain, AvroArray) and pa.types.is_list(target):
             items = writer.items if isinstance(writer, AvroArray) else None
-            return JsonArray(target, self.node(items, plain.items, target.value_type, f"{path}[]"))
+            node = self.node(items, plain.items, target.value_type, f"{path}[]")
+            return JsonArray(target, node, is_pairs(plain))
         if isinstance(plain, AvroMap) and pa.types.is_map(target) and target.key_type == pa.string():
             values = writer.values if isinstance(writer, AvroMap) else None
             return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
@@ -151,6 +152,11 @@ class _Maker:
         if pa.types.is_timestamp(target):
             is_theirs = "timestamp" in getattr(writer, "logical", "")
             return JsonLeaf(JsonKind.TIMESTAMP, target, unit=unit_of(writer if is_theirs else reader))
+        logical = getattr(reader, "logical", "")
+        if logical == "json":
+            return JsonLeaf(JsonKind.JSON, target)
+        if logical.startswith("time-") and pa.types.is_integer(target):
+            return JsonLeaf(JsonKind.TIME, target, unit=MILLIS if logical == "time-millis" else MICROS)
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
@@ -208,7 +214,7 @@ class _Numbers:
             members = ((member.key, self._of(member.node), member.default) for member in node.members)
             return self._of_shape("record", *members)
         if isinstance(node, JsonArray):
-            return self._of_shape("array", self._of(node.item))
+            return self._of_shape("array", self._of(node.item), node.is_map)
         if isinstance(node, JsonMap):
             return self._of_shape("map", self._of(node.value))
         symbols = None if node.symbols is None else tuple(node.symbols.items())
@@ -289,6 +295,8 @@ def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
         if isinstance(node, JsonLeaf) and node.kind is JsonKind.DECIMAL:
             return str(decimal_of(avro, value))
         return base64.b64encode(value).decode()
+    if isinstance(value, str) and isinstance(node, JsonLeaf) and node.kind is JsonKind.JSON:
+        return json.loads(value)
     if isinstance(value, int) and isinstance(node, JsonLeaf) and node.kind is JsonKind.TIMESTAMP:
         unit = unit_of(avro)
         if node.unit != unit:

@@ -52,7 +52,7 @@ def make_column(node: JsonNode, room: JsonRoom) -> JsonColumn:
         return JsonUnions(node, [make_column(member, room) for member in node.members], room)
     if node.kind is JsonKind.NULL:
         return NullColumn(node.type)
-    if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL):
+    if node.kind in (JsonKind.TEXT, JsonKind.BYTES, JsonKind.DECIMAL, JsonKind.JSON):
         return BytesColumn(node)
     return NumberColumn(node)
 
@@ -88,30 +88,34 @@ class _Lists(_Nested):
     """Arrays: their items in their own column."""
 
     def __init__(self, node: JsonArray, room: JsonRoom) -> None:
-        self._items = make_column(node.item, room)
-        super().__init__(node, room, self._items)
+        self._items = items = make_column(node.item, room)
+        self._read_pair = items.read_pair if node.is_map and isinstance(items, _Structs) else None
+        super().__init__(node, room, items)
 
     def read(self, text: str, at: int) -> int:
-        if text[at] != "[":
+        closer, read = "]", self._items.read
+        if text[at] == "{" and self._read_pair is not None:
+            closer, read = "}", self._read_pair
+        elif text[at] != "[":
             return self._read_null(text, at, "an array")
         at = skip_space(text, at + 1)
         first = len(self._items)
-        if text[at] == "]":
+        if text[at] == closer:
             self._add(1)
             return at + 1
         while True:
             try:
                 _take(self._room, self._width)
                 self._room.at = at
-                at = skip_space(text, self._items.read(text, at))
+                at = skip_space(text, read(text, at))
             except BadJsonError as error:
                 error.path.append(f"[{len(self._items) - first}]")
                 raise
-            if text[at] == "]":
+            if text[at] == closer:
                 self._add(1)
                 return at + 1
             if text[at] != ",":
-                raise unexpected(text, at, "a comma or ]")
+                raise unexpected(text, at, f"a comma or {closer}")
             at = skip_space(text, at + 1)
 
     def finish(self) -> pa.Array:
@@ -271,6 +275,29 @@ class _Structs(JsonColumn):
         self._is_bad = False
         self._valid.append(1)
         return at + 1
+
+    def read_pair(self, text: str, at: int) -> int:
+        """Add the name at ``at`` as the member ``key``, and its value as the member ``value``."""
+        row = len(self)
+        self._found = found = []
+        self._is_bad = True
+        _, end = read_name(text, at)
+        for name, start in (("key", at), ("value", end)):
+            member = self._by_key.get(name)
+            self._room.at = start
+            try:
+                if member is not None:
+                    found.append(member)
+                    at = member.read(text, start, row)
+                elif name == "value":
+                    at = skip_value(text, start)
+            except BadJsonError as error:
+                error.path.append(f".{name}")
+                raise
+        self.unknown = 0
+        self._is_bad = False
+        self._valid.append(1)
+        return at
 
     def add_null(self) -> None:
         self.unknown = 0

@@ -31,7 +31,9 @@ class JsonKind(Enum):
     BYTES = auto()
     DATE = auto()
     TIMESTAMP = auto()
+    TIME = auto()
     DECIMAL = auto()
+    JSON = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class JsonLeaf:
     Attributes:
         kind: what it is read as.
         type: of its column.
-        unit: of a timestamp that is a whole number.
+        unit: of a timestamp that is a whole number; of a time of day.
         size: bytes of a fixed; None: any.
         is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
         symbols: of an enum, what each text is read as; None: any text. Numbers are texts that are not looked
@@ -58,10 +60,11 @@ class JsonLeaf:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one kind."""
+    """Items of one kind; ``is_map``: also those that an object's names and values are."""
 
     type: pa.DataType
     item: JsonNode
+    is_map: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ _WIDTHS: Final = {
     JsonKind.TEXT: 5,
     JsonKind.BYTES: 5,
     JsonKind.DECIMAL: 21,
+    JsonKind.JSON: 5,
 }
 JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 

@@ -150,7 +150,8 @@ class JsonUnions(JsonColumn):
 
     def _order(self, first: str) -> list[int]:
         """Those first that look like what begins with a character; other characters are in no JSON."""
-        numbers = range(len(self._members))
+        # What takes any JSON is the last.
+        numbers = sorted(range(len(self._members)), key=lambda number: _takes_all(self._members[number]))
         alike = [number for number in numbers if _is_alike(self._members[number], first)]
         known = set(alike)
         order = alike if first == "{" else [*alike, *(each for each in numbers if each not in known)]
@@ -211,8 +212,14 @@ def _is_alike(node: JsonNode, first: str) -> bool:
     if isinstance(node, JsonArray):
         return first == "["
     assert isinstance(node, JsonLeaf)
+    if node.kind is JsonKind.JSON:
+        return first in "{["
     if node.kind is JsonKind.BOOLEAN:
         return first in "tf"
     if node.kind in (JsonKind.TEXT, JsonKind.BYTES):
         return first == '"'
     return first in "-0123456789NI"
+
+
+def _takes_all(node: JsonNode) -> bool:
+    return isinstance(node, JsonLeaf) and node.kind is JsonKind.JSON

@@ -7,11 +7,10 @@ The schema's data is JSON: ``fileDescriptorSet``, a serialized FileDescriptorSet
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from google.protobuf import text_encoding
@@ -26,6 +25,7 @@ from google.protobuf.descriptor_pb2 import (
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.unparsable import UNPARSABLE
+from pulsar_spark.values.definition_json import parse_json
 
 T = TypeVar("T")
 
@@ -148,12 +148,13 @@ def parse(schema: Schema) -> ProtobufDefinition:
 
     Raises:
         SchemaError: it is malformed.
+        UnsupportedError: it is larger than any that this version reads.
     """
     try:
-        told = json.loads(schema.data)
+        told: Any = parse_json(schema.data)
         root, files = told["rootMessageTypeName"], told["fileDescriptorSet"]
         parsed = FileDescriptorSet.FromString(base64.b64decode(files, validate=True))
-    except (ValueError, TypeError, KeyError, *UNPARSABLE):
+    except (SchemaError, ValueError, TypeError, KeyError, *UNPARSABLE):
         raise malformed("it is not a JSON object with a root message and a FileDescriptorSet") from None
     messages: dict[str, DefinedMessage] = {}
     enums: dict[str, DefinedEnum] = {}

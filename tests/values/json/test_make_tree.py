@@ -253,7 +253,7 @@ def test_other_targets_are_refused(target, text):
         ("int", "x"),
         ("boolean", 5),
         (["int", "null"], "x"),
-        ({"type": "record", "name": "I", "fields": []}, 5),
+        ({"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]}, 5),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, 5),
         ("int", float("nan")),
         ("string", [[]]),

@@ -1,0 +1,114 @@
+"""Avro's types as JSON has them: what Java's classes write where their schema says something else.
+
+Java's client makes the schema of a class by Avro's reflection and writes its JSON by Jackson, which know
+nothing of each other:
+
+    ==========================  ==================  ====================  ===============================
+    field of a class            its schema          its JSON              here
+    ==========================  ==================  ====================  ===============================
+    Date, Timestamp and others  a record without    milliseconds, or      long, timestamp-millis
+                                fields              seconds with a point
+    Duration, Object and all    a record without    anything              string, json: the JSON itself
+    others without fields       fields
+    a class within itself       its name            an object             string, json
+    char, char[]                int, array of it    text                  string, char or chars
+    a decimal of more than 38   bytes, decimal      a number              string, number
+    digits
+    LocalTime                   int, time-millis    ``[h, min, s, ns]``   int, time-millis
+    Map with other keys than    an array of Pair    an object             the array: see ``is_pairs``
+    strings                     records
+    ==========================  ==================  ====================  ===============================
+
+So trees of JSON have logical types that no others have: json, char, chars, number, time-millis, time-micros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.avro import avro_types
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroMap,
+    AvroPrimitive,
+    AvroRecord,
+    AvroRecursive,
+    AvroType,
+    AvroUnion,
+)
+
+# Classes without fields that Jackson writes as moments.
+_MOMENTS: Final = frozenset(
+    (
+        "java.util.Date",
+        "java.util.Calendar",
+        "java.util.GregorianCalendar",
+        "java.sql.Date",
+        "java.sql.Timestamp",
+        "java.time.OffsetDateTime",
+        "java.time.ZonedDateTime",
+    )
+)
+_MOMENT: Final = AvroPrimitive("long", "timestamp-millis")
+_JSON: Final = AvroPrimitive("string", "json")
+_PAIR: Final = "org.apache.avro.reflect.Pair"
+
+
+def parse(schema: Schema) -> AvroType:
+    """Make the tree of a schema of kind AVRO as it is, and of kind JSON as its payloads are.
+
+    Raises:
+        SchemaError, UnsupportedError: as ``avro_types.parse``.
+    """
+    avro = avro_types.parse(schema)
+    return _Forms().of(avro) if schema.type is SchemaType.JSON else avro
+
+
+def is_pairs(avro: AvroArray) -> bool:
+    """Whether an array is Java's map whose keys are no strings: records of ``key`` and ``value``."""
+    item = avro.items
+    return (
+        isinstance(item, AvroRecord)
+        and item.name.startswith(_PAIR)
+        and [field.name for field in item.fields] == ["key", "value"]
+    )
+
+
+class _Forms:
+    """Changes a tree; a type that is in it twice remains one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, AvroType] = {}  # by id of the type that was changed
+
+    def of(self, avro: AvroType) -> AvroType:
+        """The type as JSON has it."""
+        found = self._known.get(id(avro))
+        if found is None:
+            found = self._known[id(avro)] = self._new(avro)
+        return found
+
+    def _new(self, avro: AvroType) -> AvroType:
+        if isinstance(avro, AvroRecursive):
+            return _JSON
+        if isinstance(avro, AvroRecord):
+            if not avro.fields:
+                return _MOMENT if avro.name in _MOMENTS else _JSON
+            return replace(
+                avro, fields=tuple(replace(field, type=self.of(field.type)) for field in avro.fields)
+            )
+        if isinstance(avro, AvroUnion):
+            return AvroUnion(tuple(map(self.of, avro.branches)))
+        if isinstance(avro, AvroArray):
+            return AvroPrimitive("string", "chars") if avro.is_chars else AvroArray(self.of(avro.items))
+        if isinstance(avro, AvroMap):
+            return AvroMap(self.of(avro.values))
+        if isinstance(avro, AvroEnum):
+            return avro
+        if avro.form == "decimal":
+            return AvroPrimitive("string", "number", avro.precision, avro.scale)
+        if isinstance(avro, AvroPrimitive) and avro.form:
+            return AvroPrimitive("string" if avro.form == "char" else avro.kind, avro.form)
+        return avro
