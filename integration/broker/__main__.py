@@ -108,10 +108,15 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _request_stop(number: int, frame: FrameType | None) -> NoReturn:
-    # A second Ctrl-C must not interrupt the stop that the first one began.
+    # A second signal must not interrupt the stop that the first one began. With SIG_IGN, Python would print
+    # an error about one that has come already.
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _stay)
     raise _StopRequest
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the broker is being stopped."""
 
 
 if __name__ == "__main__":
