@@ -3,8 +3,9 @@
     python3 -m integration broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
 
 It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
-prints to the standard output, when it is ready. It deduplicates, so that streams are written effectively
-once. The first start fetches 242 MB of jars, for which it needs a network, and Maven (`mvn`) or pyspark.
+prints to the standard output, when it is ready. It has deduplication and transactions, so that streams can be
+written effectively once and in transactions. The first start fetches 242 MB of jars, for which it needs a
+network, and Maven (`mvn`) or pyspark.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main() -> int:
         "brokerServicePort": str(options.port),
         "webServicePort": str(options.web_port),
         "brokerDeduplicationEnabled": "true",
+        "transactionCoordinatorEnabled": "true",
     }
     broker = StandaloneBroker(
         usual | dict(options.settings),
