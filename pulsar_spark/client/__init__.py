@@ -20,7 +20,7 @@ from pulsar_spark.client.encryption import (
     ProducerCryptoFailureAction,
 )
 from pulsar_spark.client.first_contact import check_reachable, impatient_client
-from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
+from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url, namespace_parts
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
@@ -177,6 +177,7 @@ __all__ = [
     "kind_of_values",
     "last_sequence_id",
     "ledger_end",
+    "namespace_parts",
     "now",
     "parse_message_id",
     "parse_service_url",
