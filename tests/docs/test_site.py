@@ -8,8 +8,11 @@ DOCS = ROOT / "docs"
 
 
 def test_the_users_site_stays_short():
-    """Pages for developers, which are in a separate folder, are not counted."""
-    assert sum(len(page.read_text().split()) for page in DOCS.glob("*.md")) <= 25_000
+    """Pages for developers, which are in a separate folder, are not counted.
+
+    900 of these words are for coming-from.md: what the words and options of other systems are here.
+    """
+    assert sum(len(page.read_text().split()) for page in DOCS.glob("*.md")) <= 25_900
 
 
 def test_each_page_is_once_in_the_contents():

@@ -136,7 +136,7 @@ def topic_encoders(
 
 
 def with_topic_format(options: SinkOptions, client: Client) -> SinkOptions:
-    """The options with the format of the topic's schema, in place of COLUMNS.
+    """The options with the format of the topic's schema instead of COLUMNS.
 
     Raises:
         OptionError: the topic has no schema.
