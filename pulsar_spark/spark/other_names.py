@@ -65,6 +65,10 @@ _PULSAR = {
     "subscriptionName": "use predefinedSubscription",
     "subscriptionType": "leave it out: a query reads each partition in order, and minPartitions adds tasks",
     "subscriptionInitialPosition": "use startingOffsets",
+    "pulsar.consumer.subscriptionType": (
+        "leave it out: a query reads each partition in order, and minPartitions adds tasks"
+    ),
+    "pulsar.consumer.subscriptionInitialPosition": "use startingOffsets",
 }
 
 # Advice by prefix of a name, longer prefixes first.

@@ -31,6 +31,8 @@ OTHERS = {**other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
         ("subscription", "predefinedSubscription"),
         ("subscriptionName", "predefinedSubscription"),
         ("subscriptionType", "minPartitions"),
+        ("pulsar.consumer.subscriptionType", "minPartitions"),
+        ("pulsar.consumer.subscriptionInitialPosition", "startingOffsets"),
     ],
 )
 def test_names_are_answered_with_ours(name, ours):
