@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -95,4 +96,4 @@ def test_mistakes_of_writes():
         for name, kind in columns.items():
             schema.add(name, kind)
         for write in (source(**options).writer, source(**options).streamWriter):
-            check(lambda write=write, schema=schema: write(schema, overwrite=False), what, advice)
+            check(partial(write, schema, overwrite=False), what, advice)
