@@ -50,6 +50,8 @@ def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer
     assert run("retention", namespace, "--minutes", "60", "--megabytes", "-1") == "done"
     assert run("retention", namespace) == {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
     assert run("policy", namespace, "retention") == run("retention", namespace)
+    assert run("policy", namespace, "messageTTL", "60") == "done"
+    assert run("policy", namespace, "messageTTL") == 60
     assert run("deduplication", namespace, "false") == "done"
     assert run("deduplication", namespace) is False
     admin.delete_namespace(namespace)

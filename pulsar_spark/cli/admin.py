@@ -20,8 +20,8 @@ from pulsar_spark.ids import TopicName
 _DONE = object()
 
 _DESCRIPTION = """
-Show and change topics, subscriptions and policies of namespaces. Without a new value, partitions, retention
-and deduplication show the present one.
+Show and change topics, subscriptions and policies of namespaces. Without a new value, partitions, retention,
+deduplication and policy show the present one.
 """
 
 
@@ -56,8 +56,12 @@ def add_command(commands: Any) -> None:
     retention.add_argument("--megabytes", type=int, help="with --minutes; -1 is without limit")
     deduplication = action("deduplication", "show or set deduplication", "namespace", _deduplication)
     deduplication.add_argument("enabled", nargs="?", choices=("true", "false"))
-    policy = action("policy", "show a policy by its name in the HTTP API", "namespace", _policy)
-    policy.add_argument("name", metavar="NAME", help="such as messageTTL, backlogQuotaMap, publishRate")
+    policy = action("policy", "show or set a policy by its name in the HTTP API", "namespace", _policy)
+    policy.add_argument("name", metavar="NAME", help="such as messageTTL, publishRate, permissions/ROLE")
+    policy.add_argument("value", nargs="?", help="the new value, in JSON")
+    grant = action("grant", "let a role use a topic", "topic", _grant)
+    grant.add_argument("role", metavar="ROLE")
+    grant.add_argument("permissions", nargs="+", choices=("consume", "produce"))
 
 
 def _print(answer: Any) -> None:
@@ -138,13 +142,28 @@ def _deduplication(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _policy(admin: Admin, given: argparse.Namespace) -> Any:
-    return _show(admin, given, given.name)
+    if given.value is None:
+        return _show(admin, given, given.name)
+    try:
+        value = json.loads(given.value)
+    except ValueError as error:
+        raise OptionError(
+            f"the value {given.value[:100]!r} is not JSON: {error}", advice="Text is written in double quotes"
+        ) from None
+    return _set(admin, given, given.name, value)
+
+
+def _grant(admin: Admin, given: argparse.Namespace) -> Any:
+    parts = *TopicName.parse(given.topic), "permissions", given.role
+    admin.call("POST", *parts, body=given.permissions)
+    return _DONE
 
 
 def _show(admin: Admin, given: argparse.Namespace, policy: str) -> Any:
-    return admin.call("GET", "namespaces", *namespace_parts(given.namespace), policy)
+    return admin.call("GET", "namespaces", *namespace_parts(given.namespace), *policy.split("/"))
 
 
 def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) -> Any:
-    admin.call("POST", "namespaces", *namespace_parts(given.namespace), policy, body=value)
+    parts = "namespaces", *namespace_parts(given.namespace), *policy.split("/")
+    admin.call("POST", *parts, body=value)
     return _DONE

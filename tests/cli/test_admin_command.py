@@ -68,6 +68,17 @@ def test_what_is_changed(admin, run):
             {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1},
         ),
         (("deduplication", "public/default", "true"), ("POST", f"{NAMESPACE}/deduplication"), True),
+        (
+            ("policy", "public/default", "permissions/etl", '["consume"]'),
+            ("POST", f"{NAMESPACE}/permissions/etl"),
+            ["consume"],
+        ),
+        (("policy", "public/default", "messageTTL", "60"), ("POST", f"{NAMESPACE}/messageTTL"), 60),
+        (
+            ("grant", "t", "etl", "consume", "produce"),
+            ("POST", f"{AT}/permissions/etl"),
+            ["consume", "produce"],
+        ),
         (("compact", "t"), ("PUT", f"{AT}/compaction"), None),
         (("unload", "t"), ("PUT", f"{AT}/unload"), None),
     ):
@@ -86,6 +97,7 @@ def test_what_is_wrong(admin, run, capsys):
         (("retention", "public/default", "--minutes", "1"), "Give both"),
         (("topics", "public"), "Write it as tenant/namespace"),
         (("policy", "public", "retention"), "Write it as tenant/namespace"),
+        (("policy", "public/default", "a", "{"), "is not JSON"),
         (("stats", "a/b"), "tenant or namespace is missing"),
     ):
         with pytest.raises(SystemExit) as ended:
