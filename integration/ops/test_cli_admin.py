@@ -43,7 +43,7 @@ def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer
     assert sum(each["numberOfEntries"] for each in internal) > 0
     assert [run(action, topic) for action in ("compact", "unload")] == ["done"] * 2
     assert run("unsubscribe", topic, "mine") == "done"
-    assert run("subscriptions", topic) == []
+    assert "mine" not in run("subscriptions", topic)
     namespace = f"public/{topic}"
     admin.create_namespace(namespace)
     assert run("retention", namespace).startswith("not set")
