@@ -152,11 +152,12 @@ class TopicName(NamedTuple):
                 f"topic {text!r} is not persistent", advice="Only persistent topics are supported"
             )
         _check_domain(domain, text)
-        is_name = len(parts) == 3 and all(_PART.fullmatch(part) for part in parts[:2]) and parts[2]
-        # Any producer may have chosen the name: it must not be able to write lines into logs.
-        if not is_name or not is_shown(parts[2]):
+        why = _why_invalid(parts)
+        if why is not None:
             raise OptionError(
-                f"{text!r} is not a topic name", advice="Write persistent://tenant/namespace/topic"
+                f"{text!r} is not a topic name: {why}",
+                advice="Write persistent://tenant/namespace/topic, or the topic alone if it is in "
+                "public/default",
             )
         return cls(domain, *parts)
 
@@ -195,6 +196,23 @@ def _split(text: str) -> tuple[str, list[str]]:
     if len(parts) == 1 and not separator:
         parts = ["public", "default", *parts]
     return domain, parts
+
+
+def _why_invalid(parts: list[str]) -> str | None:
+    """What is wrong with the parts of a topic's name; None for a valid one."""
+    if len(parts) == 1:
+        return "tenant and namespace are missing"
+    if len(parts) == 2:
+        return f"tenant or namespace is missing before {parts[1]!r}, or the topic after it"
+    for what, part in zip(("tenant", "namespace"), parts, strict=False):
+        if not part:
+            return f"the {what} is empty"
+        if not _PART.fullmatch(part):
+            return f"the {what} {part!r} may have only letters, digits and _-=:."
+    if not parts[2]:
+        return "the topic is missing"
+    # Any producer may have chosen the name: it must not be able to write lines into logs.
+    return None if is_shown(parts[2]) else "it contains characters that cannot be shown"
 
 
 def _check_domain(domain: str, text: str) -> None:

@@ -30,12 +30,16 @@ class FakeAdmin:
         url: for clients.
         topics: subscriptions by name, of each topic partition.
         requests: method and path of all that came, and the value of the header Authorization.
+        others: answers to other requests, by method and path below ``/admin/v2/``.
+        bodies: what came with requests that had a body.
         vanishing: paths, of which a request is answered 404 though another answer names them.
     """
 
     def __init__(self) -> None:
         self.topics: dict[TopicName, dict[str, FakeSubscription]] = {}
         self.requests: list[tuple[str, str, str | None]] = []
+        self.others: dict[tuple[str, str], object] = {}
+        self.bodies: list[object] = []
         self.vanishing: set[str] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="fake admin")
@@ -56,6 +60,9 @@ class FakeAdmin:
         """Status and body of the answer to a request."""
         if path in self.vanishing:
             return 404, {"reason": "it has gone"}
+        other = method, path.removeprefix("/admin/v2/")
+        if other in self.others:
+            return 200, self.others[other]
         tenant, namespace, *rest = map(unquote, path.removeprefix(_PREFIX).split("/"))
         if not rest:
             own = (topic for topic in self.topics if topic[1:3] == (tenant, namespace))
@@ -94,6 +101,8 @@ def _handler_of(admin: FakeAdmin) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             admin.requests.append((self.command, self.path, self.headers["Authorization"]))
+            if self.headers["Content-Type"] == "application/json":
+                admin.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             status, found = admin.answer(self.command, self.path)
             body = b"" if found is None else json.dumps(found).encode()
             self.send_response(status)
@@ -101,6 +110,6 @@ def _handler_of(admin: FakeAdmin) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_DELETE = do_GET  # noqa: N815 - the base class's name
+        do_DELETE = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
 
     return Handler

@@ -240,6 +240,24 @@ def test_what_is_no_topic_name(text):
     assert repr(text) in str(caught.value)
 
 
+def test_what_is_wrong_with_a_topic_name_is_said():
+    wrong = {
+        "persistent://t": "tenant and namespace are missing",
+        "b/t": "tenant or namespace is missing before 't', or the topic after it",
+        "a/b/": "the topic is missing",
+        "": "the topic is missing",
+        "/b/t": "the tenant is empty",
+        "a//t": "the namespace is empty",
+        "a b/c/t": "the tenant 'a b' may have only letters, digits and _-=:.",
+        "a/b*/t": "the namespace 'b*' may have only",
+        "two\nlines": "it contains characters that cannot be shown",
+    }
+    for text, why in wrong.items():
+        with pytest.raises(OptionError) as caught:
+            TopicName.parse(text)
+        assert f"{text!r} is not a topic name: {why}" in str(caught.value)
+
+
 @pytest.mark.parametrize("parse", [TopicName.parse, TopicPattern.parse])
 @pytest.mark.parametrize("domain", ["copy-persistent", "Persistent", "http", "", "non-persistent"])
 def test_the_text_before_the_name_is_persistent(parse, domain):

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REASONS = {
     "__main__.py": "one call of the command line, which integration/ops/test_cli_subscriptions.py starts",
     "cli/__init__.py": "tests/cli/test_main.py",
+    "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/producer_options.py": "values only",
     "client/writing/user_code.py": "values only",
@@ -24,6 +25,7 @@ REASONS = {
     "wire/columns/message_columns.py": "values, which tests/wire/columns/test_batches.py compares",
     "wire/messages.py": "a step of decoding: tests/wire/entry/test_entries.py",
     "wire/pulsar_pb2.py": "generated: tests/test_generated.py",
+    "values/encode/form_text.py": "a step of encoding: tests/values/test_json_types.py",
     "values/encode/cells.py": "a step of encoding: tests/values/avro/test_avro_write.py",
     "values/encode/json_text.py": "a step of encoding: tests/values/json/test_json_write.py",
     "values/encode/nested.py": "a step of encoding: tests/values/avro/test_avro_write.py",

@@ -3,8 +3,9 @@
     python3 -m integration broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
 
 It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
-prints to the standard output, when it is ready. It deduplicates, so that streams are written effectively
-once. The first start fetches 242 MB of jars, for which it needs a network, and Maven (`mvn`) or pyspark.
+prints to the standard output, when it is ready. It has deduplication and transactions, so that streams can be
+written effectively once and in transactions. The first start fetches 242 MB of jars, for which it needs a
+network, and Maven (`mvn`) or pyspark.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main() -> int:
         "brokerServicePort": str(options.port),
         "webServicePort": str(options.web_port),
         "brokerDeduplicationEnabled": "true",
+        "transactionCoordinatorEnabled": "true",
     }
     broker = StandaloneBroker(
         usual | dict(options.settings),
@@ -108,10 +110,15 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _request_stop(number: int, frame: FrameType | None) -> NoReturn:
-    # A second Ctrl-C must not interrupt the stop that the first one began.
+    # A second signal must not interrupt the stop that the first one began. With SIG_IGN, Python would print
+    # an error about one that has come already.
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _stay)
     raise _StopRequest
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the broker is being stopped."""
 
 
 if __name__ == "__main__":

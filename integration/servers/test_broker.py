@@ -311,6 +311,8 @@ def test_the_command_stops_cleanly(number: signal.Signals) -> None:
     with launched("--set", "maxMessageSize=102400") as (launcher, jvm, admin_url, folder):
         settings = Admin(admin_url).request("GET", "brokers/configuration/runtime")
         assert settings["maxMessageSize"] == "102400"
+        for name in ("brokerDeduplicationEnabled", "transactionCoordinatorEnabled"):
+            assert settings[name] == "true"
         launcher.send_signal(number)
         assert launcher.wait(HANG) == 0
         assert process_line(jvm) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from integration.broker.ports import free_port
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
 from integration.helpers.cluster import Cluster
+from pulsar_spark import register
 
 # What is wrong from the start must not be waited for: no test takes a part of this.
 PATIENT = {
@@ -124,3 +126,21 @@ def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, 
     stream = pulsar_in_spark.stream(topic).writeStream.foreachBatch(fail)
     query = begun(stream.option("checkpointLocation", str(checkpoint)))
     assert "InjectedError" in error_of(lambda: finish(query))
+
+
+def test_a_thread_of_the_program_writes_after_it_has_registered(pulsar_in_spark: PulsarInSpark, topic):
+    """Spark looks for the format of a write in the active session, which each thread has for itself."""
+    rows = pulsar_in_spark.rows([("v",)], "value string")
+
+    def write() -> None:
+        pulsar_in_spark.write(rows, topic)
+
+    def register_and_write() -> None:
+        register(pulsar_in_spark.spark)
+        write()
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        thread.submit(write).result()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(register_and_write).result()
+    assert pulsar_in_spark.read(topic).count() == 1

@@ -82,10 +82,65 @@ def test_rows_never_choose_where_they_are_written(
     assert [each.value for each in peer.read_all(topic)] == [b"1"]
 
 
-def drain_into(rows: DataFrame, table: str, checkpoint: Path) -> None:
+def drain_into(rows: DataFrame, table: str, checkpoint: Path, **options: str) -> None:
     """Write the rows of a stream into a table, all that there are."""
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    writer.toTable(table).awaitTermination()
+    writer.options(**options).toTable(table).awaitTermination()
+
+
+def test_a_typed_table_is_read_and_written(
+    pulsar_in_spark: PulsarInSpark, topic: str, table: str, checkpoint: Path
+):
+    """With the same options for SELECT and for INSERT, whatever schema the topic has."""
+    spark = pulsar_in_spark.spark
+    names = {"service.url": pulsar_in_spark.service_url, "valueFormat": "columns"}
+    pulsar_in_spark.write(
+        pulsar_in_spark.rows([(1, "tea")], "id bigint, item string"), topic, valueFormat="json"
+    )
+    pairs = pulsar_in_spark.rows([(1, "a")], "key bigint, value string")
+    pulsar_in_spark.write(pairs, f"{topic}-pairs", valueFormat="primitive", keyColumns="key")
+    for name, first, second in ((topic, "id", "item"), (f"{topic}-pairs", "key", "value")):
+        given = ", ".join(f"'{option}' '{text}'" for option, text in {**names, "topic": name}.items())
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
+        spark.sql(f"CREATE TABLE {table} USING pulsar OPTIONS ({given}, metadataColumns '')")
+        same = given.replace("' '", "' = '")
+        spark.sql(f"INSERT INTO {table} WITH ({same}) VALUES (2, 'rice')")
+        # A view has no other options for what is inserted.
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW pulsar_view USING pulsar OPTIONS ({given})")
+        spark.sql(f"INSERT INTO pulsar_view ({first}, {second}) VALUES (3, 'milk')")
+        rows = spark.sql(
+            f"SELECT {first}, {second} FROM {table} WHERE {first} > 1 ORDER BY {first}"
+        ).collect()
+        assert [tuple(row) for row in rows] == [(2, "rice"), (3, "milk")]
+    spark.catalog.dropTempView("pulsar_view")
+    drain_into(
+        pulsar_in_spark.stream(f"{topic}-pairs", valueFormat="columns", metadataColumns=""),
+        table,
+        checkpoint,
+        **{**names, "topic": f"{topic}-pairs"},
+    )
+    assert spark.table(table).count() == 6
+
+
+def test_a_table_that_keeps_no_options_is_named_in_the_error(
+    pulsar_in_spark: PulsarInSpark, topic: str, table: str
+):
+    spark = pulsar_in_spark.spark
+    given = f"'service.url' '{pulsar_in_spark.service_url}', topic '{topic}'"
+    rows = pulsar_in_spark.rows([("1",)], "value string")
+    here = {"service.url": pulsar_in_spark.service_url, "topic": topic}
+    for make in (
+        lambda: spark.sql(f"CREATE TABLE {table} (value BINARY) USING pulsar OPTIONS ({given})"),
+        lambda: rows.write.format("pulsar").options(**here).mode("append").saveAsTable(table),
+    ):
+        make()
+        with pytest.raises(PySparkException, match="A table has no options if it was made with listed"):
+            spark.table(table).collect()
+        spark.sql(f"DROP TABLE {table}")
+    with pytest.raises(PySparkException, match=r"Instead of CREATE TABLE \.\.\. AS SELECT, create the table"):
+        spark.sql(f"CREATE TABLE {table} USING pulsar OPTIONS ({given}) AS SELECT 'x' AS value")
+    with pytest.raises(PySparkException, match=r"the table has no OPTIONS"):
+        spark.sql(f"CREATE TABLE {table} USING pulsar TBLPROPERTIES (topic = '{topic}')")
 
 
 def test_rows_of_a_table_are_written_elsewhere(

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pulsar_spark.cli import explain, package, subscriptions
+from pulsar_spark.cli import admin, explain, package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.version import VERSION
 
@@ -16,6 +16,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="pulsar_spark", description="Tools for pulsar_spark queries.")
     made.add_argument("--version", action="version", version=f"pulsar_spark {VERSION}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
+    admin.add_command(commands)
     explain.add_command(commands)
     package.add_command(commands)
     subscriptions.add_command(commands)

@@ -57,4 +57,9 @@ def _checkpoints(root: Path) -> Iterator[Path]:
 
 
 def _fail(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        raise FileNotFoundError(
+            f"there is no folder {error.filename}. Check its name, and that it is mounted. Without the "
+            "checkpoints of all queries nothing is removed; leave out those that you have deleted"
+        ) from None
     raise error

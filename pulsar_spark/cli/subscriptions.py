@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of
 from pulsar_spark.cli.checkpoints import UUID, named_in
-from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions
+from pulsar_spark.client import Admin
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
@@ -54,20 +55,7 @@ def add_command(commands: Any) -> None:
         help="list the subscriptions of queries, and remove those of deleted queries",
         description=_DESCRIPTION,
     )
-    parser.add_argument(
-        "--admin-url", required=True, metavar="URL", help="admin service, such as http://localhost:8080"
-    )
-    # The options have the names of pulsar-admin's.
-    parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
-    parser.add_argument(
-        "--auth-params",
-        metavar="PARAMS",
-        default="",
-        help="like pulsar.client.authParams: file:///... or env:NAME",
-    )
-    parser.add_argument(
-        "--tls-trust-cert-path", metavar="FILE", help="like pulsar.client.tlsTrustCertsFilePath"
-    )
+    add_admin_arguments(parser)
     parser.add_argument(
         "--namespace",
         action="append",
@@ -113,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
             "--topic and --namespace cannot be used together: a topic's name contains its namespace",
             advice="Leave --namespace out",
         )
-    admin = Admin(arguments.admin_url, identity=_identity(arguments))
+    admin = admin_of(arguments)
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
     # The checkpoints are read after the subscriptions were listed: a subscription found without a consumer
@@ -125,24 +113,6 @@ def run(arguments: argparse.Namespace) -> None:
         _remove(admin, forsaken)
     elif forsaken:
         _say(f"{len(forsaken)} unused; run with --remove to remove them")
-
-
-def _identity(arguments: argparse.Namespace) -> Identity:
-    plugin = arguments.auth_plugin
-    if plugin is None and arguments.auth_params:
-        raise OptionError(
-            "--auth-params is given without --auth-plugin",
-            advice="Give the authentication plugin, such as token",
-        )
-    credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
-    try:
-        return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
-    except OptionError as error:
-        advice = (
-            "docs/security.md lists the authentication plugins, such as tls with "
-            "tlsCertFile:PATH,tlsKeyFile:PATH"
-        )
-        raise OptionError(error.what, advice=advice) from None
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
@@ -168,7 +138,7 @@ def _named(found: Iterable[Found], name: str | None) -> list[Found]:
             f"no query has a subscription {name!r} on these topics",
             advice="Run without --subscription to list the names, and select the topics with --namespace or "
             "--topic, and the queries' subscriptionPrefix with --prefix. To remove another subscription, use "
-            "pulsar-admin",
+            "pulsar_spark admin unsubscribe",
         )
     return named
 

@@ -20,7 +20,7 @@ from pulsar_spark.client.encryption import (
     ProducerCryptoFailureAction,
 )
 from pulsar_spark.client.first_contact import check_reachable, impatient_client
-from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url
+from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url, namespace_parts
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
 from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
@@ -68,7 +68,13 @@ from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
-from pulsar_spark.protocol.writing.schema_choice import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.protocol.writing.schema_choice import (
+    KeyValueEncoding,
+    PartKind,
+    PartType,
+    RowType,
+    kind_of_values,
+)
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -168,8 +174,10 @@ __all__ = [
     "first_sequence_id",
     "has_suite",
     "impatient_client",
+    "kind_of_values",
     "last_sequence_id",
     "ledger_end",
+    "namespace_parts",
     "now",
     "parse_message_id",
     "parse_service_url",

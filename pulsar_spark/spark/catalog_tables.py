@@ -27,6 +27,8 @@ from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 
 _PREFIX = "option."
+# What Spark 4.2 and 4.3 always pass when a table is created.
+_OF_A_TABLE = frozenset({"owner", "provider"})
 _KEY = "pulsar_spark.options"
 
 
@@ -34,9 +36,14 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
     """The options of a table that is being created; None if no table is.
 
     Raises:
-        OptionError: an option is secret, and Spark would show it with the columns.
+        OptionError: the table has none, or one is secret and Spark would show it with the columns.
     """
     given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.startswith(_PREFIX)}
+    if not given and options.keys() >= _OF_A_TABLE:
+        raise OptionError(
+            "the table has no OPTIONS; other properties are not used",
+            advice="CREATE TABLE t USING pulsar OPTIONS ('service.url' 'pulsar://host:6650', topic 'orders')",
+        )
     if not given:
         return None
     for option in (*CONNECTION, *SOURCE, *SINK):

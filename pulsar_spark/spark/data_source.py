@@ -110,8 +110,9 @@ def register(spark: SparkSession) -> None:
 
     Needed if the package is not installed, but came with ``--packages``, ``--py-files`` or ``addPyFile``.
     Call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that has
-    the package, as in notebooks: Spark's processes on this machine then run the Python that calls this. In
-    other cases it has no effect.
+    the package, as in notebooks: Spark's processes on this machine then run the Python that calls this. And
+    needed in each thread of a program that writes: Spark looks for the format in the thread's active session.
+    In other cases it has no effect.
 
     Raises:
         UnsupportedError: streams, or a Spark Connect server, cannot find the package, and it cannot be made
@@ -120,6 +121,7 @@ def register(spark: SparkSession) -> None:
     has_server = is_remote()
     if not has_server:
         use_this_python(spark.sparkContext)
+        spark.createDataFrame([], "value binary")  # which makes it the active session of this thread
     for source in (PulsarSparkDataSource, PulsarDataSource):
         spark.dataSource.register(source)
     _log_shown_options(spark)

@@ -1,6 +1,7 @@
 """Names of other connectors' options, and the options to use here instead.
 
-They are those of Spark's Kafka source and sink, and of Flink's Pulsar connector in its SQL and Java spelling.
+They are those of Spark's Kafka source and sink, of Flink's Pulsar connector in its SQL and Java spelling, and
+of Pulsar's own clients.
 They are not accepted, because a difference in meaning would go unnoticed.
 """
 
@@ -59,6 +60,17 @@ _FLINK = {
     "sink.message-delay-interval": "use a column __deliverAfter",
 }
 
+_PULSAR = {
+    "subscription": "use predefinedSubscription",
+    "subscriptionName": "use predefinedSubscription",
+    "subscriptionType": "leave it out: a query reads each partition in order, and minPartitions adds tasks",
+    "subscriptionInitialPosition": "use startingOffsets",
+    "pulsar.consumer.subscriptionType": (
+        "leave it out: a query reads each partition in order, and minPartitions adds tasks"
+    ),
+    "pulsar.consumer.subscriptionInitialPosition": "use startingOffsets",
+}
+
 # Advice by prefix of a name, longer prefixes first.
 _PREFIXES = {
     "kafka.sasl.": "use pulsar.client.authPluginClassName and pulsar.client.authParams, see docs/security.md",
@@ -78,7 +90,7 @@ _PREFIXES = {
 
 _BY_NAME = {
     name.lower(): f"This is {whose} {name}: {ours}"
-    for whose, names in (("Kafka's", _KAFKA), ("Flink's", _FLINK))
+    for whose, names in (("Kafka's", _KAFKA), ("Flink's", _FLINK), ("Pulsar's", _PULSAR))
     for name, ours in names.items()
 }
 

@@ -137,7 +137,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
             return plan
     if values.allow_different:
         return RowPlan(options.columns)
-    raise _different(found)
+    raise _different(found, wanted)
 
 
 def _typed(options: SourceOptions, reader: ReaderSchema, wanted: StructType | None) -> RowPlan:
@@ -225,15 +225,18 @@ def _has(schema: Schema, target: pa.DataType) -> bool:
     return True
 
 
-def _different(found: _Found) -> OptionError:
+def _different(found: _Found, wanted: StructType | None) -> OptionError:
     topics: dict[str, list[str]] = {}
     for topic, (_, schema) in found.items():
         topics.setdefault(f"{schema.type.name} {_shown(ReaderSchema(schema).type)}", []).append(str(topic))
     texts = [f"{', '.join(_first(names))}: {text}" for text, names in topics.items()]
+    columns = "choose columns that they share with .schema(...)"
+    if wanted is not None:
+        columns = "leave columns that they do not share out of .schema(...)"
     return OptionError(
         f"topics have different schemas: {'; '.join(_first(texts))}",
-        advice="Read them one by one, choose columns that they share with .schema(...), or set "
-        "allowDifferentTopicSchemas=true to get the bytes of their values",
+        advice=f"Read them one by one, {columns}, or set allowDifferentTopicSchemas=true to get the bytes of "
+        "their values",
     )
 
 

@@ -15,18 +15,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pulsar_spark.client import check_reachable
+from pulsar_spark.client import check_reachable, impatient_client, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.logs import is_first_to_say, set_up_logs
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
+from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.sink.delivery import query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import write_task
-from pulsar_spark.spark.sink.topic_encoders import pinned_schemas
+from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_topic_format
 from pulsar_spark.spark.sink.write_numbers import read_write_numbers
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,9 @@ class PulsarWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
+        if options.values.format is SinkFormat.COLUMNS:
+            with impatient_client(options.client) as client:
+                options = with_topic_format(options, client)
         self._options = options
         self._shape = _shape(schema, options)
         check_reachable(options.client)
@@ -69,6 +73,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
+        if options.values.format is SinkFormat.COLUMNS:
+            options = with_topic_format(options, shared_client(options.client))
         self._options = options
         self._shape = _shape(schema, options)
         self._schemas = pinned_schemas(options, self._shape)

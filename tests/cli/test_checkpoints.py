@@ -78,8 +78,9 @@ def test_a_folder_without_checkpoints_is_an_error(tmp_path, ids):
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*/nowhere\. Check its name") as caught:
         named_in([tmp_path / "nowhere"])
+    assert "Errno" not in str(caught.value)
 
 
 def test_an_offset_that_cannot_be_read_is_an_error(tmp_path, ids):

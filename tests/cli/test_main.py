@@ -26,7 +26,7 @@ def usage_error(capsys, *arguments):
 
 def test_wrong_usage(capsys):
     assert "COMMAND" in usage_error(capsys)
-    assert "--admin-url" in usage_error(capsys, "subscriptions")
+    assert "ACTION" in usage_error(capsys, "admin")
     url = ("subscriptions", "--admin-url", NOWHERE)
     assert "--remove requires --checkpoint" in usage_error(capsys, *url, "--remove")
     assert "--namespace" in usage_error(capsys, *url, "--topic", "t", "--namespace", "a/b")

@@ -19,7 +19,7 @@ from pulsar_spark.spark.options.source import SOURCE
 OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
 SPARKS_OPTIONS = {"checkpointlocation"}
 # Commands that no environment of ours has.
-ELSEWHERE = {"docker", "pulsar-admin", "venv-pack"}
+ELSEWHERE = {"docker", "venv-pack"}
 BUILT_IN = {".", "export"}
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]

@@ -31,6 +31,15 @@ def test_the_options_are_those_with_the_prefix():
     assert created_with({"service.url": "pulsar://h", "topic": "T"}) is None
 
 
+def test_a_table_without_options_is_refused_when_it_is_created():
+    """With TBLPROPERTIES alone, too."""
+    for more in ({}, {"service.url": "pulsar://h", "topic": "T"}):
+        with pytest.raises(
+            OptionError, match=r"the table has no OPTIONS.*CREATE TABLE t USING pulsar OPTIONS"
+        ):
+            created_with({"provider": "pulsar", "owner": "root", **more})
+
+
 @pytest.mark.parametrize("text", ["token:secret", "secret", '{"userId": "u", "password": "secret"}'])
 def test_a_secret_is_not_kept(text):
     name = "pulsar.client.authParams"

@@ -147,6 +147,7 @@ class Session:
         self.dataSource = self.conf = self
         self.settings = settings
         self.registered = []
+        self.active = False
         self.sparkContext = SimpleNamespace(_python_includes=[], master="local[2]", pythonExec="python3")
 
     def register(self, source):
@@ -154,6 +155,9 @@ class Session:
 
     def get(self, name, default):
         return self.settings.get(name, default)
+
+    def createDataFrame(self, rows, schema):  # noqa: N802 - Spark's name
+        self.active = True
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,7 @@ def test_a_session_that_would_show_logins_is_told_of(settings, is_shown, caplog)
     with caplog.at_level(logging.INFO):
         register(session)  # type: ignore[arg-type]  # a part of one
     assert [source.name() for source in session.registered] == ["pulsar_spark", "pulsar"]
+    assert session.active
     assert ("Spark shows option pulsar.client.authParams" in caplog.text) == is_shown
     assert all(record.levelno == logging.INFO for record in caplog.records)
 

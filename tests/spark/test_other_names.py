@@ -11,7 +11,7 @@ from pulsar_spark.spark.options.source import SOURCE
 from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
 
 OURS = {option.name for option in (*CONNECTION, *SOURCE, *SINK)}
-OTHERS = {**other_names._KAFKA, **other_names._FLINK}
+OTHERS = {**other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,11 @@ OTHERS = {**other_names._KAFKA, **other_names._FLINK}
         ("admin-url", "admin.url"),
         ("scan.startup.mode", "startingOffsets"),
         ("sink.delivery-guarantee", "delivery"),
+        ("subscription", "predefinedSubscription"),
+        ("subscriptionName", "predefinedSubscription"),
+        ("subscriptionType", "minPartitions"),
+        ("pulsar.consumer.subscriptionType", "minPartitions"),
+        ("pulsar.consumer.subscriptionInitialPosition", "startingOffsets"),
     ],
 )
 def test_names_are_answered_with_ours(name, ours):

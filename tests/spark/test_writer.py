@@ -6,15 +6,17 @@ import logging
 import pickle
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from pulsar_spark.client import PartKind, Schema, VersionedSchema
+from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
 from pulsar_spark.errors import ConnectError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
@@ -108,6 +110,24 @@ def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
     assert calls == [("pin", PartKind.PRIMITIVE)]
     streaming.write(iter([]))
     assert calls[-1][2] == schemas
+
+
+def test_the_format_of_the_topic_is_known_before_the_rows_are_looked_at(calls, monkeypatch):
+    """A batch asks with a client that gives up soon; a stream with one that waits for a broker's restart."""
+    options = parse_sink(GIVEN | {"valueFormat": "columns"})
+
+    def found(given, client):
+        calls.append(("format", given.values.format, client.options.operation_timeout))
+        return parse_sink(GIVEN | {"valueFormat": "primitive"})
+
+    monkeypatch.setattr(writer, "with_topic_format", found)
+    monkeypatch.setattr(writer, "pinned_schemas", lambda options, shape: calls.append(shape.value.type))
+    text = RowType(PartType(PartKind.PRIMITIVE, pa.string()))
+    PulsarWriter(options, VALUE, overwrite=False)
+    assert calls == [("format", SinkFormat.COLUMNS, 4.0), ("check",), text]
+    calls.clear()
+    PulsarStreamWriter(options, VALUE)
+    assert calls == [("format", SinkFormat.COLUMNS, 30.0), text]
 
 
 def test_a_batch_writer_that_reaches_no_broker_is_not_made(monkeypatch):

@@ -1,7 +1,8 @@
-"""Admin: the few requests of Pulsar's admin REST API that the binary protocol has no command for."""
+"""Admin: requests of Pulsar's admin REST API, for what the binary protocol has no command for."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import ssl
@@ -32,6 +33,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _ADVICE = "Check the admin URL (admin.url, --admin-url) and the broker's health"
+
+_CONTENT_TYPE = "Content-type"  # as urllib spells it
 
 _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.UNAUTHORIZED: AuthError,
@@ -91,6 +94,14 @@ def checked_admin_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def namespace_parts(text: str) -> tuple[str, str]:
+    """Tenant and name of a namespace, ``tenant/namespace``; raises OptionError for another form."""
+    tenant, _, name = text.partition("/")
+    if not (tenant and name) or "/" in name:
+        raise OptionError(f"{text!r} is not a namespace", advice="Write it as tenant/namespace")
+    return tenant, name
+
+
 class Admin:
     """Requests to the admin service of a cluster; thread-safe, keeps no connection.
 
@@ -112,9 +123,7 @@ class Admin:
 
     def topics(self, namespace: str) -> list[TopicName]:
         """The persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
-        tenant, _, name = namespace.partition("/")
-        if not (tenant and name) or "/" in name:
-            raise OptionError(f"{namespace!r} is not a namespace", advice="Write it as tenant/namespace")
+        tenant, name = namespace_parts(namespace)
         names = self._get(f"persistent/{_part(tenant)}/{_part(name)}", list)
         try:
             found = {_checked(each, str): TopicName.found(each) for each in names}
@@ -173,6 +182,20 @@ class Admin:
         """
         self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
+    def call(self, method: str, *parts: str, body: object = None) -> Any:
+        """Send any other request; return the JSON of its answer, or None if that is empty.
+
+        Args:
+            method: of HTTP.
+            parts: names that make the path below ``admin/v2``; a topic is four of them.
+            body: sent as JSON; None: nothing is sent.
+        """
+        answer = self._request(method, "/".join(map(_part, parts)), None, body)
+        try:
+            return parse_json(answer) if answer.strip() else None
+        except ValueError as error:
+            raise _strange(f"unusable JSON: {error}", None) from error
+
     def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
         answer = self._request("GET", path, topic)
         try:
@@ -183,11 +206,16 @@ class Admin:
             raise _strange(f"a {type(found).__name__}", topic)
         return found
 
-    def _request(self, method: str, path: str, topic: TopicName | None) -> bytes:
+    def _request(self, method: str, path: str, topic: TopicName | None, content: object = None) -> bytes:
         place = None if topic is None else str(topic)
         login = self._identity.login()
         headers = self._identity.http_headers(login)
-        request = urllib.request.Request(f"{self.url}/admin/v2/{path}", headers=headers, method=method)
+        data = None if content is None else json.dumps(content).encode()
+        if data is not None:
+            headers = {**headers, _CONTENT_TYPE: "application/json"}
+        request = urllib.request.Request(
+            f"{self.url}/admin/v2/{path}", data=data, headers=headers, method=method
+        )
         try:
             # No proxy: the user names the cluster itself, and the environment's proxy is for other hosts.
             status, body = fetch(
@@ -212,12 +240,12 @@ class Admin:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
-    """A broker sends requests on to the one that serves the topic (307), with their method."""
+    """A broker sends requests on to the one that serves the topic (307), with their method and body."""
     # Brokers share logins. A login that was sent with TLS is not sent to another broker in clear.
     leaves_tls = request.type == "https" and not url.startswith("https:")
     trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
-    kept = dict(request.headers) if trusted else {}
-    return urllib.request.Request(url, headers=kept, method=request.get_method())
+    kept = {name: text for name, text in request.headers.items() if trusted or name == _CONTENT_TYPE}
+    return urllib.request.Request(url, data=request.data, headers=kept, method=request.get_method())
 
 
 def _checked(value: Any, kind: type[T]) -> T:
@@ -245,9 +273,7 @@ def _part(name: str) -> str:
     resource.
     """
     if name in ("", ".", ".."):
-        raise OptionError(
-            f"the admin service has no way to name {name!r}", advice="Use pulsar-admin, or another name"
-        )
+        raise OptionError(f"the admin service has no way to name {name!r}", advice="Use another name")
     return quote(name, safe="")
 
 

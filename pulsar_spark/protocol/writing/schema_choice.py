@@ -117,6 +117,25 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
     return choice
 
 
+def kind_of_values(schema: Schema) -> PartKind:
+    """The encoding of a schema's values; of KEY_VALUE that of its value part.
+
+    Raises:
+        SchemaError: its definition is malformed.
+        UnsupportedError: such values are not written.
+    """
+    value = key_value.parts_of(schema).value if schema.type is SchemaType.KEY_VALUE else schema
+    for kind, record in _RECORDS.items():
+        if value.type is record:
+            return kind
+    if value.type not in primitives.KINDS:
+        raise UnsupportedError(
+            f"values of a {value.type.name} schema are not written",
+            advice="Write bytes with valueFormat=raw, or to another topic",
+        )
+    return PartKind.PRIMITIVE
+
+
 def _prove(schema: Schema, rows: RowType) -> None:
     """Write and read a row by a schema before it is registered: a broker keeps it for ever."""
     row = pa.array([_sample(rows.arrow)], rows.arrow)

@@ -14,7 +14,6 @@ from pulsar_spark.client import (
     checked_admin_url,
 )
 from pulsar_spark.errors import OptionError
-from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.logs import LEVELS
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.option import Option, Table, Values
@@ -131,7 +130,7 @@ LOG_LEVEL = CONNECTION.add(
 TOPIC = CONNECTION.add(
     "topic",
     "topic",
-    TopicName.parse,
+    parsers.topic,
     None,
     "Source: the topic to read. For a partitioned topic all partitions are read; `t-partition-2` reads only "
     "that partition. Sink: the topic to write all rows to, even if they have a column `__topic`. Without "
@@ -149,7 +148,7 @@ def client_options(values: Values) -> ClientOptions:
     if service_url is None:
         raise OptionError(
             "the option service.url is missing",
-            advice='Set .option("service.url", "pulsar://host:6650"), in SQL INSERT INTO t WITH (...)',
+            advice='Set .option("service.url", "pulsar://host:6650"), in SQL WITH (...)',
         )
     options = ClientOptions(
         service_url=service_url,

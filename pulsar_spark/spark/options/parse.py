@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.connection import CONNECTION, SERVICE_URL
 from pulsar_spark.spark.options.option import Mode, Option, Values
 from pulsar_spark.spark.options.sink import SINK, SinkOptions, sink_options
 from pulsar_spark.spark.options.source import SOURCE, SourceOptions, source_options
@@ -43,6 +43,14 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
             or options that cannot be used together.
     """
     values = _read(options, "source")
+    if mode is not None and SERVICE_URL not in values.given:
+        # Spark has not asked for the schema, so it is the user's or that of a table.
+        raise OptionError(
+            "the option service.url is missing. A table has no options if it was made with listed columns, "
+            "AS SELECT, saveAsTable or toTable",
+            advice='Set .option("service.url", "pulsar://host:6650"), or create the table with OPTIONS (...) '
+            "and without columns",
+        )
     for option in values.given:
         if mode is not None and option.only not in (None, mode):
             raise OptionError(
@@ -61,7 +69,14 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,
             or options that cannot be used together.
     """
-    return sink_options(_read(options, "sink"))
+    values = _read(options, "sink")
+    if not values.given:
+        raise OptionError(
+            "the option service.url is missing. A write does not use the options of its table",
+            advice='Set .option("service.url", "pulsar://host:6650") and .option("topic", ...), in SQL '
+            "INSERT INTO t WITH (...). Instead of CREATE TABLE ... AS SELECT, create the table, then insert",
+        )
+    return sink_options(values)
 
 
 def _read(options: Mapping[str, str], side: str) -> Values:

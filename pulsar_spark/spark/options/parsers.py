@@ -192,6 +192,16 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
     return given
 
 
+def topic(text: str) -> TopicName:
+    """One topic name. A comma means that several are given, though a name may have one."""
+    if "," in text:
+        raise ValueError(
+            "one topic, without a comma. To read several, set topics; to write to several, name the topic of "
+            "each row in a column __topic"
+        )
+    return TopicName.parse(text)
+
+
 def topics(text: str) -> tuple[TopicName, ...]:
     """Topic names separated by commas, each once."""
     return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))

@@ -47,7 +47,8 @@ _VALUE_FORMAT = SINK.add(
     "raw",
     "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
     "of the topic's schema, from all columns whose names do not begin with `__`; a single struct column "
-    "`value` is the record itself. `primitive`: the one column, with a primitive schema. See "
+    "`value` is the record itself. `primitive`: the one column, with a primitive schema. `columns`: the one "
+    "of these that the topic's schema is; the columns are those that the source reads. See "
     "docs/schemas.md.",
 )
 _SCHEMA_REGISTRATION = SINK.add(
@@ -235,6 +236,11 @@ def _check_schema(values: Values) -> None:
                     f"option {option.name} has no effect with valueFormat=raw, which has no schema",
                     advice="Set valueFormat to avro, json or primitive, or leave it out",
                 )
+    if values[_VALUE_FORMAT] is SinkFormat.COLUMNS and values[TOPIC] is None:
+        raise OptionError(
+            "valueFormat=columns writes by the topic's schema, but the option topic is not set",
+            advice="Set it, or set valueFormat to avro, json or primitive",
+        )
     if _KEY_VALUE_ENCODING in values.given and _KEY_COLUMNS not in values.given:
         raise OptionError(
             f"option {_KEY_VALUE_ENCODING.name} has no effect without {_KEY_COLUMNS.name}",

@@ -363,10 +363,15 @@ def _end(values: Values) -> Positions:
 
 
 def _check_topics(values: Values, mode: Mode | None) -> None:
-    if sum(option in values.given for option in (TOPIC, _TOPICS, _TOPICS_PATTERN)) != 1:
+    given = [option.name for option in (TOPIC, _TOPICS, _TOPICS_PATTERN) if option in values.given]
+    if not given:
         raise OptionError(
-            "exactly one of the options topic, topics and topicsPattern must be set",
-            advice='Set .option("topic", ...)',
+            "no topic is named",
+            advice='Set .option("topic", ...), or topics for several, or topicsPattern',
+        )
+    if len(given) > 1:
+        raise OptionError(
+            f"options {' and '.join(given)} cannot be used together", advice="Leave all but one of them out"
         )
 
 

@@ -127,7 +127,7 @@ _ALLOW_DIFFERENT = VALUES.add(
 )
 
 # Options that have no effect if payloads are not decoded.
-_TYPED_ONLY: tuple[Option[Any], ...] = (_VALUE_SCHEMA, _SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
+_TYPED_ONLY: tuple[Option[Any], ...] = (_SCHEMA_VERSION, _SCHEMA_EVOLUTION_MODE, _MODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +159,21 @@ def value_options(values: Values) -> ValueOptions:
     """
     chosen = values[_VALUE_FORMAT]
     is_given = chosen.given_type is not None
+    if values[_VALUE_SCHEMA] is not None and not is_given:
+        raise OptionError(
+            f"valueFormat={chosen.value} cannot be used with valueSchema",
+            advice="Set valueFormat to avro or json, the form of the payloads, or leave valueSchema out",
+        )
     useless = [option.name for option in _TYPED_ONLY if option in values.given]
     if chosen.is_raw and useless:
         raise OptionError(
             f"option {useless[0]} has no effect with valueFormat=raw",
             advice="Set valueFormat to columns, or leave it out",
         )
-    if is_given != (values[_VALUE_SCHEMA] is not None):
-        relation = "requires" if is_given else "cannot be used with"
+    if is_given and values[_VALUE_SCHEMA] is None:
         raise OptionError(
-            f"valueFormat={chosen.value} {relation} valueSchema",
-            advice="Set both to read by a schema of your own, or set valueFormat=columns to read by the "
-            "topic's schema",
+            f"valueFormat={chosen.value} requires valueSchema, a schema of your own",
+            advice="Set it, or set valueFormat=columns to read by the topic's schema",
         )
     is_restarted = values[_SCHEMA_EVOLUTION_MODE] is EvolutionMode.RESTART
     if is_given and (values[_SCHEMA_VERSION] is not None or is_restarted):

@@ -228,7 +228,9 @@ class LossCheck:
             self._reporter.lost(topic, lost)
         else:
             _log.warning(
-                "the query no longer reads %s; remove the subscription %s from this topic",
+                "the checkpoint is of a query that reads %s, which the options do not name. If this is the "
+                "checkpoint of another query, stop this one and give it a checkpointLocation of its own. If "
+                "you changed the topics of this query, remove the subscription %s from that topic",
                 topic,
                 subscription,
             )

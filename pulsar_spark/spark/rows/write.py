@@ -137,7 +137,7 @@ class MessageShape:
                 raise error.located(str(topic)) from error
             columns = replace(columns, value=encoded.values)
             if encoded.keys is not None:
-                if KEY in self.reserved:
+                if columns.key.null_count < len(columns):
                     raise OptionError(
                         f"rows have {KEY}, but with keyValueEncoding=SEPARATED the key comes from the key "
                         "columns",
@@ -206,7 +206,7 @@ def message_shape(
 
     Raises:
         OptionError: there is no topic, no value column or several, or a column of a type that is not
-            accepted; with a schema, also an unknown column whose name begins with ``__``.
+            accepted, or an unknown column whose name begins with ``__``.
     """
     fields = {field.name: field for field in schema.fields}
     if len(fields) < len(schema.fields):
@@ -227,8 +227,7 @@ def message_shape(
     ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
     payload = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
     is_raw = values.format is SinkFormat.RAW
-    if not is_raw:
-        _check_names(payload)
+    _check_names(payload)
     return MessageShape(
         value=raw_value(payload) if is_raw else value_columns(payload, values),
         topic=topic,
@@ -239,15 +238,17 @@ def message_shape(
 
 
 def _check_names(payload: Sequence[StructField]) -> None:
-    """Raise OptionError for unknown names with ``__``, so that a mistyped name is not added to a schema."""
-    for field in payload:
-        if field.name.startswith("__"):
-            known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
-            (near,) = difflib.get_close_matches(field.name.lower(), known, n=1, cutoff=0.0)
-            raise OptionError(
-                f"the sink has no column {field.name}: did you mean {known[near]}?",
-                advice="Otherwise rename it, or put the record into one struct column value",
-            )
+    """Raise OptionError for unknown names with ``__``: a mistyped name must not become a value or a field."""
+    known = {name.lower(): name for name in (*METADATA_COLUMNS, *_ALLOWED)}
+    for name in (field.name for field in payload if field.name.startswith("__")):
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        if near:
+            advice = f"Did you mean {known[near[0]]}? Otherwise rename it"
+        elif len(payload) == 1:
+            advice = f"If it is the value, rename it to value: .withColumnRenamed({name!r}, 'value')"
+        else:
+            advice = "Rename it: names that begin with __ are metadata columns, see docs/columns.md"
+        raise OptionError(f"the sink has no column {name}", advice=advice)
 
 
 def _check_reserved(field: StructField) -> None:

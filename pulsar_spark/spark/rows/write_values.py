@@ -38,9 +38,13 @@ from pulsar_spark.errors import OptionError
 
 
 class SinkFormat(Enum):
-    """The format of a message's value, as in the option ``valueFormat``."""
+    """The format of a message's value, as in the option ``valueFormat``.
+
+    COLUMNS is that of the topic's schema: the driver replaces it by that one before it looks at rows.
+    """
 
     RAW = "raw"
+    COLUMNS = "columns"
     AVRO = "avro"
     JSON = "json"
     PRIMITIVE = "primitive"

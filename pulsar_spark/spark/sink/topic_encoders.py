@@ -10,25 +10,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from uuid import uuid4
 
 from pulsar_spark.client import (
     Client,
     DedupTask,
     RowType,
+    SchemaType,
     ValueEncoder,
     VersionedSchema,
+    kind_of_values,
     row_encoder,
     schema_of_rows,
     shared_client,
 )
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape
+from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 _log = logging.getLogger(__name__)
+
+# The column that the source reads keys of a KEY_VALUE schema into.
+_KEY = "key"
 
 
 class TopicEncoders:
@@ -126,6 +133,30 @@ def topic_encoders(
         return None
     rows = shape.value.type
     return TopicEncoders(rows, pinned, lambda topic: _choose(client, options, rows, topic))
+
+
+def with_topic_format(options: SinkOptions, client: Client) -> SinkOptions:
+    """The options with the format of the topic's schema instead of COLUMNS.
+
+    Raises:
+        OptionError: the topic has no schema.
+        SchemaError: its schema is malformed.
+        UnsupportedError: values of its schema are not written.
+        BrokerError: no broker answered within the client's timeout.
+    """
+    topic = options.topic
+    assert topic is not None  # the options are checked
+    latest = client.schemas.latest(topic)
+    if latest is None:
+        raise OptionError(
+            f"valueFormat=columns writes by the topic's schema, but topic {topic} has none, or does not "
+            "exist",
+            advice="Set valueFormat to avro, json or primitive: the first write then registers a schema",
+        )
+    values = replace(options.values, format=SinkFormat(kind_of_values(latest.schema).value))
+    if latest.schema.type is SchemaType.KEY_VALUE:
+        values = replace(values, key_columns=values.key_columns or (_KEY,))
+    return replace(options, values=values)
 
 
 def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:

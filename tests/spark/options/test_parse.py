@@ -154,3 +154,21 @@ def test_a_secret_value_is_not_repeated():
 
 def test_of_several_unknown_options_the_first_by_name_is_told():
     refused("no option 'aaa'", **dict.fromkeys(("ddd", "bbb", "fff", "aaa", "eee", "ccc"), "1"))
+
+
+def test_a_table_without_options_is_named_where_no_cluster_is():
+    """Spark asks such a table for rows and not for a schema, as it does with a schema of the user's."""
+    for mode in Mode:
+        with pytest.raises(
+            OptionError, match=r"service\.url is missing\. A table has no options if.*AS SELECT"
+        ):
+            parse_source({"topic": "t"}, mode)
+    with pytest.raises(OptionError, match=r"service\.url is missing\. Set"):
+        parse_source({"topic": "t"}, None)
+    for given in ({}, {"checkpointLocation": "/c"}):
+        with pytest.raises(
+            OptionError, match=r"does not use the options of its table\. Set.*INSERT INTO t WITH"
+        ):
+            parse_sink(given)
+    with pytest.raises(OptionError, match=r"service\.url is missing\. Set"):
+        parse_sink({"topic": "t"})

@@ -25,10 +25,11 @@ def test_source_defaults():
 
 
 def test_exactly_one_of_topic_and_topics():
-    with pytest.raises(OptionError, match="exactly one"):
+    with pytest.raises(OptionError, match=r"no topic is named\. Set"):
         parse_source(URL, Mode.STREAM)
-    with pytest.raises(OptionError, match="exactly one"):
+    with pytest.raises(OptionError, match="topic and topics cannot be used together") as caught:
         parse_source({**URL, "topic": "a", "topics": "b"}, Mode.STREAM)
+    assert caught.value.advice == "Leave all but one of them out"
 
 
 def test_all_that_a_source_takes():
@@ -104,7 +105,12 @@ def test_a_pattern_in_place_of_topics():
 
 @pytest.mark.parametrize("other", [{"topics": "b"}, {"topicsPattern": "b.*"}])
 def test_only_one_way_to_name_topics(other):
-    refused("exactly one of the options topic, topics and topicsPattern", **other)
+    refused(f"options topic and {next(iter(other))} cannot be used together", **other)
+
+
+def test_several_topics_in_the_option_of_one():
+    for text in ("a,b", "persistent://a/b/t, persistent://a/b/u"):
+        refused(r"option topic is .*one topic, without a comma\. To read several, set topics", topic=text)
 
 
 @pytest.mark.parametrize("mode", [Mode.STREAM, Mode.BATCH])

@@ -62,12 +62,18 @@ def test_the_option_of_the_jvm_connector_may_stay():
         ({"mode": "FAILFAST"}, "option mode has no effect with valueFormat=raw"),
         ({"schemaVersion": "1"}, "option schemaVersion has no effect"),
         ({"schemaEvolutionMode": "none"}, "option schemaEvolutionMode has no effect"),
-        ({"valueSchema": SCHEMA}, "option valueSchema has no effect"),
-        ({"valueFormat": "avro"}, r"valueFormat=avro requires valueSchema\. Set both"),
+        (
+            {"valueSchema": SCHEMA, "mode": "FAILFAST"},
+            r"valueFormat=raw cannot be used with valueSchema\. Set valueFormat to avro or json",
+        ),
+        (
+            {"valueFormat": "avro"},
+            r"valueFormat=avro requires valueSchema.*Set it, or set valueFormat=columns",
+        ),
         ({"valueFormat": "json"}, "valueFormat=json requires valueSchema"),
         (
             {"valueFormat": "columns", "valueSchema": SCHEMA},
-            r"valueFormat=columns cannot be used with valueSchema\. Set both",
+            r"valueFormat=columns cannot be used with valueSchema\. Set valueFormat to avro or json",
         ),
         ({"valueFormat": "avro", "valueSchema": SCHEMA, "schemaVersion": "1"}, "concern the topic's schema"),
         (

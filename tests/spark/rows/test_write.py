@@ -272,15 +272,28 @@ def test_bad_shapes(columns, text):
 
 @pytest.mark.parametrize(
     ("name", "known"),
-    [("__eventtime", "__eventTime"), ("__Key", "__key"), ("__deliverat", "__deliverAt"), ("__foo", "__")],
+    [
+        ("__eventtime", "Did you mean __eventTime"),
+        ("__evenTime", "Did you mean __eventTime"),
+        ("__properties", "Did you mean __messageProperties"),
+        ("__Key", "Did you mean __key"),
+        ("__deliverat", "Did you mean __deliverAt"),
+        ("__foo", "Rename it: names that begin with __"),
+    ],
 )
-@pytest.mark.parametrize("key", [(), ("id",)])
-def test_a_name_of_no_known_column_is_no_field(name, known, key):
-    values = SinkValues(SinkFormat.AVRO, key)
+@pytest.mark.parametrize("values", [SinkValues(), SinkValues(SinkFormat.AVRO, ("id",))])
+def test_a_name_of_no_known_column_is_no_field(name, known, values):
     columns = schema(**{"id": LongType(), "n": TEXT, name: LongType()})
-    text = rf"the sink has no column {name}: did you mean {known}.*rename it, or .* column value"
-    with pytest.raises(OptionError, match=text):
+    with pytest.raises(OptionError, match=rf"the sink has no column {name}\. {known}"):
         message_shape(columns, OUT, values=values)
+
+
+@pytest.mark.parametrize("values", [SinkValues(), SinkValues(SinkFormat.PRIMITIVE)])
+def test_a_value_whose_name_is_that_of_metadata(values):
+    """It would be sent as the value, also where it is a mistyped name."""
+    for name, advice in {"__payload": "rename it to value", "__evenTime": "Did you mean __eventTime"}.items():
+        with pytest.raises(OptionError, match=rf"the sink has no column {name}\. .*{advice}"):
+            message_shape(schema(**{"__key": TEXT, name: TEXT}), OUT, values=values)
 
 
 def test_fields_of_a_whole_record_have_any_name():

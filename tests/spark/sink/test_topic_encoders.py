@@ -9,14 +9,23 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
+from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 from pulsar_spark.spark.sink import topic_encoders
-from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, TopicEncoders, pinned_schemas
+from pulsar_spark.spark.sink.topic_encoders import (
+    ReplayEncoders,
+    TopicEncoders,
+    pinned_schemas,
+    with_topic_format,
+)
+from pulsar_spark.values.key_value import KeyValueParts
+from pulsar_spark.values.key_value import schema_of as key_value_schema
+from tests.spark.options.parsing import sink as options_of
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 INT, LONG, TEXT = (
@@ -155,3 +164,50 @@ def test_a_task_chooses_for_the_topics_of_its_rows(asked):
     assert encoders is not None
     assert (encoders.schema(T), encoders.schema(U)) == (LONG, INT)
     assert asked == [("client", U, NUMBERS, {"may_register": False, "is_encrypted": False})]
+
+
+# ---- valueFormat=columns: rows are written as the source reads the topic
+
+RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+AVRO, JSON = Schema(SchemaType.AVRO, RECORD), Schema(SchemaType.JSON, RECORD)
+STRING = Schema(SchemaType.STRING)
+
+
+def values_for(schema: Schema | None, **options: str) -> SinkValues:
+    """What the rows of a topic with a schema are, with ``valueFormat=columns``."""
+    client: Any = type("Client", (), {})()
+    client.schemas = client
+    client.latest = lambda topic: None if schema is None else VersionedSchema(0, schema)
+    return with_topic_format(options_of(topic="t", valueFormat="columns", **options), client).values
+
+
+def test_the_format_is_that_of_the_topic_s_schema():
+    for schema, expected in {
+        AVRO: SinkFormat.AVRO,
+        JSON: SinkFormat.JSON,
+        STRING: SinkFormat.PRIMITIVE,
+    }.items():
+        assert values_for(schema) == SinkValues(expected)
+    assert not values_for(AVRO, schemaRegistration="existing").may_register
+
+
+def test_the_columns_of_key_value_are_key_and_value():
+    for part, expected in {AVRO: SinkFormat.AVRO, STRING: SinkFormat.PRIMITIVE}.items():
+        schema = key_value_schema(KeyValueParts(STRING, part, True))
+        assert values_for(schema) == SinkValues(expected, ("key",))
+        assert values_for(schema, keyColumns="id,name").key_columns == ("id", "name")
+
+
+def test_a_topic_without_a_schema_that_can_be_written_is_an_error():
+    with pytest.raises(
+        OptionError, match=r"topic persistent://public/default/t has none.*Set valueFormat to"
+    ):
+        values_for(None)
+    for schema in (Schema(SchemaType.PROTOBUF_NATIVE), Schema(SchemaType.EXTERNAL)):
+        with pytest.raises(UnsupportedError, match=f"{schema.type.name} schema are not written"):
+            values_for(schema)
+
+
+def test_rows_that_name_their_topics_need_a_format():
+    with pytest.raises(OptionError, match=r"option topic is not set\. Set it, or set valueFormat to avro"):
+        options_of(valueFormat="columns")

@@ -1,0 +1,57 @@
+"""The command ``admin`` against the real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from integration.broker import Admin
+from integration.helpers.cluster import Cluster
+from integration.helpers.peer import Peer, Record
+from pulsar_spark.cli import main
+from pulsar_spark.client import Client, Consumer, SubscriptionOptions, close_consumers
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire.commands import InitialPosition
+
+
+@pytest.fixture
+def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run the command; gives the JSON that it printed, or its text if there is none."""
+
+    def run(*arguments: str) -> Any:
+        assert main(["admin", "--admin-url", cluster.admin_url, *arguments]) == 0
+        text = capsys.readouterr().out
+        return json.loads(text) if text[0] in '[{"0123456789tf' else text.strip()
+
+    return run
+
+
+def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer: Peer, topic: str) -> None:
+    assert run("partitions", topic, "2") == "done"
+    assert run("partitions", topic) == 2
+    peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
+    options = SubscriptionOptions(name="mine", durable=True, initial=InitialPosition.EARLIEST)
+    parts = [TopicName.parse(topic).of_partition(number) for number in range(2)]
+    assert set(map(str, parts)) <= set(run("topics", "public/default"))
+    close_consumers([Consumer(client, part, options) for part in parts])
+    assert run("subscriptions", topic) == ["mine"]
+    assert run("stats", topic)["subscriptions"]["mine"]["msgBacklog"] > 0
+    internal = run("stats-internal", topic)["partitions"].values()
+    assert sum(each["numberOfEntries"] for each in internal) > 0
+    assert [run(action, topic) for action in ("compact", "unload")] == ["done"] * 2
+    assert run("unsubscribe", topic, "mine") == "done"
+    assert "mine" not in run("subscriptions", topic)
+    namespace = f"public/{topic}"
+    admin.create_namespace(namespace)
+    assert run("retention", namespace).startswith("not set")
+    assert run("retention", namespace, "--minutes", "60", "--megabytes", "-1") == "done"
+    assert run("retention", namespace) == {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    assert run("policy", namespace, "retention") == run("retention", namespace)
+    assert run("policy", namespace, "messageTTL", "60") == "done"
+    assert run("policy", namespace, "messageTTL") == 60
+    assert run("deduplication", namespace, "false") == "done"
+    assert run("deduplication", namespace) is False
+    admin.delete_namespace(namespace)

@@ -1,0 +1,51 @@
+"""The arguments of commands that send requests to the admin service, named as in pulsar-admin."""
+
+from __future__ import annotations
+
+import argparse
+
+from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions
+from pulsar_spark.errors import OptionError
+
+
+def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the admin service's address and the login to a command's parser."""
+    parser.add_argument(
+        "--admin-url",
+        default="http://localhost:8080",
+        metavar="URL",
+        help="admin service (default: %(default)s)",
+    )
+    parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
+    parser.add_argument(
+        "--auth-params",
+        metavar="PARAMS",
+        default="",
+        help="like pulsar.client.authParams: file:///... or env:NAME",
+    )
+    parser.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="like pulsar.client.tlsTrustCertsFilePath"
+    )
+
+
+def admin_of(arguments: argparse.Namespace) -> Admin:
+    """A client of the admin service; raises OptionError for an invalid address or login."""
+    return Admin(arguments.admin_url, identity=_identity(arguments))
+
+
+def _identity(arguments: argparse.Namespace) -> Identity:
+    plugin = arguments.auth_plugin
+    if plugin is None and arguments.auth_params:
+        raise OptionError(
+            "--auth-params is given without --auth-plugin",
+            advice="Give the authentication plugin, such as token",
+        )
+    credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
+    try:
+        return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
+    except OptionError as error:
+        advice = (
+            "docs/security.md lists the authentication plugins, such as tls with "
+            "tlsCertFile:PATH,tlsKeyFile:PATH"
+        )
+        raise OptionError(error.what, advice=advice) from None

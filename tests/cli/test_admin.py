@@ -1,0 +1,107 @@
+"""The command ``admin``: which request each action sends, and what it prints."""
+
+import json
+
+import pytest
+
+from pulsar_spark.cli import main
+from pulsar_spark.ids import TopicName
+from tests.fake_admin import FakeAdmin, FakeSubscription
+
+TOPIC = TopicName.parse("t")
+AT = "persistent/public/default/t"
+NAMESPACE = "namespaces/public/default"
+
+
+@pytest.fixture
+def admin():
+    with FakeAdmin() as admin:
+        yield admin
+
+
+@pytest.fixture
+def run(admin, capsys):
+    """Run the command; gives what it printed."""
+
+    def run(*arguments, code=0):
+        assert main(["admin", "--admin-url", admin.url, *arguments]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
+
+    return run
+
+
+def last(admin):
+    method, path, _ = admin.requests[-1]
+    return method, path.removeprefix("/admin/v2/")
+
+
+def test_what_is_shown(admin, run):
+    admin.topics[TOPIC] = {"mine": FakeSubscription(7)}
+    for arguments, path, answer in (
+        (("partitions", "t"), f"{AT}/partitions", {"partitions": 3}),
+        (("stats", "t"), f"{AT}/partitioned-stats", {"msgInCounter": 5}),
+        (("stats-internal", "t"), f"{AT}/partitioned-internalStats", {"ledgers": []}),
+        (("retention", "public/default"), f"{NAMESPACE}/retention", {"retentionSizeInMB": 1}),
+        (("deduplication", "public/default"), f"{NAMESPACE}/deduplication", True),
+        (("policy", "public/default", "messageTTL"), f"{NAMESPACE}/messageTTL", 60),
+    ):
+        admin.others["GET", path] = answer
+        shown = 3 if arguments[0] == "partitions" else answer
+        assert json.loads(run(*arguments)) == shown
+        assert last(admin) == ("GET", path)
+    admin.others["GET", f"{AT}/partitions"] = {"partitions": 0}
+    assert json.loads(run("stats", "t"))["subscriptions"]["mine"]["msgBacklog"] == 7
+    assert json.loads(run("topics", "public/default")) == [str(TOPIC)]
+    admin.others["GET", f"{NAMESPACE}/messageTTL"] = None
+    assert run("policy", "public/default", "messageTTL").startswith("not set")
+    assert json.loads(run("subscriptions", "t")) == ["mine"]
+    assert admin.bodies == []
+
+
+def test_what_is_changed(admin, run):
+    for arguments, request, body in (
+        (("partitions", "t", "4"), ("PUT", f"{AT}/partitions"), 4),
+        (
+            ("retention", "public/default", "--minutes", "60", "--megabytes", "-1"),
+            ("POST", f"{NAMESPACE}/retention"),
+            {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1},
+        ),
+        (("deduplication", "public/default", "true"), ("POST", f"{NAMESPACE}/deduplication"), True),
+        (
+            ("policy", "public/default", "permissions/etl", '["consume"]'),
+            ("POST", f"{NAMESPACE}/permissions/etl"),
+            ["consume"],
+        ),
+        (("policy", "public/default", "messageTTL", "60"), ("POST", f"{NAMESPACE}/messageTTL"), 60),
+        (
+            ("grant", "t", "etl", "consume", "produce"),
+            ("POST", f"{AT}/permissions/etl"),
+            ["consume", "produce"],
+        ),
+        (("compact", "t"), ("PUT", f"{AT}/compaction"), None),
+        (("unload", "t"), ("PUT", f"{AT}/unload"), None),
+    ):
+        admin.others[request] = None
+        assert run(*arguments) == "done\n"
+        assert last(admin) == request
+        assert body is None or admin.bodies[-1] == body
+    admin.topics[TOPIC] = {"mine": FakeSubscription()}
+    assert run("unsubscribe", "t", "mine") == "done\n"
+    assert admin.topics[TOPIC] == {}
+
+
+def test_what_is_wrong(admin, run, capsys):
+    assert "[PULSAR_TOPIC_NOT_FOUND]" in run("subscriptions", "nowhere", code=1)
+    for arguments, why in (
+        (("retention", "public/default", "--minutes", "1"), "Give both"),
+        (("topics", "public"), "Write it as tenant/namespace"),
+        (("policy", "public", "retention"), "Write it as tenant/namespace"),
+        (("policy", "public/default", "a", "{"), "is not JSON"),
+        (("stats", "a/b"), "tenant or namespace is missing"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run(*arguments)
+        assert ended.value.code == 2
+        assert why in capsys.readouterr().err
+    assert all(method == "GET" for method, *_ in admin.requests)

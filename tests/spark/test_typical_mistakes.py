@@ -1,0 +1,99 @@
+"""Mistakes of people who are new to the package: the first line says what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
+
+from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.data_source import PulsarDataSource
+
+URL = {"service.url": "pulsar://localhost:6650"}
+TOPIC = {**URL, "topic": "t"}
+TEXT, INT = StringType(), IntegerType()
+
+
+def source(**options: str) -> PulsarDataSource:
+    return PulsarDataSource(CaseInsensitiveDict(options))
+
+
+# Options of a read; what is wrong; what to do.
+READS = [
+    ({"topic": "t"}, "service.url is missing", "Set"),
+    (
+        {**TOPIC, "service.url": "http://localhost:8080"},
+        "does not begin with pulsar://",
+        "Write pulsar://host",
+    ),
+    ({**TOPIC, "service.url": "localhost:6650"}, "does not begin with pulsar://", "Write pulsar://host"),
+    (URL, "no topic is named", 'Set .option("topic"'),
+    ({**TOPIC, "topics": "u"}, "topic and topics cannot be used together", "Leave all but one"),
+    ({**URL, "topic": "a,b"}, "option topic is 'a,b'", "To read several, set topics"),
+    ({**URL, "topic": "b/t"}, "tenant or namespace is missing", "Write persistent://tenant/namespace/topic"),
+    ({**URL, "topicc": "t"}, "no option 'topicc'", "Did you mean topic?"),
+    ({**TOPIC, "subscription": "s"}, "no option 'subscription'", "use predefinedSubscription"),
+    ({**TOPIC, "startingOffsets": "beginning"}, "startingOffsets is 'beginning'", "earliest"),
+    ({**TOPIC, "startingOffsets": "subscription"}, "no subscription is named", "predefinedSubscription"),
+    ({**TOPIC, "startingTime": "1700000000"}, "before March 1973", "probably 1700000000000"),
+    ({**TOPIC, "subscribe": "t"}, "no option 'subscribe'", "use topic"),
+    ({**TOPIC, "valueFormat": "avro"}, "avro requires valueSchema", "set valueFormat=columns"),
+    (
+        {**TOPIC, "valueSchema": '"string"'},
+        "raw cannot be used with valueSchema",
+        "Set valueFormat to avro or",
+    ),
+    ({**TOPIC, "delivery": "transactional"}, "not one of the source", "an option of the sink"),
+    ({**TOPIC, "maxMessagesPerTrigger": "10k"}, "is '10k'", "a whole number"),
+    ({**TOPIC, "pulsar.client.authParams": "token:x"}, "without authPluginClassName", "such as token"),
+    ({**TOPIC, "pulsar.consumer.subscriptionType": "Shared"}, "no option", "minPartitions"),
+    ({**TOPIC, "metadataColumns": "key"}, "metadataColumns is 'key'", "names from __key"),
+]
+
+# Options of a write; the columns of the rows; what is wrong; what to do.
+WRITES: list[tuple[dict[str, str], dict[str, DataType], str, str]] = [
+    ({}, {"value": TEXT}, "A write does not use the options of its table", "INSERT INTO t WITH"),
+    (URL, {"value": TEXT}, "no topic is given", 'Set .option("topic"'),
+    (TOPIC, {"value": INT}, "the value column value is int", "cast it to binary or string"),
+    (TOPIC, {"id": INT, "item": TEXT}, "the value must be one column", "Set valueFormat to avro or json"),
+    (TOPIC, {"value": TEXT, "__evenTime": TimestampType()}, "no column __evenTime", "mean __eventTime"),
+    (TOPIC, {"__key": TEXT, "__payload": BinaryType()}, "no column __payload", "rename it to value"),
+    (TOPIC, {"__key": INT, "value": TEXT}, "column __key is int", "Cast it to string or binary"),
+    ({**URL, "valueFormat": "columns"}, {"id": INT}, "the option topic is not set", "Set it"),
+    (
+        {**TOPIC, "keyColumns": "id"},
+        {"id": INT, "value": TEXT},
+        "no effect with valueFormat=raw",
+        "avro, json",
+    ),
+    ({**TOPIC, "delivery": "exactly-once"}, {"value": TEXT}, "is 'exactly-once'", "transactional"),
+    ({**TOPIC, "startingOffsets": "latest"}, {"value": TEXT}, "not one of the sink", "option of the source"),
+    ({**TOPIC, "compressionType": "LZ4"}, {"value": TEXT}, "no option", "pulsar.producer.compressionType"),
+]
+
+
+def check(action: Callable[[], object], what: str, advice: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        action()
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("[PULSAR_OPTION] ")
+    _, found, after = line.partition(what)
+    assert found, line
+    assert advice in after, line
+
+
+def test_mistakes_of_reads():
+    for options, what, advice in READS:
+        check(source(**options).schema, what, advice)
+
+
+def test_mistakes_of_writes():
+    for options, columns, what, advice in WRITES:
+        schema = StructType()
+        for name, kind in columns.items():
+            schema.add(name, kind)
+        for write in (source(**options).writer, source(**options).streamWriter):
+            check(partial(write, schema, overwrite=False), what, advice)
