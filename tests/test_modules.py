@@ -46,7 +46,6 @@ REASONS = {
     "values/avro/varints.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/walk.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/interfaces.py": "values only",
-    "values/encode/form_text.py": "a step: tests/values/test_json_types.py",
     "values/time_units.py": "a step: tests/values/json/test_make_tree.py",
     "wire/entry/sections.py": "a step of decoding: tests/wire/entry/test_entries.py",
 }
