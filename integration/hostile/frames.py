@@ -29,8 +29,6 @@ from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 from pulsar_spark.protocol.lookup import Address, Lookup
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.reading.range_progress import RangeProgress
-from pulsar_spark.protocol.writing.batcher import BatchLimits
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
@@ -167,8 +165,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     """One with entries that wait for their receipts."""
     packer = Packer(_TOPIC, pb.NONE, chunking=True, chunk_max_message_size=None)
     window = PendingWindow(_TOPIC, 300, MemoryBudget(1 << 20), 30.0)
-    builder = EntryBuilder(packer, BatchLimits(10, 0, 0.5))
-    writer = PartitionWriter(_TOPIC, builder, window, StoredIds(_TOPIC))
+    writer = PartitionWriter(_TOPIC, packer, window, StoredIds(_TOPIC))
     writer.registering()
     writer.registered("p", -1, 5000, None)
     writer.resend("1", 0.0)
@@ -178,7 +175,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     run = encode_singles(MessageColumns(value=values, key=pa.nulls(len(values), pa.binary())))
     runs_first = wire.chance.random() < 0.5
     for each in (run, messages) if runs_first else (messages, run):
-        writer.add(list(builder.pack_singles(each, 5)), 0.0)
+        writer.add(list(packer.singles(each, 5)), 0.0)
     return writer
 
 

@@ -41,7 +41,7 @@ class ProducerOptions:
             if that is higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
         batching: whether messages share entries.
-        batching_max_messages: maximum messages in a batch; see ``BatchLimits``.
+        batching_max_messages: maximum messages in a batch; see ``Batcher``.
         batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: what the broker takes.
         batching_max_publish_delay: seconds that a batch may stay open.
         batcher_builder: which messages may share a batch.

@@ -166,7 +166,7 @@ class RecordTopic:
         """
         self.open_for_writing()
         assert self._producer is not None
-        self._producer.transaction = transaction
+        self._producer.packer.transaction = transaction
         _send(self._producer, value)
 
     def flush(self) -> None:

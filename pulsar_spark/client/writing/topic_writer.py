@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -244,7 +244,7 @@ class TopicWriter(Closing):
             self._options,
             partitions,
             transaction=None if self._transaction is None else self._transaction.id,
-            encryptor=self._code.encryptor,
+            encryptor=encryptor,
             on_receipt=on_receipt,
             memory=self._memory,
         )
@@ -336,7 +336,8 @@ class TopicWriter(Closing):
             order = stable_order(partitions)
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
         if self._options.batching and not must_cut:
-            self._send_batched(columns, order, bounds)
+            encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
+            self._send_rows(encoded.buffer, encoded.offsets, bounds)
             return
         self._send_cut(columns if order is None else columns.take(pa.array(order)), bounds)
 
@@ -354,23 +355,18 @@ class TopicWriter(Closing):
 
     def _send_window(self, rows: KeyedRows) -> None:
         groups = group_by_key(rows, len(self._producers))
-        parts = [
-            (groups.offsets[first : last + 1], starts)
-            for (first, last), starts in zip(pairwise(groups.bounds.tolist()), groups.starts, strict=True)
-        ]
-        for producer, (offsets, _) in zip(self._producers, parts, strict=True):
-            producer.check_messages(groups.body, offsets)
-        for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
-            producer.send_groups(groups.body, offsets, starts)
+        self._send_rows(groups.body, groups.offsets, groups.bounds, groups.starts)
 
-    def _send_batched(self, columns: MessageColumns, order: Ints | None, bounds: Ints) -> None:
-        """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
-        offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
-        for producer, own in zip(self._producers, offsets, strict=True):
-            producer.check_messages(encoded.buffer, own)
-        for producer, own in zip(self._producers, offsets, strict=True):
-            producer.send_rows(encoded.buffer, own)
+    def _send_rows(
+        self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints | None] | None = None
+    ) -> None:
+        """Put encoded rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        parts = [offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.packer.check_messages(body, own)
+        starts = [None] * len(parts) if groups is None else groups
+        for producer, own, own_groups in zip(self._producers, parts, starts, strict=True):
+            producer.send_rows(body, own, groups=own_groups)
         self._changed.notify_all()
 
     def _send_cut(self, columns: MessageColumns, bounds: Ints) -> None:
@@ -393,8 +389,9 @@ class TopicWriter(Closing):
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
-            producer.check_singles(singles[single_at[first] : single_at[last]])
-            producer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
+            producer.packer.check_singles(singles[single_at[first] : single_at[last]])
+            offsets = batched.offsets[batched_at[first] : batched_at[last] + 1]
+            producer.packer.check_messages(batched.buffer, offsets)
         for producer, (first, last) in zip(self._producers, pairwise(bounds.tolist()), strict=True):
             for run in split_runs(begins, alone, first, last):
                 if run.begins:
@@ -404,13 +401,13 @@ class TopicWriter(Closing):
                 else:
                     offsets = batched.offsets[batched_at[run.first] : batched_at[run.last] + 1]
                     some = None if ids is None else ids[run.first : run.last]
-                    producer.send_rows(batched.buffer, offsets, some)
+                    producer.send_rows(batched.buffer, offsets, sequence_ids=some)
         self._changed.notify_all()
 
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
         """The id of each row, and which rows begin a batch."""
         parts = [
-            producer.take_ids(given[first:last])
+            producer.packer.own_ids.take(given[first:last])
             for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True)
         ]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
@@ -430,7 +427,7 @@ class TopicWriter(Closing):
         wait = _MENDING_INTERVAL
         for producer in self._producers:
             producer.mend()
-            due = producer.batch_due_at
+            due = producer.batcher.due_at
             if due is not None and due <= now:
                 producer.send_open_batch()
             elif due is not None:

@@ -43,25 +43,16 @@ class Batch(NamedTuple):
     sequence_ids: tuple[int, int] | None = None
 
 
-class BatchLimits(NamedTuple):
-    """When a batch closes.
-
-    Attributes:
-        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
-        max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
-        max_delay: maximum seconds from its first message until it is sent.
-    """
-
-    max_messages: int
-    max_bytes: int
-    max_delay: float
-
-
 class Batcher:
     """The open batch of one topic partition.
 
     A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
     has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
+
+    Args:
+        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
+        max_bytes: maximum bytes before compression; 0 or less: the limit that ``fit`` gives.
+        max_delay: maximum seconds from its first message until it is sent.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
@@ -74,6 +65,10 @@ class Batcher:
         self._size = 0
         self._opened_at = 0.0
         self._sequence_ids: tuple[int, int] | None = None
+
+    def fit(self, max_bytes: int) -> None:
+        """Make no batch larger than the broker takes."""
+        self._max_bytes = min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes
 
     @property
     def due_at(self) -> float | None:

@@ -4,7 +4,7 @@ It has the entries that wait for room and the window of pending ones. It knows n
 clocks: its owner carries entries to the broker and receipts back, and says what time it is. The way of an
 entry:
 
-    EntryBuilder -> add, resume -> on the wire -> receipt
+    Packer -> add, resume -> on the wire -> receipt
 
     ===========  ========================================================================================
     state        meaning
@@ -53,8 +53,8 @@ from enum import Enum, auto
 
 from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
 from pulsar_spark.protocol.writing.receipts import ReceiptTally, SentTotals
 from pulsar_spark.protocol.writing.stored_check import StoredProof
@@ -84,21 +84,22 @@ class Step(Enum):
 
 
 class PartitionWriter:
-    """The entries of one producer on one topic partition, from the builder to their receipts.
+    """The entries of one producer on one topic partition, from the packer to their receipts.
 
-    Calls must not overlap, with one exception: while one thread uses the builder or calls ``registered``,
+    Calls must not overlap, with one exception: while one thread uses the packer or calls ``registered``,
     another one may take receipts, refusals and losses. Times are in monotonic seconds.
 
     Args:
         topic: for error texts.
-        builder: makes the entries; it receives what the broker answers.
+        packer: makes the entries; it receives what the broker answers.
         window: holds the pending ones.
         stored: says which of them are stored, and which may be sent again.
         name: of the producer; None lets the broker choose one.
         first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
+        blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
 
     Attributes:
-        builder: as given.
+        packer: as given.
         name: of the producer; as the broker answered, once it is registered.
         epoch: how often it was registered under this name.
         topic_epoch: as the broker answered last, to be repeated at the next registration.
@@ -110,15 +111,17 @@ class PartitionWriter:
     def __init__(
         self,
         topic: str,
-        builder: EntryBuilder,
+        packer: Packer,
         window: PendingWindow,
         stored: StoredIds,
         *,
         name: str | None = None,
         first_sequence_id: int = 0,
+        blocks_if_full: bool = True,
     ) -> None:
         self._topic = topic
-        self.builder = builder
+        self.packer = packer
+        self._blocks_if_full = blocks_if_full
         self._window = window
         self._stored = stored
         self._waiting: deque[Outgoing | OutgoingRun] = deque()
@@ -174,7 +177,7 @@ class PartitionWriter:
 
     def check_room(self) -> None:
         """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
-        if self._waiting and not self.builder.blocks_if_full and not self.can_resume:
+        if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
                 "maxPendingMessages or memoryLimit is reached",
@@ -308,14 +311,13 @@ class PartitionWriter:
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
-            CryptoError: a key to encrypt with is missing.
         """
         self.name, self.topic_epoch = name, topic_epoch
         self.epoch += 1
         if self.epoch == 1:
             self.last_sequence_id = last_sequence_id
-            self.builder.number_from(self._first_sequence_id, last_sequence_id)
-        if self.builder.registered(name, max_message_size, schema_version):
+            self.packer.number_from(self._first_sequence_id, last_sequence_id)
+        if self.packer.registered(name, max_message_size, schema_version):
             self._stored.version_changed((*self._window, *self._waiting))
         return self._stored.registered(name, last_sequence_id, self.last_sequence_id, list(self._window))
 
@@ -337,7 +339,7 @@ class PartitionWriter:
             self._window.begin_anew(now)
         self._stored.check_versions((*self._window, *self._waiting))
         # Also if it is lost again: chunks that are made meanwhile get names of the same length.
-        self.builder.packer.attempt = attempt
+        self.packer.attempt = attempt
         if self._loss is not None or self._is_closed:
             return []
         self._is_connected = True

@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
-from pulsar_spark.protocol.writing.batcher import BatchLimits
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
@@ -30,33 +28,21 @@ CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
 
-def new_builder(
-    *, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, blocks_if_full=True
-):
-    packer = Packer(
-        TOPIC,
-        pb.NONE,
-        chunking=chunking,
-        chunk_max_message_size=None,
-        encryption=encryption,
-        key_based=key_based,
-    )
-    return EntryBuilder(packer, BatchLimits(*limits), blocks_if_full=blocks_if_full)
+def new_packer(*, chunking=False, **options):
+    return Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, **options)
 
 
 def new_writer(
     *,
     max_messages=FULL_AT,
-    limits=(10, 0, 0.5),
     chunking=False,
-    blocks_if_full=True,
     is_shared_name=True,
     **options,
 ):
-    builder = new_builder(limits=limits, chunking=chunking, blocks_if_full=blocks_if_full)
+    packer = new_packer(chunking=chunking)
     window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
-    return PartitionWriter(TOPIC, builder, window, stored, **options)
+    return PartitionWriter(TOPIC, packer, window, stored, **options)
 
 
 def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
@@ -103,7 +89,7 @@ def run_of(*values, first_id=0, transaction=None):
 
 
 def entries(writer, count=1):
-    return list(writer.builder.pack_singles(singles(*[b"x"] * count), 5))
+    return list(writer.packer.singles(singles(*[b"x"] * count), 5))
 
 
 def rows(*values):

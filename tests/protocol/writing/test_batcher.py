@@ -148,6 +148,18 @@ def test_batches_tell_the_first_and_last_of_their_own_ids():
     assert batcher.take().sequence_ids is None
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "fits", "messages"), [(0, 200, 4), (-1, 200, 4), (10**6, 200, 4), (112, 200, 2)]
+)
+def test_batches_fit_into_the_brokers_largest_message(max_bytes, fits, messages):
+    batcher = Batcher(0, max_bytes, 0.5)
+    assert batcher.take() is None
+    batcher.fit(fits)
+    batcher.fit(fits * 2)  # another broker takes more
+    batches = batcher.add(*encoded([50] * 9), 0.0)
+    assert [batch.messages for batch in batches] == [messages] * (9 // messages)
+
+
 # ---- groups
 
 

@@ -317,7 +317,7 @@ def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is
     assert isinstance(writer.loss, NotReadyError)
     payload = bytearray(b"payload")
     writer = writer_in(OPEN)
-    writer.add(list(writer.builder.pack_singles(singles(payload), 5)), 0.0)
+    writer.add(list(writer.packer.singles(singles(payload), 5)), 0.0)
     payload[0] ^= 1
     writer.refused(0, pb.ChecksumError, "checksum")
     assert isinstance(writer.loss, SendError)
@@ -448,11 +448,11 @@ def test_what_was_stored_at_first_is_not_foreign():
 def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.builder.packer.transaction = TxnId(1, 2)
+    writer.packer.transaction = TxnId(1, 2)
     body, _ = rows(b"a", b"b", b"c")
     batch = Batch((body,), 3, len(body))
-    writer.add(list(writer.builder.pack_batches([batch], 5)), 0.0)
-    writer.builder.packer.transaction = None
+    writer.add([writer.packer.batch(batch, 5)], 0.0)
+    writer.packer.transaction = None
     writer.add(entries(writer), 0.0)
     writer.lost(CUT)
     writer.registering()
@@ -461,7 +461,7 @@ def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
 
 
 def large(writer):
-    return list(writer.builder.pack_singles(singles(b"x" * 500), 5))
+    return list(writer.packer.singles(singles(b"x" * 500), 5))
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -541,7 +541,7 @@ def with_pending(count, **options):
 def other(writer, sequence_id):
     """An entry that somebody else has stored by an id of this writer's."""
     message = singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)
-    return next(writer.builder.pack_singles([message], 6))
+    return next(writer.packer.singles([message], 6))
 
 
 @pytest.mark.parametrize("ours", [0, 1, 2, 3, 4])
@@ -602,7 +602,7 @@ def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
     """Pulsar 4.0.7 may lose the first message, store the others, and take the first one for stored, too."""
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.builder.packer.transaction = TxnId(1, 2)
+    writer.packer.transaction = TxnId(1, 2)
     writer.add(entries(writer, 3), 0.0)
     if is_refused:
         writer.refused(1, pb.ChecksumError, "damaged on the way")
@@ -707,16 +707,15 @@ def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
 # ---- another name
 
 
-def test_under_another_name_all_begins_again_but_the_open_batch_stays():
+def test_under_another_name_all_begins_again():
     writer = new_writer(name="first", first_sequence_id=100)
     register(writer, 120, name="first")
-    assert writer.builder.batch_rows(*rows(b"a", b"b"), 0.0) == []
     writer.restart("second", 0)
     assert (writer.state, writer.name, writer.epoch) == (REGISTERING, "second", 0)
     register(writer, name="second")
     assert writer.last_sequence_id == -1
-    (entry,) = writer.builder.pack_batches([writer.builder.close_batch()], 5)
-    assert (entry.sequence_id, entry.messages) == (0, 2)
+    (entry,) = writer.packer.singles(singles(b"a"), 5)
+    assert (entry.sequence_id, entry.messages) == (0, 1)
     assert metadata_of(entry).producer_name == b"second"
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.writing import packer
+from pulsar_spark.protocol.writing.batcher import Batcher
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -98,7 +99,8 @@ class World:
 
     def __init__(self, deduplicates, reached):
         self.reached = reached
-        self.writer = new_writer(max_messages=6, limits=(3, 0, 0.3), chunking=True)
+        self.writer = new_writer(max_messages=6, chunking=True)
+        self.batcher = Batcher(3, MAX_MESSAGE - packer.METADATA_ROOM, 0.3)
         self.broker = Broker(deduplicates=deduplicates)
         self.wire, self.receipts = [], []
         self.added, self.acknowledged = 0, []
@@ -118,28 +120,29 @@ class World:
         self.wire += [entry for item in outgoing for entry in item.entries]
 
     def add_rows(self, count):
-        batches = self.writer.builder.batch_rows(*rows(*self.new_rows(count)), self.now)
-        self.add(self.writer.builder.pack_batches(batches, 5))
+        body, offsets = rows(*self.new_rows(count))
+        batches = self.batcher.add(body, offsets, self.now)
+        self.add(self.writer.packer.batch(batch, 5) for batch in batches)
 
     def close_batch(self, _=0):
-        batch = self.writer.builder.close_batch()
-        self.add(self.writer.builder.pack_batches([] if batch is None else [batch], 5))
+        batch = self.batcher.take()
+        self.add([] if batch is None else [self.writer.packer.batch(batch, 5)])
 
     def add_singles(self, count):
         self.close_batch()
-        self.add(self.writer.builder.pack_singles(singles(*self.new_rows(count)), 5))
+        self.add(self.writer.packer.singles(singles(*self.new_rows(count)), 5))
 
     def add_run(self, count):
         """As many as a run has at least, and more than the window takes at once."""
         self.close_batch()
-        self.add(self.writer.builder.pack_singles(by_column(*self.new_rows(2 * count)), 5))
+        self.add(self.writer.packer.singles(by_column(*self.new_rows(2 * count)), 5))
 
     def add_large(self, _=0):
         self.close_batch()
         self.added += 1
         fields = pb.MessageMetadata(partition_key=b"%d" % (self.added - 1)).SerializePartialToString()
         large = EncodedSingle(memoryview(fields), memoryview(b"x" * 300))
-        self.add(self.writer.builder.pack_singles([large], 5))
+        self.add(self.writer.packer.singles([large], 5))
 
     def store(self, count):
         taken, self.wire = self.wire[:count], self.wire[count:]
@@ -225,7 +228,7 @@ class World:
 
     def wait(self, tenths):
         self.now += tenths / 10
-        due = self.writer.builder.batch_due_at
+        due = self.batcher.due_at
         if due is not None and due <= self.now:
             self.close_batch()
 
