@@ -36,13 +36,7 @@ from collections.abc import Iterable, Sequence
 
 from pulsar_spark.errors import SchemaError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.stored_check import (
-    StoredCheck,
-    StoredProof,
-    check_error,
-    check_stored,
-    foreign_writes,
-)
+from pulsar_spark.protocol.writing.stored_check import StoredProof, check_stored, foreign_writes
 
 # How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
@@ -157,7 +151,9 @@ class StoredIds:
                 advice="Let Spark retry tasks (spark.task.maxFailures)",
             )
         self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
-        check, in_doubt = check_stored(
+        in_doubt = check_stored(
+            self._topic,
+            name,
             last_sequence_id,
             known,
             pending,
@@ -165,10 +161,7 @@ class StoredIds:
             may_repeat=self._may_repeat,
             refused=min(self._refused, default=None),
         )
-        if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):
-            raise check_error(check, self._topic, name, pending)
-        if check is StoredCheck.COMPARE:
-            self._proof = StoredProof(self._topic, name, in_doubt)
+        self._proof = StoredProof(self._topic, name, in_doubt) if in_doubt else None
         return self._proof
 
     def take_proof(self) -> bool:
