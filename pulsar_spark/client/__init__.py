@@ -44,7 +44,7 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
-from pulsar_spark.client.reading.stored_run import RunToFind, count_stored_run
+from pulsar_spark.client.reading.stored_run import count_stored_run
 from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
@@ -64,6 +64,7 @@ from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.reading.range_progress import LostRange
+from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.receipts import SentTotals

@@ -226,17 +226,18 @@ class TopicWriter(Closing):
                     raise error
 
     def _open(self, name: TopicName, number: int, partitions: int) -> Producer:
-        on_receipt = self._interceptors.on_receipt(str(name))
+        on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
         if self._dedup is not None:
-            return self._dedup.open(
+            return DedupProducer(
+                self._dedup,
                 self._topic,
                 name,
                 number,
                 self._options,
                 partitions,
-                memory=self._memory,
-                encryptor=self._code.encryptor,
+                encryptor=encryptor,
                 on_receipt=on_receipt,
+                memory=self._memory,
             )
         return Producer(
             self._client,

@@ -128,7 +128,7 @@ def count_of_other_tasks(
             task = replace(origin, task=search.number)
             stored = {
                 # Anybody may have used the name. Only the entries of the query count.
-                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each, True, True))
+                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each))
                 for topic, each in last.items()
                 if each >= first_sequence_id(origin.batch)
             }
