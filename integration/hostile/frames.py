@@ -24,7 +24,7 @@ from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.encryption import Decryption, Decryptor, EncryptionKeyInfo
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
+from pulsar_spark.protocol.connection import Answer, Challenged, Connection, FrameFor, Role
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 from pulsar_spark.protocol.lookup import Address, Lookup
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
@@ -150,11 +150,11 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             writer.registering()
             writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
             writer.resend("1", 0.0)
-    elif isinstance(event, ForProducer) and isinstance(event.frame, Receipts):
+    elif isinstance(event, FrameFor) and event.role is Role.PRODUCER and isinstance(event.frame, Receipts):
         for _ in writer.receipts(event.frame):
             pass
         assert writer.sent.messages >= 0
-    elif isinstance(event, ForProducer):
+    elif isinstance(event, FrameFor) and event.role is Role.PRODUCER:
         command = event.frame.command
         if command.type == pb.BaseCommand.SEND_ERROR:
             error = command.send_error

@@ -21,6 +21,7 @@ from pulsar_spark.errors import (
     SendError,
 )
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.wire import commands
@@ -69,7 +70,7 @@ class ProducerLink:
         self._owner = owner
         self._closing: Future[pb.BaseCommand] | None = None
         self._sending = threading.Lock()  # the broker ends a connection on which entries follow the close
-        session.attach_producer(producer_id, self)
+        session.attach(Role.PRODUCER, producer_id, self)
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
         """For the session."""
@@ -168,7 +169,7 @@ class ProducerLink:
 
         If the connection is alive, the broker may not know that the registration is lost.
         """
-        self._session.detach_producer(self._producer_id)
+        self._session.detach(Role.PRODUCER, self._producer_id)
         with self._sending:
             if self._closing is not None:
                 return
