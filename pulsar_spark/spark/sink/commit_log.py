@@ -218,12 +218,12 @@ class CommitLog(Closing):
             self._records.append(self._format.encode(record), transaction=transaction)
         self._records.flush()
 
-    def await_markers(self) -> None:
-        """Wait until all markers that will ever be visible are visible, and read them.
+    def await_all(self) -> None:
+        """Read everything in the topic now that is not aborted, also what an open transaction hides.
 
-        All transactions that have a marker must have ended.
+        Where all transactions that have a marker have ended, all markers that will ever be visible are then.
         """
-        self._read_through_token()
+        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def trim(self) -> None:
         """Let the broker remove everything before the intent that was written here."""
@@ -256,7 +256,7 @@ class CommitLog(Closing):
         self._records.release_all()
         self._records.open_for_writing()
         # Others may have written a copy of an older intent meanwhile. It must not stay before this intent.
-        self._read_through_token()
+        self.await_all()
         self._records.release(self._records.read_to)
         intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
@@ -267,10 +267,6 @@ class CommitLog(Closing):
         error = None if self._has_key else self._old_records.error(self._batch, str(self.topic))
         if self.state.intent is None and error is not None:
             raise error
-
-    def _read_through_token(self) -> None:
-        """Read everything in the topic now that is not aborted, also what an open transaction hides."""
-        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def _append(self, records: Iterable[CommitRecord]) -> None:
         for record in records:

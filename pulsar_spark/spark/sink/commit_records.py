@@ -1,6 +1,6 @@
 """The records of a query's commit log: their JSON, and the state that results from them. Pure.
 
-Each kind of record is a small value whose ``parse`` checks every field; nothing else reads the JSON.
+``decode_record`` checks every field; nothing else reads the JSON.
 
     record            JSON                                              written by
     ----------------  ------------------------------------------------  -----------------------------------
@@ -34,14 +34,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.errors import CorruptError, TransactionError
+from pulsar_spark.errors import CorruptError, TransactionError, assert_never
 from pulsar_spark.ids import TxnId
-
-_Fields = Mapping[str, Any]
 
 # Maximum of each number in a record, as in the protocol.
 _MAX_NUMBER = 2**64 - 1
@@ -59,15 +57,6 @@ class OpenedRecord:
     """
 
     transaction: TxnId
-
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"opened": self.transaction}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> OpenedRecord:
-        """Parse the stored fields; raises ValueError."""
-        return cls(_transaction(fields["opened"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +79,6 @@ class Intent:
         """The transaction whose commit commits the batch; no other intent has it."""
         return self.transactions[0]
 
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"batch": self.batch, "after": self.after, "transactions": self.transactions}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> Intent:
-        """Parse the stored fields; raises ValueError."""
-        given, after = fields["transactions"], fields.get("after")
-        if not isinstance(given, list) or not given:
-            raise ValueError("an intent names transactions")
-        transactions = tuple(_transaction(each) for each in given)
-        if len(set(transactions)) < len(transactions):
-            raise ValueError("an intent names each transaction once")
-        return cls(_number(fields["batch"]), transactions, None if after is None else _transaction(after))
-
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecord:
@@ -115,15 +89,6 @@ class CommittedRecord:
     """
 
     transaction: TxnId
-
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"committed": self.transaction}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> CommittedRecord:
-        """Parse the stored fields; raises ValueError."""
-        return cls(_transaction(fields["committed"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,55 +101,64 @@ class TokenRecord:
 
     token: str
 
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"read to": self.token}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> TokenRecord:
-        """Parse the stored fields; raises ValueError."""
-        token = fields["read to"]
-        if not isinstance(token, str):
-            raise ValueError("a token is text")
-        return cls(token)
-
 
 CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
-
-_Kinds = Mapping[frozenset[str], type[CommitRecord]]
-
-# The fields of each kind of record, all of them.
-_KINDS: _Kinds = {
-    frozenset({"batch", "after", "transactions"}): Intent,
-    frozenset({"committed"}): CommittedRecord,
-    frozenset({"opened"}): OpenedRecord,
-    frozenset({"read to"}): TokenRecord,
-}
-_OLD_KINDS: _Kinds = {fields - {"after"}: kind for fields, kind in _KINDS.items()}
 
 
 def encode_record(record: CommitRecord) -> bytes:
     """Encode a record as JSON."""
-    return json.dumps(record.fields()).encode()
+    fields: dict[str, object]
+    match record:
+        case OpenedRecord(transaction):
+            fields = {"opened": transaction}
+        case Intent(batch, transactions, after):
+            fields = {"batch": batch, "after": after, "transactions": transactions}
+        case CommittedRecord(transaction):
+            fields = {"committed": transaction}
+        case TokenRecord(token):
+            fields = {"read to": token}
+        case _:
+            assert_never(record)
+    return json.dumps(fields).encode()
 
 
-def decode_record(value: bytes, kinds: _Kinds = _KINDS) -> CommitRecord:
+def decode_record(value: bytes, *, lacks_after: bool = False) -> CommitRecord:
     """Decode a record from its JSON.
 
+    Args:
+        value: the JSON.
+        lacks_after: whether an intent has no ``after``.
+
     Raises:
-        CorruptError: the JSON is not a record of ``kinds``, or one of its fields is invalid.
+        CorruptError: the JSON is not a record, or one of its fields is invalid.
     """
     try:
         fields = json.loads(value)
-        if not isinstance(fields, dict) or frozenset(fields) not in kinds:
-            raise ValueError("not a kind of record")
-        return kinds[frozenset(fields)].parse(fields)
+        if lacks_after and isinstance(fields, dict) and "batch" in fields:
+            fields["after"] = None
+        return _parsed(fields)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
             "this is not a record of a query's commits",
             advice="Use the version of this package that wrote it. If somebody else wrote it, see "
             "'Transactions' in docs/operations.md",
         ) from error
+
+
+def _parsed(fields: Any) -> CommitRecord:
+    """The record whose fields these are, all of them; raises ValueError."""
+    match fields:
+        case {"opened": transaction, **others} if not others:
+            return OpenedRecord(_transaction(transaction))
+        case {"committed": transaction, **others} if not others:
+            return CommittedRecord(_transaction(transaction))
+        case {"read to": str(token), **others} if not others:
+            return TokenRecord(token)
+        case {"batch": batch, "after": after, "transactions": [_, *_] as given, **others} if not others:
+            transactions = tuple(_transaction(each) for each in given)
+            if len(set(transactions)) == len(transactions):
+                return Intent(_number(batch), transactions, None if after is None else _transaction(after))
+    raise ValueError("not a record")
 
 
 class OldRecords:
@@ -200,7 +174,7 @@ class OldRecords:
     def add(self, payload: bytes) -> None:
         """Add the payload of a message that is not a record in the current form."""
         try:
-            record = decode_record(payload, _OLD_KINDS)
+            record = decode_record(payload, lacks_after=True)
         except CorruptError:
             return
         self._last = str(record.batch) if isinstance(record, Intent) else self._last or "none"

@@ -172,7 +172,7 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
         case CommitAction.READ_LOG:
             log.refresh()
         case CommitAction.AWAIT_MARKERS:
-            log.await_markers()
+            log.await_all()
         case CommitAction.WRITE_INTENT:
             assert plan.intent is not None
             log.write(plan.intent)
