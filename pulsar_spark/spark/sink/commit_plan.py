@@ -307,20 +307,8 @@ def _all_committed(plan: CommitPlan) -> CommitPlan:
 
 class _Row(NamedTuple):
     action: CommitAction
-    transactions: Callable[[CommitPlan], tuple[TxnId, ...]]
     after: Callable[[CommitPlan, Failures], CommitPlan]
-
-
-def _no_transactions(_: CommitPlan) -> tuple[TxnId, ...]:
-    return ()
-
-
-def _first(plan: CommitPlan) -> tuple[TxnId, ...]:
-    return (plan.first,)
-
-
-def _rest(plan: CommitPlan) -> tuple[TxnId, ...]:
-    return plan.transactions[1:]
+    transactions: Callable[[CommitPlan], tuple[TxnId, ...]] = lambda _: ()
 
 
 def _all(plan: CommitPlan) -> tuple[TxnId, ...]:
@@ -342,23 +330,25 @@ def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
 
 
 _TABLE = {
-    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first, _first_aborted),
-    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _no_transactions, _earlier_found),
+    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first_aborted, lambda plan: plan.transactions[:1]),
+    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _earlier_found),
     # None of them may stay open: it would hide the markers that come after its own.
-    CommitStage.ABORT_EARLIER_REST: _Row(CommitAction.ABORT, _rest, _to(CommitStage.READ_LOG)),
-    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _no_transactions, _replay_reported),
-    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _no_transactions, _to(CommitStage.ABORT_OPEN)),
-    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _abandoned, _open_aborted),
-    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _all, _to(CommitStage.ADD_LOG)),
+    CommitStage.ABORT_EARLIER_REST: _Row(
+        CommitAction.ABORT, _to(CommitStage.READ_LOG), lambda plan: plan.transactions[1:]
+    ),
+    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _replay_reported),
+    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _to(CommitStage.ABORT_OPEN)),
+    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _open_aborted, _abandoned),
+    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _to(CommitStage.ADD_LOG), _all),
     # A transaction that timed out is found here, while nothing is committed.
-    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _all, _added),
-    CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
-    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),
-    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _no_transactions, _first_found),
-    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _to(CommitStage.FAIL)),
-    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _unmarked, _rest_committed),
-    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _no_transactions, _rest_found),
-    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _no_transactions, _to(CommitStage.END)),
-    CommitStage.FAIL: _Row(CommitAction.FAIL, _no_transactions, _to(CommitStage.FAIL)),
-    CommitStage.END: _Row(CommitAction.END, _no_transactions, _to(CommitStage.END)),
+    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _added, _all),
+    CommitStage.MARK: _Row(CommitAction.MARK, _marked, _all),
+    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first_committed, lambda plan: plan.transactions[:1]),
+    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _first_found),
+    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _to(CommitStage.FAIL), _all),
+    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _rest_committed, _unmarked),
+    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _rest_found),
+    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _to(CommitStage.END)),
+    CommitStage.FAIL: _Row(CommitAction.FAIL, _to(CommitStage.FAIL)),
+    CommitStage.END: _Row(CommitAction.END, _to(CommitStage.END)),
 }
