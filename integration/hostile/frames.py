@@ -153,7 +153,7 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
     elif isinstance(event, FrameFor) and event.role is Role.PRODUCER and isinstance(event.frame, Receipts):
         for _ in writer.receipts(event.frame):
             pass
-        assert writer.sent.messages >= 0
+        assert writer.tally.sent.messages >= 0
     elif isinstance(event, FrameFor) and event.role is Role.PRODUCER:
         command = event.frame.command
         if command.type == pb.BaseCommand.SEND_ERROR:

@@ -134,7 +134,7 @@ FAULTS = (
     Fault(
         name="open-batch-lost-before-batches-of-one-key",
         file="pulsar_spark/protocol/writing/batcher.py",
-        old="closed = [] if opened is None else [opened]",
+        old="closed = self.take()",
         new="closed: list[Batch] = []",
         test="tests/protocol/writing/test_batcher.py::test_groups_are_cut_one_by_one",
     ),

@@ -156,19 +156,19 @@ class Producer:
     def sent(self) -> SentTotals:
         """What is acknowledged so far; after ``flush``, all that was sent."""
         with self._changed:
-            return self._writer.sent
+            return self._writer.tally.sent
 
     @property
     def first_entry(self) -> MessageId | None:
         """Id of the first acknowledged entry, a chunk too; None if the broker has told none."""
         with self._changed:
-            return self._writer.first_entry
+            return self._writer.tally.first_entry
 
     @property
     def pending(self) -> list[Outgoing]:
         """What was sent and is not acknowledged, in order."""
         with self._changed:
-            return self._writer.pending
+            return list(self._writer.window)
 
     def send_rows(
         self, body: memoryview, offsets: Ints, *, sequence_ids: Ints | None = None, groups: Ints | None = None
@@ -194,9 +194,9 @@ class Producer:
 
     def send_open_batch(self) -> None:
         """Send the open batch, if there is one; raises what ``send_rows`` raises."""
-        batch = self.batcher.take()
-        if batch is not None:
-            self.send_batches([batch])
+        batches = self.batcher.take()
+        if batches:
+            self.send_batches(batches)
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send each batch as one entry; raises what ``send_rows`` raises."""
@@ -210,7 +210,7 @@ class Producer:
     def flush(self) -> None:
         """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
         with self._changed:
-            self._wait_until(lambda: not self._writer.has_pending)
+            self._wait_until(lambda: not self._writer.window)
 
     def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continue under another name or with other sequence ids; nothing may be pending.
@@ -345,7 +345,7 @@ class Producer:
             if self._link is not None:
                 self._writer.progress(self._link.progress_at)
             now = time.monotonic()
-            step, due = self._writer.next_step(now), self._writer.send_due_at
+            step, due = self._writer.next_step(now), self._writer.window.due_at
             match step:
                 case Step.REOPEN:
                     self._reopen()
@@ -358,7 +358,7 @@ class Producer:
 
     def _reopen(self) -> None:
         """Open the producer again and send what is pending; called and left with the lock held."""
-        due = self._writer.send_due_at
+        due = self._writer.window.due_at
         assert due is not None  # nothing is waited for without an entry that is pending
         loss = self._writer.loss
         self._changed.release()
@@ -373,7 +373,7 @@ class Producer:
         finally:
             self._changed.acquire()
         # The timeout may have started again meanwhile: then there is another attempt.
-        due_now = self._writer.send_due_at
+        due_now = self._writer.window.due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 

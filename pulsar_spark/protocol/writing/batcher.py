@@ -113,13 +113,9 @@ class Batcher:
     def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
         """Close the open batch, and make batches of messages, none of them of two groups.
 
-        Args:
-            body: the messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
-            offsets: int64[n + 1].
-            starts: int64[g], where groups begin, growing from 0; each ends where the next one begins.
+        ``starts``, int64[g], are where groups begin, growing from 0. The others are those of ``add``.
         """
-        opened = self.take()
-        closed = [] if opened is None else [opened]
+        closed = self.take()
         bounds = np.append(starts, len(offsets) - 1)
         counts, sizes = np.diff(bounds), np.diff(offsets[bounds])
         fits = (sizes <= self._max_bytes) & (counts <= self._max_messages)
@@ -130,19 +126,13 @@ class Batcher:
             if is_one:
                 closed.append(Batch((body[start:end],), messages, end - start))
             else:
-                closed += self._cut(body, offsets[bounds[group] : bounds[group + 1] + 1])
+                closed += self.add(body, offsets[bounds[group] : bounds[group + 1] + 1], 0.0)
+                closed += self.take()
         return closed
 
-    def _cut(self, body: memoryview, offsets: Ints) -> Iterator[Batch]:
-        """Batches of all messages; none is open, before or after."""
-        yield from self.add(body, offsets, 0.0)
-        last = self.take()
-        if last is not None:
-            yield last
-
-    def take(self) -> Batch | None:
-        """Close the open batch, whatever it holds; None if there is none."""
-        return self._close() if self._messages else None
+    def take(self) -> list[Batch]:
+        """Close the open batch, whatever it holds; empty if there is none."""
+        return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
         """Index after the last message that still fits; ``first`` if none does."""
@@ -181,8 +171,8 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
     """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
 
     Args:
-        begins: for each message, whether it must not share a batch with the one before.
-        alone: for each message, whether it must not share a batch at all.
+        begins: bool[n], of each message, whether it must not share a batch with the one before.
+        alone: bool[n], whether it must not share a batch at all.
         first: index of the first message.
         last: index after the last one.
     """

@@ -140,9 +140,7 @@ class Packer:
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
         """Refuse messages too large for their own batch, before any of their neighbours is sent.
 
-        Args:
-            body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
-            offsets: int64[n + 1].
+        The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 
         Raises:
             SendError: a message is larger than the broker takes.
@@ -198,12 +196,7 @@ class Packer:
     def singles(
         self, messages: Sequence[EncodedSingle], publish_time: int
     ) -> Iterator[Outgoing | OutgoingRun]:
-        """Make one entry of each message, or one of each of its chunks; raises as ``batch`` does.
-
-        Args:
-            messages: in the order they are to be sent.
-            publish_time: in ms since the epoch.
-        """
+        """Make one entry of each message, or one of each of its chunks; as ``batch`` does."""
         if not isinstance(messages, EncodedSingles):
             yield from self._each_single(messages, publish_time)
             return

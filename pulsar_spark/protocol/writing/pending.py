@@ -174,7 +174,8 @@ class PendingWindow:
                 f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
                 topic=self._topic,
             )
-        entry = self._pop_run(oldest, 1).entries[0] if isinstance(oldest, OutgoingRun) else self._pop(oldest)
+        popped = self._pop(1)
+        entry = popped.entries[0] if isinstance(popped, OutgoingRun) else popped
         if entry.kind is _CHUNK:
             self._partly.append(entry)
         else:
@@ -184,21 +185,15 @@ class PendingWindow:
 
     def run_acknowledged(self, count: int) -> OutgoingRun:
         """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
-        oldest = self._entries[0]
-        assert isinstance(oldest, OutgoingRun)
         self._is_resend = False
-        return self._pop_run(oldest, count)
+        run = self._pop(count)
+        assert isinstance(run, OutgoingRun)
+        return run
 
-    def _pop(self, oldest: Outgoing) -> Outgoing:
-        self._entries.popleft()
-        self._pushed_at.popleft()
-        self._messages -= oldest.messages
-        self._bytes -= oldest.size
-        return oldest
-
-    def _pop_run(self, oldest: OutgoingRun, count: int) -> OutgoingRun:
-        """Remove the first ``count`` entries of a run."""
-        if count < oldest.messages:
+    def _pop(self, count: int) -> Outgoing | OutgoingRun:
+        """Remove the oldest entry; of a run the first ``count`` entries."""
+        oldest = self._entries[0]
+        if isinstance(oldest, OutgoingRun) and count < oldest.messages:
             oldest, self._entries[0] = oldest.cut(count)
         else:
             self._entries.popleft()
@@ -217,9 +212,7 @@ class PendingWindow:
     def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return the pending entries in order, to be sent on a new connection.
 
-        Args:
-            attempt: another one each time, for the names of chunked messages.
-            now: in monotonic seconds.
+        ``attempt`` is another one each time, for the names of chunked messages.
         """
         since = self._pushed_at[0] if self._pushed_at else now
         for entry in reversed(self._partly):

@@ -74,19 +74,12 @@ class StoredIds:
         self._old_version_to = -1
         self._proof: StoredProof | None = None
 
-    # ---- while entries are sent
-
     def judge_drop(self, sequence_id: int, oldest: Outgoing | OutgoingRun | None) -> SendError | None:
         """Judge a receipt that says that the broker has dropped an entry as a duplicate by its sequence id.
 
-        Args:
-            sequence_id: of the receipt.
-            oldest: begins with the entry whose receipt must come next; None if nothing is pending.
-
-        Returns:
-            The error if that entry was dropped and is not stored: this producer has used its id for other
-            rows, or somebody else has. None if it is stored, if more of its chunks follow, or if the receipt
-            is for another entry.
+        Its receipt must come next that ``oldest`` begins with. Returns the error if that entry was dropped
+        and is not stored: this producer has used its id for other rows, or somebody else has. None if it is
+        stored, if more of its chunks follow, or if the receipt is for another entry.
         """
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
@@ -109,14 +102,8 @@ class StoredIds:
         if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
             self._refused.append(sequence_id)
 
-    # ---- when the producer is registered again
-
     def version_changed(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
-        """Note that the producer's schema has another version than entries that are not acknowledged.
-
-        Args:
-            packed: the entries, whether they were sent or not.
-        """
+        """Note that the producer's schema has another version than entries that are not acknowledged."""
         self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
 
     def registered(

@@ -56,13 +56,7 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """A query's log, for one micro-batch.
-
-    Attributes:
-        topic: topic of the log, without a partition.
-        batch: id of the micro-batch.
-        protection: protection of the log against others.
-    """
+    """A query's log, for one micro-batch; its topic is without a partition."""
 
     topic: TopicName
     batch: int
@@ -118,11 +112,7 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
 
 
 class CommitLog(Closing):
-    """A query's log, open for its driver alone; a context manager.
-
-    Args:
-        client: client of the cluster.
-        log: the log to open. Its topic is created if it does not exist.
+    """A query's log, open for its driver alone; a context manager. Its topic is created if necessary.
 
     Attributes:
         state: state after all records that were read or written here.
@@ -235,11 +225,8 @@ class CommitLog(Closing):
 
         This is allowed only when a later micro-batch is written. The transactions of the last intent are
         settled then, and all that counts is that there was an intent. If a driver dies in between, the
-        transactions of running tasks end by their timeout.
-
-        Args:
-            error: the error that refused a producer; it is the cause of the SendError raised if the records
-                are still needed.
+        transactions of running tasks end by their timeout. Raises SendError, caused by the one that refused a
+        producer, if the records are still needed.
         """
         self._refuse_old_records()
         intent = self.state.intent

@@ -157,12 +157,7 @@ class CommitPlan:
         return self.intent.transactions
 
     def after(self, log: LogState, failures: Failures) -> CommitPlan:
-        """The plan after the step was taken.
-
-        Args:
-            log: the state of the log now.
-            failures: the errors of the step.
-        """
+        """The plan after the step was taken; ``log`` is the state now, ``failures`` are the step's errors."""
         row = _TABLE[self.stage]
         plan = replace(self, log=log)
         if row.action not in (CommitAction.TRY_ABORT, CommitAction.ADD_LOG):
@@ -193,14 +188,7 @@ class CommitPlan:
 
 
 def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> CommitPlan:
-    """Start the plan of a commit.
-
-    Args:
-        batch: id of the micro-batch.
-        written: the transactions of the tasks that have succeeded, each once.
-        log: the state of the log.
-        topic: topic of the log.
-    """
+    """Start the plan of a commit; the arguments are attributes of :class:`CommitPlan`."""
     plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=CommitStage.ABORT_OPEN, log=log)
     earlier = log.intent
     if earlier is None or earlier.batch < batch:

@@ -50,11 +50,7 @@ _SIGNATURE_SIZE = 2 * hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class OpenedRecord:
-    """Record of a task that has opened a transaction.
-
-    Attributes:
-        transaction: the transaction in which the task writes its rows.
-    """
+    """Record of a task that has opened a transaction, in which it writes its rows."""
 
     transaction: TxnId
 
@@ -82,22 +78,14 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecord:
-    """The marker of a transaction, visible if and only if the transaction was committed.
-
-    Attributes:
-        transaction: the transaction in which the marker is written.
-    """
+    """The marker of a transaction, in which it is written: visible if and only if that was committed."""
 
     transaction: TxnId
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A record used only for its position: once it is visible, so is all before it that ever will be.
-
-    Attributes:
-        token: unique text.
-    """
+    """A record used only for its position: once it is visible, so is all before it that ever will be."""
 
     token: str
 
@@ -123,11 +111,7 @@ def encode_record(record: CommitRecord) -> bytes:
 
 
 def decode_record(value: bytes, *, lacks_after: bool = False) -> CommitRecord:
-    """Decode a record from its JSON.
-
-    Args:
-        value: the JSON.
-        lacks_after: whether an intent has no ``after``.
+    """Decode a record from its JSON; an intent that ``lacks_after`` has no such field.
 
     Raises:
         CorruptError: the JSON is not a record, or one of its fields is invalid.
@@ -180,12 +164,7 @@ class OldRecords:
         self._last = str(record.batch) if isinstance(record, Intent) else self._last or "none"
 
     def error(self, batch: int, topic: str) -> TransactionError | None:
-        """The error if nothing may be committed in a log without an intent; None if it has no old records.
-
-        Args:
-            batch: id of the micro-batch to commit.
-            topic: topic of the log.
-        """
+        """The error if ``batch`` may not be committed in a log without an intent; None for no old records."""
         if self._last is None:
             return None
         return TransactionError(
@@ -281,11 +260,8 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
     no      -             0               0            None: a new query
     ======  ============  ==============  ===========  ====================================================
 
-    Args:
-        state: state after the records that were read.
-        batch: id of the micro-batch.
-        drivers_before: number of drivers that have begun to write to the log before; brokers count them.
-        is_found_again: whether the intent was found among acknowledged messages.
+    ``drivers_before`` have begun to write to the log before; brokers count them. An intent that was found
+    among acknowledged messages ``is_found_again``.
     """
     cause = "by a message TTL, by a backlog quota or by somebody"
     if state.intent is not None:

@@ -61,9 +61,6 @@ def decide_dedup(
         is_micro_batch: whether the task writes a part of a micro-batch that Spark names.
         has_sequence_ids: whether rows have their own sequence ids, by which the broker deduplicates.
         has_initial_id: whether the user sets the initial sequence id.
-
-    Raises:
-        OptionError: by the table.
     """
     found = Dedup.NO
     match delivery:
@@ -117,15 +114,8 @@ def dedup_task(
 ) -> DedupTask | None:
     """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 
-    Args:
-        client: client of the cluster.
-        options: options of the sink.
-        batch: the micro-batch, or None.
-        write: number of the write to the topic within the micro-batch.
-        has_sequence_ids: whether rows have their own sequence ids.
-
-    Raises:
-        OptionError: as :func:`decide_dedup` raises it.
+    ``write`` is the number of the write to the topic within the micro-batch. Raises what
+    :func:`decide_dedup` raises.
     """
     decision = decide_dedup(
         options.delivery,
@@ -170,8 +160,7 @@ def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
     """Log the delivery guarantee, once for each query on a machine. Call it when everything is written.
 
-    Returns:
-        The warning for the driver, which logs it once, however many tasks and machines there are.
+    The result is a warning that the driver logs once, however many tasks and machines there are, or None.
     """
     query = None if batch is None else batch.query
     if query not in _warnings:

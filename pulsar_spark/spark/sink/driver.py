@@ -30,10 +30,7 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
     """Finish a write whose tasks have all succeeded: commit their transactions, and report what they wrote.
 
-    Args:
-        options: options of the sink.
-        messages: the reports of the tasks.
-        batch: id of the micro-batch; None: a batch write.
+    ``batch`` is the id of the micro-batch, None in a batch write; ``messages`` are the reports of the tasks.
 
     Raises:
         PulsarError: not all transactions are committed; or rows are duplicated, and the options make that an
@@ -68,10 +65,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
     """Abort the transactions of the tasks that have succeeded, because the write has failed.
 
-    Args:
-        options: options of the sink.
-        messages: the reports of the tasks; None for a task that has failed.
-        batch: id of the micro-batch; None: a batch write.
+    The arguments are those of :func:`finish_batch`; the report of a task that has failed is None.
     """
     if options.transaction_timeout is not None:
         number = -1 if batch is None else batch

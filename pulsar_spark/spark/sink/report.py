@@ -79,7 +79,7 @@ class TaskReport(WriterCommitMessage):
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
-        """Make the report from the totals of each topic partition; the other arguments are attributes."""
+        """Make the report from the totals of each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
@@ -130,10 +130,8 @@ def metrics_of(
 ) -> list[TopicPartitionMetrics]:
     """The metrics of each topic partition over all tasks, in the order of topics and partitions.
 
-    Args:
-        messages: the tasks' reports; anything other than a :class:`TaskReport` is ignored.
-        of_other_tasks: number of messages stored by tasks of an earlier run that no longer exist, by topic
-            partition.
+    ``messages`` other than a :class:`TaskReport` are ignored. Tasks of an earlier run that no longer exist
+    have stored ``of_other_tasks`` messages, by topic partition.
     """
     reports = [message.sent for message in messages if isinstance(message, TaskReport)]
     total = add_up(
@@ -155,12 +153,9 @@ def report_batch(
 ) -> None:
     """Log what all tasks wrote, and pass it to the user's function and to the query's listener.
 
-    Args:
-        messages: the tasks' reports.
-        of_other_tasks: as in :func:`metrics_of`.
-        batch: id of the micro-batch; None: a batch write.
-        callback: dotted name of a function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`,
-            by topic. An error in it is only logged, because the rows are already written.
+    ``batch`` is the id of the micro-batch, None in a batch write. ``callback`` is the dotted name of a
+    function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. An error in it is
+    only logged, because the rows are already written. The other arguments are those of :func:`metrics_of`.
     """
     metrics = metrics_of(messages, of_other_tasks)
     what = "the batch" if batch is None else f"micro-batch {batch}"

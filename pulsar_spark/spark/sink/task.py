@@ -54,13 +54,8 @@ def write_task(
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
-    Args:
-        options: options of the sink.
-        shape: the meaning of each column.
-        schemas: the schemas that the driver has chosen, by topic.
-        batches: the rows.
-        log: log of the query if there are transactions; None in a batch write.
-        writes: what the driver has counted, for ``write_number``.
+    The driver has chosen ``schemas``, by topic, and counted ``writes``, for ``write_number``. ``log`` is the
+    query's if there are transactions, and None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.

@@ -34,10 +34,7 @@ _log = logging.getLogger(__name__)
 class TopicEncoders:
     """The encoders that turn the rows of one task into values of their topics.
 
-    Args:
-        rows: type of the rows.
-        pinned: schemas by topic.
-        choose: returns the schema of a topic that is not in ``pinned``; called once per topic.
+    ``choose`` returns the schema of a topic that is not in ``pinned``; it is called once per topic.
     """
 
     def __init__(
@@ -72,11 +69,7 @@ class TopicEncoders:
 class ReplayEncoders:
     """The encoders of a task that may be a replay: they use the schema versions of the earlier run.
 
-    Args:
-        client: client of the cluster.
-        encoders: encoders of the task.
-        writers: writers of the task; a topic's writer is opened before its rows are encoded.
-        dedup: deduplication of the task; it finds the stored rows.
+    A topic's writer is opened before its rows are encoded, so that the stored rows are found.
     """
 
     def __init__(
@@ -129,13 +122,9 @@ def topic_encoders(
 
 
 def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:
-    """Choose on the driver the schema that rows are written with, and register it if it is new.
+    """Choose on the driver the schema of the topic that the option names, and register it if it is new.
 
-    Returns:
-        The schema of the topic that the option names; empty if rows name their topics or have no schema.
-
-    Raises:
-        PulsarError: as raised by :func:`schema_of_rows`.
+    Empty if rows name their topics or have no schema. Raises the errors of :func:`schema_of_rows`.
     """
     if options.topic is None or isinstance(shape.value, str):
         return {}

@@ -35,11 +35,10 @@ class TopicWriters:
         options: options of all producers.
         max_open: maximum number of open writers. For one more, the least recently used one is flushed and
             closed.
-        transaction: the transaction that all messages belong to, or None.
-        dedup: the task's deduplication in a micro-batch, or None.
-        place: the task's place in a micro-batch, by which rows without keys are spread; None in a batch
-            write.
-        code: the user's router, encryptor and interceptors, for all writers.
+        transaction: as each :class:`TopicWriter` takes it, like ``dedup``, ``place`` and ``code``.
+        dedup: see ``transaction``.
+        place: see ``transaction``.
+        code: see ``transaction``.
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:

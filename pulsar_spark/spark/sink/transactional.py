@@ -47,7 +47,7 @@ class TransactionalTaskReport(WriterCommitMessage):
     Attributes:
         report: the report as without a transaction.
         log: topic of the query's log; None in a batch write, which is never replayed.
-        transaction: transaction that holds the task's rows; None if there were none.
+        transaction: that holds the task's rows; None if there were none.
     """
 
     report: TaskReport
@@ -67,12 +67,8 @@ def write_in_transaction(
 ) -> TransactionalTaskReport:
     """Run one task's write in a transaction, which is aborted if the write fails.
 
-    Args:
-        client: client of the cluster.
-        log: log of the query; None in a batch write.
-        ttl: seconds after which the broker aborts the transaction.
-        batches: the rows.
-        write: writes the rows in a transaction. It has closed all its producers when it returns or raises.
+    The broker aborts it after ``ttl`` seconds. ``log`` is the query's, None in a batch write. ``write`` has
+    closed all its producers when it returns or raises.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
@@ -98,12 +94,6 @@ def commit_batch(
 ) -> None:
     """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
 
-    Args:
-        client: client of the cluster.
-        messages: the reports of the tasks.
-        batch: id of the micro-batch.
-        protection: protection of the query's log.
-
     Raises:
         TransactionError: transactions timed out. The text says whether nothing of the batch is committed, so
             that a restart writes it again, or only a part.
@@ -127,8 +117,7 @@ def abort_batch(
 ) -> None:
     """Abort the transactions of a failed micro-batch, except those that a started commit will end.
 
-    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions. The
-    arguments are those of :func:`commit_batch`.
+    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
     """
     reports = _reports(messages)
     topic = _log_topic(reports)

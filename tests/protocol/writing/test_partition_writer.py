@@ -160,7 +160,7 @@ def test_what_is_pending_is_sent_again_in_order(state, resent, after):
     writer.lost(CUT)
     assert ids(register(writer, now=5.0)) == resent
     assert writer.state is after
-    assert writer.send_due_at == TIMEOUT  # it counts from the first time
+    assert writer.window.due_at == TIMEOUT  # it counts from the first time
 
 
 def test_what_was_added_while_lost_goes_out_after_what_was_pending():
@@ -197,7 +197,7 @@ def test_receipts_still_count_after_the_send_timeout():
     assert writer.next_step(TIMEOUT) is Step.STOP
     assert writer.state is FAILED
     assert writer.receipt(0, *PLACE) is not None
-    assert writer.sent.messages == 1
+    assert writer.tally.sent.messages == 1
     writer.lost(CUT)
     assert writer.receipt(1, *PLACE) is None
 
@@ -206,7 +206,7 @@ def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
     writer = writer_in(FULL)
     writer.receipt(0, *PLACE)
     writer.receipts_taken(TIMEOUT - 1)
-    assert writer.send_due_at == 2 * TIMEOUT - 1
+    assert writer.window.due_at == 2 * TIMEOUT - 1
     assert writer.next_step(TIMEOUT) is Step.WAIT
     writer.progress(TIMEOUT)
     assert writer.next_step(2 * TIMEOUT - 0.1) is Step.WAIT
@@ -254,17 +254,17 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     for sequence_id in (0, 0, 1):
         writer.receipt(sequence_id, 7, sequence_id)
     assert writer.receipt(1, *PLACE) is None
-    sent = writer.sent
+    sent = writer.tally.sent
     assert (sent.messages, sent.first_id, sent.last_id) == (2, MessageId(7, 0), MessageId(7, 1))
-    assert ids(writer.pending) == [2]
-    assert writer.has_pending
+    assert ids(list(writer.window)) == [2]
+    assert bool(writer.window)
     writer.receipt(2, *PLACE)
-    assert not writer.has_pending
-    assert writer.send_due_at is None
+    assert not bool(writer.window)
+    assert writer.window.due_at is None
 
 
 def test_nothing_is_sent_yet():
-    assert new_writer().sent == SentTotals()
+    assert new_writer().tally.sent == SentTotals()
 
 
 # ---- what went wrong
@@ -368,7 +368,7 @@ def test_the_first_sequence_id(first, last, expected):
 def test_a_later_registration_does_not_change_the_ids():
     writer = writer_in(OPEN)
     writer.lost(CUT)
-    register(writer, 0, stored=writer.pending)
+    register(writer, 0, stored=list(writer.window))
     assert writer.last_sequence_id == -1
     assert ids(entries(writer)) == [1]
 
@@ -647,7 +647,7 @@ def test_what_is_dropped_as_known_counts_as_stored():
     assert writer.receipt(2, *PLACE) is None  # nothing counts any more
     with pytest.raises(SendError, match="somebody else"):
         writer.check()
-    assert (writer.sent.messages, ids(writer.pending)) == (2, [2])
+    assert (writer.tally.sent.messages, ids(list(writer.window))) == (2, [2])
 
 
 @pytest.mark.parametrize("last", [-1, 4])
@@ -667,7 +667,7 @@ def test_rows_with_ids_that_were_stored_before_may_be_dropped_and_are_counted():
     for sequence_id, place in ((2, DROPPED), (3, DROPPED), (9, PLACE), (10, PLACE)):
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *place) is not None
-    assert (writer.sent.messages, writer.dropped) == (4, 2)
+    assert (writer.tally.sent.messages, writer.dropped) == (4, 2)
 
 
 @pytest.mark.parametrize("sequence_id", [9, 8, 3])
@@ -681,7 +681,7 @@ def test_rows_with_ids_of_others_that_were_sent_before_are_lost_if_they_are_drop
     assert writer.receipt(sequence_id, *DROPPED) is None
     with pytest.raises(SendError, match=f"sequence id {sequence_id} on .*id 9 was sent before"):
         writer.check()
-    assert (writer.sent.messages, writer.dropped) == (2, 1)
+    assert (writer.tally.sent.messages, writer.dropped) == (2, 1)
 
 
 def test_rows_with_ids_that_do_not_ascend_may_be_stored():
@@ -690,7 +690,7 @@ def test_rows_with_ids_that_do_not_ascend_may_be_stored():
     for sequence_id in (9, 3, 3, 10):
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *PLACE) is not None
-    assert (writer.sent.messages, writer.dropped) == (4, 0)
+    assert (writer.tally.sent.messages, writer.dropped) == (4, 0)
 
 
 def test_the_chunks_of_a_message_do_not_excuse_its_last_one():

@@ -125,8 +125,7 @@ class World:
         self.add(self.writer.packer.batch(batch, 5) for batch in batches)
 
     def close_batch(self, _=0):
-        batch = self.batcher.take()
-        self.add([] if batch is None else [self.writer.packer.batch(batch, 5)])
+        self.add(self.writer.packer.batch(batch, 5) for batch in self.batcher.take())
 
     def add_singles(self, count):
         self.close_batch()
@@ -195,7 +194,7 @@ class World:
             self.writer.lost(CUT)
         self.attempts += 1
         self.send(self.writer.resend(str(self.attempts), self.now))
-        if self.writer.pending and fails <= 3:
+        if list(self.writer.window) and fails <= 3:
             self.reached["resent"] += 1
 
     def restart(self, count):
@@ -235,8 +234,8 @@ class World:
     def check(self):
         """Rows are stored and acknowledged in their order, each once; the window holds what it may."""
         assert self.acknowledged == list(range(len(self.acknowledged)))
-        assert self.writer.sent.messages == len(self.acknowledged)
-        pending = self.writer.pending
+        assert self.writer.tally.sent.messages == len(self.acknowledged)
+        pending = list(self.writer.window)
         assert ids(pending) == sorted(ids(pending))
         # Chunks that were acknowledged come back where the message begins again: they are not counted.
         assert sum(entry.messages for entry in pending if entry.kind is not EntryKind.CHUNK) <= 6
@@ -252,7 +251,7 @@ class World:
         while self.wire or self.receipts:
             self.store(10)
             self.acknowledge(10)
-        assert (self.writer.has_pending, self.writer.has_waiting, self.writer.state) == (False, False, OPEN)
+        assert (bool(self.writer.window), self.writer.has_waiting, self.writer.state) == (False, False, OPEN)
         assert self.acknowledged == list(range(self.added))
         first_seen = list(dict.fromkeys(self.broker.rows))
         assert first_seen == list(range(self.added))
@@ -332,7 +331,7 @@ def test_what_somebody_else_writes_under_the_name_is_an_error_whatever_came_befo
         if world.writer.state is LOST:
             world.reconnect(0)
         world.add_singles(5)
-        pending = world.writer.pending
+        pending = list(world.writer.window)
         world.somebody_else(count)
         assert world.has_failed
         reached["inside what is pending"] += bool(pending) and world.broker.last <= max(
