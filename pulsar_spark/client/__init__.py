@@ -52,14 +52,18 @@ from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
+from pulsar_spark.client.writing.producer_options import (
+    COMPRESSION_TYPES,
+    NO_USER_CODE,
+    AccessMode,
+    ProducerOptions,
+    UserCode,
+)
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
-from pulsar_spark.client.writing.row_schema import row_encoder, schema_of_rows
-from pulsar_spark.client.writing.schema_registration import register_schema
+from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
-from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits

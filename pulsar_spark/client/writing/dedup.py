@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,11 @@ class TopicRun:
     partitions: dict[TopicName, PartitionRun] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class DedupTask:
     """The rows of one run of a task in one micro-batch, for all its topics.
 
-    Args:
+    Attributes:
         client: where to connect.
         name: of its producers; no other task of any query may use it.
         origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task and of the write.
@@ -97,34 +98,25 @@ class DedupTask:
         strict: whether it is an error if rows would be sent that may be stored already.
         may_be_replay: whether an earlier run may have written rows, as far as Spark tells.
         decryptor: of rows that earlier runs have encrypted.
-
-    Attributes:
         topics: those that were opened, as they are written to.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        origin: Origin,
-        secret: bytes,
-        *,
-        required: bool,
-        strict: bool = False,
-        may_be_replay: bool = True,
-        decryptor: Decryptor | None = None,
-    ) -> None:
-        self.client = client
-        self.name = name
-        self.origin = origin
-        self.secret = secret
-        self.place = TaskPlace(origin.batch, origin.task)
-        self.required = required
-        self.strict = strict
-        self.may_be_replay = may_be_replay
-        self.decryptor = decryptor or Decryptor()
-        self.topics: dict[TopicName, TopicRun] = {}
-        self._known: set[TopicName] = set()
+    client: Client
+    name: str
+    origin: Origin
+    secret: bytes = field(repr=False)
+    _: KW_ONLY
+    required: bool
+    strict: bool = False
+    may_be_replay: bool = True
+    decryptor: Decryptor = field(default_factory=Decryptor)
+    topics: dict[TopicName, TopicRun] = field(default_factory=dict, init=False)
+    _known: set[TopicName] = field(default_factory=set, init=False)
+
+    @property
+    def place(self) -> TaskPlace:
+        """What the task writes, by which rows without keys are spread."""
+        return TaskPlace(self.origin.batch, self.origin.task)
 
     def must_prove(self, topic: TopicName) -> bool:
         """Whether it must still be proven that a topic partition deduplicates."""
@@ -272,12 +264,8 @@ def last_sequence_id(
 ) -> int:
     """The last sequence id that is stored under a producer's name; -1 if the broker knows none.
 
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        name: of the producer, which must not be open.
-        is_encrypted: whether the producer encrypts; no key is needed here.
-        schema: of the producer; a namespace may take none without it.
+    The producer must not be open. A namespace may take none without its schema, or none that does not
+    encrypt; no key is needed here.
 
     Raises:
         BrokerError: it cannot be found out within the operation timeout.

@@ -51,10 +51,10 @@ class DedupProducer(Producer):
         partition: one partition of it, or the topic itself.
         number: of the partition within the topic, from 0.
         options: how to send; the name and the initial sequence id are not used.
-        partitions: how many producers share the topic's limit of unacknowledged messages.
-        encryptor: of all payloads, or None.
-        on_receipt: as :class:`Producer` takes it; not called for messages that are stored already.
-        memory: as :class:`Producer` takes it.
+        partitions: as :class:`Producer` takes it, like all that follow.
+        encryptor: see ``partitions``.
+        on_receipt: see ``partitions``; not called for messages that are stored already.
+        memory: see ``partitions``.
 
     Raises:
         SendError: another run of the task has written meanwhile.

@@ -28,7 +28,7 @@ from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
-from pulsar_spark.protocol.writing.batcher import Batch, Batcher, BatcherBuilder
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_NOT_BLOCKING, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
@@ -116,7 +116,7 @@ class Producer:
             chunking=options.chunking,
             chunk_max_message_size=options.chunk_max_message_size,
             encryption=encryptor,
-            key_based=options.batcher_builder is BatcherBuilder.KEY_BASED,
+            key_based=options.is_key_based,
             run_messages=RUN_MESSAGES if options.block_if_queue_full else RUN_MESSAGES_IF_NOT_BLOCKING,
         )
         self.packer.transaction = transaction
@@ -181,7 +181,7 @@ class Producer:
             offsets: int64[n + 1].
             sequence_ids: of the rows, int64[n], growing; None: the producer's next ones.
             groups: int64[g], at which row each group begins, growing from 0: no batch has rows of two groups,
-                and none stays open. None: all are one group, and the last batch stays open.
+                and none stays open. None: the last batch stays open.
 
         Raises:
             SendError: a batch is larger than the broker takes or was refused, or the send timeout is over.

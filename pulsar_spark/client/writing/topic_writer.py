@@ -26,13 +26,12 @@ from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
-from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
 from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.transactions import Transaction
-from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.writing.batcher import BatcherBuilder, split_runs
+from pulsar_spark.protocol.writing.batcher import split_runs
 from pulsar_spark.protocol.writing.key_groups import (
     KeyedRows,
     KeyWindow,
@@ -115,7 +114,7 @@ class TopicWriter(Closing):
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
-        self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
+        self._is_key_based = options.batching and options.is_key_based
         self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from enum import Enum, auto
 
-from pulsar_spark.client import Client, DedupTask, Origin
+from pulsar_spark.client import Client, Decryptor, DedupTask, Origin
 from pulsar_spark.errors import OptionError, PulsarError, assert_never
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.encryption import encryptor_of, own_decryptor
@@ -133,7 +133,7 @@ def dedup_task(
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,
         may_be_replay=batch.is_possible_replay(),
-        decryptor=None if options.encryption is None else own_decryptor(options.encryption),
+        decryptor=Decryptor() if options.encryption is None else own_decryptor(options.encryption),
     )
 
 

@@ -11,7 +11,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import (
-    BatcherBuilder,
     Client,
     ProducerOptions,
     SentTotals,
@@ -159,8 +158,7 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
     Rows that are put together by key are held in any case.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
-    is_held = producer.batcher_builder is BatcherBuilder.KEY_BASED
-    return shape.allows_joined_batches and not is_seen and not is_held
+    return shape.allows_joined_batches and not is_seen and not producer.is_key_based
 
 
 def _user_code(options: SinkOptions) -> UserCode:
