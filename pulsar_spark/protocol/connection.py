@@ -198,14 +198,10 @@ class Connection:
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> int:
-        """Send a command with a request id; its Answer comes by ``deadline``.
+        """Send a command with a request id; its Answer comes by ``deadline``, at the latest as an error.
 
-        Args:
-            build: makes the command from the request id.
-            deadline: when the Answer is an error.
-            is_urgent: whether to send it before everything that is still waiting.
-            consumer_id: the consumer that it asks, if a broker that closes the consumer (CLOSE_CONSUMER) may
-                not answer any more: the Answer is then an error at once.
+        An urgent one is sent before everything that is still waiting. With a consumer id it asks a consumer,
+        and the Answer is an error at once when the broker closes that (CLOSE_CONSUMER).
         """
         request_id = self._next_request
         request = build(request_id)

@@ -61,12 +61,7 @@ class OutgoingQueue:
     def take(self, count: int, size: int, now: float) -> list[Buffer]:
         """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.
 
-        What is taken no longer counts as waiting, so it should be sent soon.
-
-        Args:
-            count: of buffers.
-            size: in bytes.
-            now: in monotonic seconds.
+        What is taken no longer counts as waiting, so it should be sent soon. ``now`` is in monotonic seconds.
         """
         taken, self._urgent = self._urgent, []
         left = size - sum(map(len, taken))

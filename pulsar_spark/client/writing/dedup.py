@@ -167,13 +167,10 @@ class DedupTask:
         partitions: npt.NDArray[np.int32],
         version: int | None,
     ) -> Flags | None:
-        """Which rows of a topic are to be sent, bool[n]: those that no earlier run has stored; None for all.
+        """Which of the next n rows of a topic are to be sent, bool[n]: those that no earlier run has stored.
 
-        Args:
-            topic: as it is written to.
-            columns: the next n rows of the topic.
-            partitions: int32[n], the partition of each.
-            version: number of the schema version that they are sent with; None without a schema.
+        None for all. ``partitions``, int32[n], are those of the rows; ``version`` is the number of the schema
+        version that they are sent with, None without a schema.
 
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.

@@ -201,7 +201,7 @@ class DedupProducer(Producer):
     def _begin(self) -> MessageId | None:
         """Where the first entry is that this producer has sent; of a message in chunks, its first chunk."""
         if self.sent.first_id is not None:
-            return self.first_entry
+            return self._writer.tally.first_entry
         # The broker does not say where a message is that it had stored before the connection was lost.
         found = self._find(is_claimed=True)
         found.close()

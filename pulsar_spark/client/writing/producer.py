@@ -159,12 +159,6 @@ class Producer:
             return self._writer.tally.sent
 
     @property
-    def first_entry(self) -> MessageId | None:
-        """Id of the first acknowledged entry, a chunk too; None if the broker has told none."""
-        with self._changed:
-            return self._writer.tally.first_entry
-
-    @property
     def pending(self) -> list[Outgoing]:
         """What was sent and is not acknowledged, in order."""
         with self._changed:
@@ -404,9 +398,7 @@ class Producer:
     def _register(self, link: ProducerLink, max_message_size: int, deadline: Deadline) -> None:
         writer, encrypted = self._writer, self._is_encrypted
         try:
-            answer = link.register(
-                self._options, writer.name, writer.epoch, writer.topic_epoch, deadline, encrypted=encrypted
-            )
+            answer = link.register(self._options, writer, deadline, encrypted=encrypted)
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(

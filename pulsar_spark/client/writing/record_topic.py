@@ -78,12 +78,8 @@ def append_record(
 ) -> None:
     """Append one record to a topic that somebody else owns; returns with the broker's receipt.
 
-    Args:
-        client: where to connect.
-        topic: of the records, created if it does not exist.
-        value: the record's bytes, UTF-8.
-        encryptor: of the message, where the namespace takes encrypted ones only. The record itself is a
-            property, which is not encrypted.
+    The topic is created if it does not exist. The value is UTF-8. The encryptor is for namespaces that take
+    encrypted messages only; the record itself is a property, which is not encrypted.
 
     Raises:
         SendError: a backlog quota keeps producers out.
@@ -158,12 +154,7 @@ class RecordTopic:
             self.owners_before = self._producer.topic_epoch or 0
 
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
-        """Send a record, in a transaction that has this topic as a part, or outside of any.
-
-        Args:
-            value: the record's bytes, UTF-8.
-            transaction: the one that it is a part of, or None.
-        """
+        """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""
         self.open_for_writing()
         assert self._producer is not None
         self._producer.packer.transaction = transaction
@@ -186,10 +177,8 @@ class RecordTopic:
     def read_through(self, value: bytes) -> list[StoredRecord]:
         """Append ``value``, wait until it is visible and read all messages after ``read_to``.
 
-        A message is visible when each transaction that has one before it has ended.
-
-        Args:
-            value: of which there is no other such record.
+        A message is visible when each transaction that has one before it has ended. There must be no other
+        such record.
 
         Raises:
             DeadlineError: it did not become visible within the operation timeout.

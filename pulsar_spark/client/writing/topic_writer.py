@@ -77,11 +77,9 @@ class TopicWriter(Closing):
             begin at ``TaskPlace.first_partition`` and go to the next partition by count alone. None: they
             begin at a random partition, because short-lived writers must not all begin at the first, and also
             go to the next one by time.
-        look_again: seconds after which a send looks for partitions that were added; from then on keys are
-            spread over all of them. None: never, so that rows go where they went before.
+        look_again: seconds after which a send looks for partitions that were added. None: never.
         transaction: that all it writes belongs to, or None.
-        dedup: the task whose rows are stored once, or None. It has a place, and new partitions are not looked
-            for.
+        dedup: the task whose rows are stored once, or None. It has a place, and never looks for partitions.
         memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 

@@ -205,11 +205,7 @@ def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
 
 
 class ChunkAssembler:
-    """Assembles the chunked messages of one topic partition.
-
-    Args:
-        limits: bounds of incomplete messages.
-    """
+    """Assembles the chunked messages of one topic partition."""
 
     def __init__(self, limits: ChunkLimits) -> None:
         self._dropped: Counter[Dropped] = Counter()
@@ -230,13 +226,7 @@ class ChunkAssembler:
     def take(
         self, metadata: pb.MessageMetadata, payload: Buffer, message_id: MessageId, now: float
     ) -> Assembled | Dropped | None:
-        """Add the next chunk of the topic; its bytes are copied.
-
-        Args:
-            metadata: of its entry; ``is_chunk`` holds.
-            payload: its bytes as stored.
-            message_id: of its entry.
-            now: seconds, when it was published.
+        """Add the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
             The message that it completes; for a last chunk why it completes none: others may lie further back

@@ -152,11 +152,7 @@ class RunSearch:
         return self._newest_of_task >= self._wanted.last_sequence_id or not self._wanted.is_claimed
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
-        """What was found, when nothing more can be read.
-
-        Args:
-            is_hidden: whether the topic partition has entries that were not visible until the end.
-        """
+        """What was found, when nothing more can be read; entries that were not visible may be hidden."""
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND

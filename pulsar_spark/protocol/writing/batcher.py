@@ -152,11 +152,9 @@ class Batcher:
 
 
 class SendRun(NamedTuple):
-    """Consecutive messages that are sent in the same way.
+    """Messages from ``first`` up to ``last`` that are sent in the same way.
 
     Attributes:
-        first: index of the first one.
-        last: index after the last one.
         alone: whether each is its own entry.
         begins: whether the open batch must be sent before.
     """
@@ -170,11 +168,8 @@ class SendRun(NamedTuple):
 def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
     """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
 
-    Args:
-        begins: bool[n], of each message, whether it must not share a batch with the one before.
-        alone: bool[n], whether it must not share a batch at all.
-        first: index of the first message.
-        last: index after the last one.
+    A message that ``begins``, bool[n], must not share a batch with the one before, and one that is ``alone``,
+    bool[n], must not share a batch at all.
     """
     if first == last:
         return

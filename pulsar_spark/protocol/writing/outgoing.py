@@ -108,7 +108,7 @@ class SplitMessage:
         metadata: MessageMetadata of the message.
         payload: of the message, compressed if it is to be.
         max_size: bytes that metadata and payload of a chunk may have in sum, before they are encrypted.
-        transaction: that the message belongs to, as its metadata also says; None for none.
+        transaction: as :class:`Outgoing` has it.
         seal: encrypts a part; returns metadata fields for its entry, and the encrypted part.
 
     Attributes:

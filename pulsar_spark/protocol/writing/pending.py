@@ -18,27 +18,14 @@ _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take lon
 
 
 class MemoryBudget:
-    """Bytes that the pending windows of a task share.
+    """Bytes that the pending windows of a task share; each reports what it holds.
 
-    Windows report what they hold. How much each may hold follows from that:
-
-        =========================================  ======================================================
-        a window that holds                        may grow to
-        =========================================  ======================================================
-        nothing                                    one entry in any case, so that no producer waits for
-                                                   receipts of others; more as below
-        anything, or nothing                       an equal part of the limit: the windows that hold
-                                                   something count, and this one
-        the same, while others hold more than      what the others leave of the limit
-        their parts
-        =========================================  ======================================================
-
-    A window may hold more than its part after others have come. It then drains to its part.
+    A window may grow to an equal part of the limit: the windows that hold something count, and this one.
+    While others hold more than their parts, it may grow to what they leave of the limit. One that holds
+    nothing may take one entry in any case, so that no producer waits for receipts of others. A window may
+    hold more than its part after others have come: it then drains to its part.
 
     Not thread-safe: threads that share one must guard ``report``.
-
-    Args:
-        limit: bytes of all windows in sum. One entry of each window may exceed it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -64,13 +51,8 @@ class PendingWindow:
     repeated, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
     message.
 
-    Args:
-        topic: for error texts.
-        max_messages: ``maxPendingMessages``; messages inside batches count one by one.
-        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. ``report`` and
-            pushed entries update it.
-        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come; see
-            ``due_at``.
+    It holds at most ``max_messages``, those inside batches one by one, and what the budget allows, in bytes
+    of payload sections. ``send_timeout`` is in seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:

@@ -68,8 +68,8 @@ def check_stored(
     """Judge the pending entries of a producer by the module's tables.
 
     Args:
-        topic: for error texts.
-        producer_name: for error texts.
+        topic: for error texts, like ``producer_name``.
+        producer_name: see ``topic``.
         last_sequence_id: that the broker has stored under the producer's name; -1 for none.
         known: the highest id that this producer knows to be stored; -1 for none.
         pending: in the order they were sent.
@@ -138,14 +138,9 @@ class StoredProof:
         any other                        final: it is not stored, or not any more
         ===============================  ==================================================================
 
-    Args:
-        topic: for error texts.
-        producer_name: of the entries.
-        entries: that are in doubt.
-
     Attributes:
-        producer_name: as given.
-        first_sequence_id: the lowest id of which entries are looked for.
+        producer_name: of the entries.
+        first_sequence_id: the lowest id of the entries, which are in doubt.
         last_sequence_id: the highest one.
         count: how many entries are looked for at the beginning.
     """

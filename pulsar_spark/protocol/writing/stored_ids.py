@@ -13,21 +13,6 @@ remembered of a name, besides the last id that the broker named when the produce
     refused             ids of entries that the broker has refused, until they are known to be stored
     old version to      entries up to here were packed with a schema version that is no longer the producer's
     ==================  ====================================================================================
-
-Decisions by them:
-
-    ==================  ====================================================================================
-    question            answer
-    ==================  ====================================================================================
-    ``judge_drop``      the broker has dropped an entry: other rows were acknowledged by its id, so rows
-                        are missing, up to acknowledged to; it is stored, up to dropped to; above that
-                        somebody else has used its id
-    ``registered``      has the broker forgotten ids that it has acknowledged or named? May its last id be
-                        true of the pending entries? ``check_stored`` says yes, no, or only if they are
-                        found at the broker. Refused ids take part in that
-    ``take_proof``      were they found?
-    ``check_versions``  an entry that the broker would store now must have the producer's schema version
-    ==================  ====================================================================================
 """
 
 from __future__ import annotations
@@ -109,11 +94,13 @@ class StoredIds:
     def registered(
         self, name: str, last_sequence_id: int, last_at_first: int, pending: Sequence[Outgoing]
     ) -> StoredProof | None:
-        """Take the last id that the broker has stored under the producer's name; -1 for none.
+        """Judge the pending entries by the last id that the broker has stored under the producer's name.
+
+        Ids that it has refused take part in that; see ``check_stored``.
 
         Args:
             name: of the producer.
-            last_sequence_id: that id.
+            last_sequence_id: that id; -1 for none.
             last_at_first: that id when the producer was registered for the first time under this name.
             pending: what was sent and is not acknowledged, in order.
 

@@ -108,7 +108,7 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
     except SendError as error:
         with CommitLog(client, log) as opened:
             opened.make_room(error)
-            opened.announce(transaction)
+            opened.append([OpenedRecord(transaction)])
 
 
 class CommitLog(Closing):
@@ -191,12 +191,8 @@ class CommitLog(Closing):
         # ignore this intent, because it does not follow the copy.
         for stored in takewhile(lambda each: each.value != value, records):
             before = stored.position
-        self._append(map(OpenedRecord, sorted(self.state.opened - opened)))
+        self.append(map(OpenedRecord, sorted(self.state.opened - opened)))
         self._before_intent = before
-
-    def announce(self, transaction: TxnId) -> None:
-        """Record a task's transaction. Returns once the broker has acknowledged the record."""
-        self._append([OpenedRecord(transaction)])
 
     def mark(self, transactions: Sequence[TxnId]) -> None:
         """Write a marker in each transaction, in order, and wait for the receipts.
@@ -247,7 +243,7 @@ class CommitLog(Closing):
         self._records.release(self._records.read_to)
         intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
-        self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
+        self.append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
 
     def _refuse_old_records(self) -> None:
         """Raise TransactionError if there is no key and only an older version has written intents."""
@@ -255,7 +251,8 @@ class CommitLog(Closing):
         if self.state.intent is None and error is not None:
             raise error
 
-    def _append(self, records: Iterable[CommitRecord]) -> None:
+    def append(self, records: Iterable[CommitRecord]) -> None:
+        """Write records outside of any transaction, and wait for the broker's receipts."""
         for record in records:
             self._records.append(self._format.encode(record))
         self._records.flush()

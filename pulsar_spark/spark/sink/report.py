@@ -159,24 +159,26 @@ def report_batch(
     """
     metrics = metrics_of(messages, of_other_tasks)
     what = "the batch" if batch is None else f"micro-batch {batch}"
-    if _log.isEnabledFor(logging.INFO):
-        listed = "".join(f"; {each}" for each in metrics[:_MAX_LISTED])
-        more = f"; and {len(metrics) - _MAX_LISTED} more" if len(metrics) > _MAX_LISTED else ""
-        _log.info(
-            "%s is written: %d messages, %d bytes to %d topic partitions%s%s",
-            what,
-            sum(each.messages for each in metrics),
-            sum(each.bytes for each in metrics),
-            len(metrics),
-            listed,
-            more,
-        )
-    _warn_of_duplicates(what, metrics)
     reports = [each for each in messages if isinstance(each, TaskReport)]
+    total = SinkTotals(retries=sum(each.retries for each in reports))
+    for each in metrics:
+        total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))
+    if _log.isEnabledFor(logging.INFO):
+        _log.info(
+            "%s is written: %d messages, %d bytes to %d topic partitions%s",
+            *(what, total.messages, total.bytes, len(metrics)),
+            "".join(f"; {each}" for each in _listed(list(map(str, metrics)))),
+        )
+    twice = [f"{each.topic}: {each.possible_duplicates}" for each in metrics if each.possible_duplicates]
+    if twice:
+        _log.warning(
+            "%s ran before, and its rows differed or could not be compared: no row is missing, and up to %d "
+            "messages may be duplicated (%s)",
+            *(what, total.possible_duplicates, ", ".join(_listed(twice))),
+        )
     query = next((each.query for each in reports if each.query is not None), None)
     if query is not None:
-        retries = sum(each.retries for each in reports)
-        add_sink_totals(query, _totals(metrics)._replace(retries=retries))
+        add_sink_totals(query, total)
     if callback is not None:
         try:
             load_function("onBatchWritten", callback, 2)(batch, metrics)
@@ -184,22 +186,7 @@ def report_batch(
             _log.exception("onBatchWritten failed; the batch remains written")
 
 
-def _totals(metrics: Iterable[TopicPartitionMetrics]) -> SinkTotals:
-    total = SinkTotals()
-    for each in metrics:
-        total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))
-    return total
-
-
-def _warn_of_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics]) -> None:
-    twice = [each for each in metrics if each.possible_duplicates]
-    if not twice:
-        return
-    total = sum(each.possible_duplicates for each in twice)
-    listed = ", ".join(f"{each.topic}: {each.possible_duplicates}" for each in twice[:_MAX_LISTED])
-    more = f", and {len(twice) - _MAX_LISTED} more" if len(twice) > _MAX_LISTED else ""
-    _log.warning(
-        "%s ran before, and its rows differed or could not be compared: no row is missing, and up to %d "
-        "messages may be duplicated (%s%s)",
-        *(what, total, listed, more),
-    )
+def _listed(texts: Sequence[str]) -> Sequence[str]:
+    """The first texts, and how many there are besides."""
+    left = len(texts) - _MAX_LISTED
+    return texts if left <= 0 else [*texts[:_MAX_LISTED], f"and {left} more"]
