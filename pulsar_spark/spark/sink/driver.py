@@ -14,12 +14,7 @@ from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.delivery import log_protection
 from pulsar_spark.spark.sink.other_tasks import count_of_other_tasks
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
-from pulsar_spark.spark.sink.transactional import (
-    TransactionalTaskReport,
-    abort_batch,
-    commit_batch,
-    commit_once,
-)
+from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once
 from pulsar_spark.spark.sink.write_numbers import count_write
 
 _log = logging.getLogger(__name__)
@@ -42,20 +37,19 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
             commit_once(client, messages)
         else:
             commit_batch(client, messages, batch, log_protection(options))
-    attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
+    reports = [message for message in messages if isinstance(message, TaskReport)]
     twice = count_of_other_tasks(
         client,
-        attempts,
+        [each.attempt for each in reports],
         len(messages),
         is_encrypted=options.encryption is not None,
         has_schema=options.values.format is not SinkFormat.RAW,
         strict=options.fail_on_duplicates,
     )
-    reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
-    of_batch = next((each.micro_batch for each in reports if isinstance(each, TaskReport)), None)
+    of_batch = next((each.micro_batch for each in reports), None)
     if batch is None and of_batch is not None:
         count_write(*of_batch, options.topic)
-    warnings = {each.warning for each in reports if isinstance(each, TaskReport) and each.warning}
+    warnings = {each.warning for each in reports if each.warning}
     for warning in sorted(warnings):
         if is_first_to_say(warning):
             _log.warning("%s", warning)

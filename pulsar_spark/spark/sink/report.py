@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import SentTotals
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
@@ -62,6 +62,8 @@ class TaskReport(WriterCommitMessage):
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
+        log: topic of the query's log, if there are transactions; None in a batch write, never replayed.
+        transaction: that holds the task's rows; None if there were none, or no transactions.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -70,6 +72,8 @@ class TaskReport(WriterCommitMessage):
     retries: int = 0
     warning: str | None = None
     micro_batch: tuple[str, str, int] | None = None
+    log: TopicName | None = None
+    transaction: TxnId | None = None
 
     @classmethod
     def of(
@@ -126,17 +130,14 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
 
 
 def metrics_of(
-    messages: Iterable[WriterCommitMessage | None], of_other_tasks: Mapping[TopicName, int]
+    reports: Iterable[TaskReport], of_other_tasks: Mapping[TopicName, int]
 ) -> list[TopicPartitionMetrics]:
     """The metrics of each topic partition over all tasks, in the order of topics and partitions.
 
-    ``messages`` other than a :class:`TaskReport` are ignored. Tasks of an earlier run that no longer exist
-    have stored ``of_other_tasks`` messages, by topic partition.
+    Tasks of an earlier run that no longer exist have stored ``of_other_tasks`` messages, by topic partition.
     """
-    reports = [message.sent for message in messages if isinstance(message, TaskReport)]
-    total = add_up(
-        [*reports, {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}]
-    )
+    others = {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}
+    total = add_up([*(report.sent for report in reports), others])
     return [
         TopicPartitionMetrics(
             str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id, sent.possible_duplicates
@@ -146,7 +147,7 @@ def metrics_of(
 
 
 def report_batch(
-    messages: Sequence[WriterCommitMessage | None],
+    reports: Sequence[TaskReport],
     of_other_tasks: Mapping[TopicName, int],
     batch: int | None,
     callback: str | None,
@@ -157,9 +158,8 @@ def report_batch(
     function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. An error in it is
     only logged, because the rows are already written. The other arguments are those of :func:`metrics_of`.
     """
-    metrics = metrics_of(messages, of_other_tasks)
+    metrics = metrics_of(reports, of_other_tasks)
     what = "the batch" if batch is None else f"micro-batch {batch}"
-    reports = [each for each in messages if isinstance(each, TaskReport)]
     total = SinkTotals(retries=sum(each.retries for each in reports))
     for each in metrics:
         total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))

@@ -35,10 +35,10 @@ class TopicWriters:
         options: options of all producers.
         max_open: maximum number of open writers. For one more, the least recently used one is flushed and
             closed.
-        transaction: as each :class:`TopicWriter` takes it, like ``dedup``, ``place`` and ``code``.
-        dedup: see ``transaction``.
-        place: see ``transaction``.
-        code: see ``transaction``.
+        transaction: as each :class:`TopicWriter` takes it, like the three that follow.
+        dedup: see above.
+        place: see above.
+        code: see above.
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:

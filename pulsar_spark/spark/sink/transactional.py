@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -40,21 +40,6 @@ from pulsar_spark.spark.sink.report import TaskReport
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalTaskReport(WriterCommitMessage):
-    """A task's report to the driver.
-
-    Attributes:
-        report: the report as without a transaction.
-        log: topic of the query's log; None in a batch write, which is never replayed.
-        transaction: that holds the task's rows; None if there were none.
-    """
-
-    report: TaskReport
-    log: TopicName | None
-    transaction: TxnId | None
-
-
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -64,7 +49,7 @@ def write_in_transaction(
     ttl: float,
     batches: Batches,
     write: Callable[[Batches, Transaction | None], TaskReport],
-) -> TransactionalTaskReport:
+) -> TaskReport:
     """Run one task's write in a transaction, which is aborted if the write fails.
 
     The broker aborts it after ``ttl`` seconds. ``log`` is the query's, None in a batch write. ``write`` has
@@ -73,7 +58,7 @@ def write_in_transaction(
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
     if first is None:
-        return TransactionalTaskReport(write(iter([]), None), topic, None)
+        return replace(write(iter([]), None), log=topic)
     transactions = Transactions(client)
     transaction = transactions.begin(ttl)
     try:
@@ -83,7 +68,7 @@ def write_in_transaction(
     except BaseException:
         _try_abort(transactions, [transaction])
         raise
-    return TransactionalTaskReport(report, topic, transaction)
+    return replace(report, log=topic, transaction=transaction)
 
 
 def commit_batch(
@@ -189,16 +174,16 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
     return {}
 
 
-def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TransactionalTaskReport]:
+def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
     """The reports of the tasks that have succeeded."""
-    return [message for message in messages if isinstance(message, TransactionalTaskReport)]
+    return [message for message in messages if isinstance(message, TaskReport)]
 
 
-def _log_topic(reports: Iterable[TransactionalTaskReport]) -> TopicName | None:
+def _log_topic(reports: Iterable[TaskReport]) -> TopicName | None:
     return next((report.log for report in reports if report.log is not None), None)
 
 
-def _transactions(reports: Iterable[TransactionalTaskReport]) -> list[TxnId]:
+def _transactions(reports: Iterable[TaskReport]) -> list[TxnId]:
     return [report.transaction for report in reports if report.transaction is not None]
 
 

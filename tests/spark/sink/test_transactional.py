@@ -17,7 +17,6 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
-    TransactionalTaskReport,
     abort_batch,
     commit_batch,
     commit_once,
@@ -56,7 +55,7 @@ def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
 def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
     """Do what Spark does for a micro-batch; its rows are spread over tasks in one of many ways."""
     rows = BATCHES[batch][shift % 2 :] + BATCHES[batch][: shift % 2]
-    reports: list[TransactionalTaskReport | None] = []
+    reports: list[TaskReport | None] = []
     try:
         for number in range(tasks):
             reports.append(task(broker, rows[number::tasks]))
@@ -84,7 +83,7 @@ def rows(broker: SimulatedBroker) -> list[str]:
     return found
 
 
-def ids(reports: Sequence[TransactionalTaskReport]) -> list[TxnId]:
+def ids(reports: Sequence[TaskReport]) -> list[TxnId]:
     return [report.transaction for report in reports if report.transaction is not None]
 
 
