@@ -148,7 +148,7 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             commands.from_wire_count(answer.consumerStatsResponse.msgBacklog)
         elif answer.type == pb.BaseCommand.PRODUCER_SUCCESS:
             writer.registering()
-            writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
+            writer.registered(answer.producer_success, 5000)
             writer.resend("1", 0.0)
     elif isinstance(event, FrameFor) and event.role is Role.PRODUCER and isinstance(event.frame, Receipts):
         for _ in writer.receipts(event.frame):
@@ -167,7 +167,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     window = PendingWindow(_TOPIC, 300, MemoryBudget(1 << 20), 30.0)
     writer = PartitionWriter(_TOPIC, packer, window, StoredIds(_TOPIC))
     writer.registering()
-    writer.registered("p", -1, 5000, None)
+    writer.registered(pb.CommandProducerSuccess(request_id=1, producer_name="p"), 5000)
     writer.resend("1", 0.0)
     sizes = [wire.chance.choice((1, 9000)) for _ in range(3)]
     messages = [EncodedSingle(memoryview(b""), memoryview(bytes(size))) for size in sizes]

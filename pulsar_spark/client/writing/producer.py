@@ -401,13 +401,7 @@ class Producer:
             answer = link.register(self._options, writer, deadline, encrypted=encrypted)
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
-        proof = writer.registered(
-            answer.producer_name,
-            answer.last_sequence_id,
-            max_message_size,
-            answer.topic_epoch if answer.HasField("topic_epoch") else None,
-            answer.schema_version,
-        )
+        proof = writer.registered(answer, max_message_size)
         self.batcher.fit(self.packer.max_shared_size)
         self.schema_version = from_wire_version(answer.schema_version)
         if proof is not None:

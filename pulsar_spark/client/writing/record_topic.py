@@ -97,16 +97,11 @@ def append_record(
 class RecordTopic:
     """A topic of records, for its one owner.
 
-    Args:
-        client: where to connect.
-        topic: created if it does not exist; its first partition where the brokers create topics with
-            partitions.
-        name: of the owner's durable subscription and producer, after the client's prefix; the broker lets one
-            owner in at a time.
-        encryptor: as :func:`append_record` takes it.
+    Topic and encryptor are as for :func:`append_record`. The name is that of the owner's durable subscription
+    and producer, after the client's prefix; the broker lets one owner in at a time.
 
     Attributes:
-        topic: the topic partition that holds the records.
+        topic: the topic partition that holds the records: the first one, if there are several.
         read_to: the position of the last message that was read; (-1, -1) where none was.
         owners_before: how many owners have opened the topic for writing before this one. Brokers count them,
             as long as the topic is there. 0 before ``open_for_writing``.

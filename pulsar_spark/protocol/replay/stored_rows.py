@@ -114,7 +114,7 @@ class StoredRows:
         return self._found + self._rest.found()
 
     def differing(self, taken: int) -> Counter[int]:
-        """How many stored rows the first ``taken`` rows of this run should have found, by partition number."""
+        """How many stored rows the first ``taken`` rows of this run should have found, by its partition."""
         if any(each.is_due(taken) for each in self._sequences.values()):
             self.read_rest()
         return self.missed(taken)

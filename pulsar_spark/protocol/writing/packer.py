@@ -113,25 +113,17 @@ class Packer:
         self.attempt = ""
 
     def number_from(self, first_sequence_id: int, last_sequence_id: int) -> None:
-        """Set the id of the next message.
+        """Set the id of the next message: the first one, or that after the last one, if that is higher.
 
-        Args:
-            first_sequence_id: that id, if it is above ``last_sequence_id``; else the next id after that.
-            last_sequence_id: that the broker has stored under the producer's name; -1 for none.
+        The broker has stored the last one under the producer's name; -1 for none.
         """
         self.own_ids = SequenceIds(last_sequence_id)
         self.next_sequence_id = max(first_sequence_id, last_sequence_id + 1)
 
     def registered(self, name: str, max_message_size: int, schema_version: bytes) -> bool:
-        """Take what is true for entries that are packed from now on.
+        """Take what is true for entries that are packed from now on; the version is empty without a schema.
 
-        Args:
-            name: of the producer.
-            max_message_size: of the broker, in bytes.
-            schema_version: that the producer's schema has; empty without a schema.
-
-        Returns:
-            Whether entries that were packed before have another schema version.
+        Returns whether entries that were packed before have another schema version.
         """
         before, self.version_field = self.version_field, schema_version_field(schema_version)
         self.producer_name, self.max_message_size = name, max_message_size

@@ -58,6 +58,7 @@ from pulsar_spark.protocol.writing.pending import PendingWindow
 from pulsar_spark.protocol.writing.receipts import ReceiptTally
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.receipts import Receipts
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
@@ -290,22 +291,8 @@ class PartitionWriter:
         self._is_connected = False
         self.loss = None
 
-    def registered(
-        self,
-        name: str,
-        last_sequence_id: int,
-        max_message_size: int,
-        topic_epoch: int | None,
-        schema_version: bytes = b"",
-    ) -> StoredProof | None:
-        """Take the broker's answer; ``StoredIds`` judges the pending entries.
-
-        Args:
-            name: of the producer.
-            last_sequence_id: that the broker has stored under this name; -1 if it knows none.
-            max_message_size: of the broker, in bytes.
-            topic_epoch: of exclusive producers, else None.
-            schema_version: that the producer's schema has; empty without a schema.
+    def registered(self, answer: pb.CommandProducerSuccess, max_message_size: int) -> StoredProof | None:
+        """Take the broker's answer, and its limit in bytes; ``StoredIds`` judges the pending entries.
 
         Returns:
             The proof that needs the stored entries before ``resend``; None if there is nothing to prove.
@@ -313,14 +300,15 @@ class PartitionWriter:
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
         """
-        self.name, self.topic_epoch = name, topic_epoch
+        name, last = answer.producer_name, answer.last_sequence_id
+        self.name, self.topic_epoch = name, answer.topic_epoch if answer.HasField("topic_epoch") else None
         self.epoch += 1
         if self.epoch == 1:
-            self.last_sequence_id = last_sequence_id
-            self.packer.number_from(self._first_sequence_id, last_sequence_id)
-        if self.packer.registered(name, max_message_size, schema_version):
+            self.last_sequence_id = last
+            self.packer.number_from(self._first_sequence_id, last)
+        if self.packer.registered(name, max_message_size, answer.schema_version):
             self._stored.version_changed((*self.window, *self._waiting))
-        return self._stored.registered(name, last_sequence_id, self.last_sequence_id, list(self.window))
+        return self._stored.registered(name, last, self.last_sequence_id, list(self.window))
 
     def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return all pending entries in order; they are sent first on the new connection.

@@ -48,10 +48,21 @@ def new_writer(
 def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
     """Register and resend, as an owner does who finds entries stored; returns what goes on the wire."""
     writer.registering()
-    proof = writer.registered(name, last, MAX_MESSAGE, None)
+    proof = writer.registered(success(name, last), MAX_MESSAGE)
     if proof is not None:
         prove(proof, stored)
     return writer.resend("1", now)
+
+
+def success(name, last=-1, topic_epoch=None, schema_version=b""):
+    """A broker's answer to the registration of a producer."""
+    return pb.CommandProducerSuccess(
+        request_id=1,
+        producer_name=name,
+        last_sequence_id=last,
+        topic_epoch=topic_epoch,
+        schema_version=schema_version,
+    )
 
 
 def prove(proof, stored):

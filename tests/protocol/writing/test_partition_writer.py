@@ -38,6 +38,7 @@ from tests.protocol.writing.partition_writers import (
     register,
     rows,
     singles,
+    success,
 )
 
 REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
@@ -50,7 +51,7 @@ def writer_in(state, **options):
     writer.add(entries(writer), 0.0)
     if state is REGISTERING:
         writer.registering()
-        writer.registered("p", -1, MAX_MESSAGE, None)
+        writer.registered(success("p", -1), MAX_MESSAGE)
     elif state is FULL:
         writer.add(entries(writer, 2), 0.0)
     elif state is LOST:
@@ -178,7 +179,7 @@ def test_what_was_added_while_lost_goes_out_after_what_was_pending():
 def test_a_connection_that_is_lost_before_the_resend_sends_nothing():
     writer = writer_in(LOST)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.registered(success("p", -1), MAX_MESSAGE)
     writer.lost(CUT)
     assert writer.resend("2", 1.0) == []
     assert writer.state is LOST
@@ -238,7 +239,7 @@ def test_a_comparison_that_has_succeeded_begins_the_send_timeout_anew():
 def test_a_comparison_that_ends_when_the_connection_is_lost_leaves_time_for_the_next():
     writer, added = with_pending(2)
     writer.registering()
-    prove(writer.registered("p", 1, MAX_MESSAGE, None), added)
+    prove(writer.registered(success("p", 1), MAX_MESSAGE), added)
     writer.lost(CUT)
     assert writer.resend("2", TIMEOUT + 5) == []
     assert writer.next_step(TIMEOUT + 6) is Step.REOPEN
@@ -380,7 +381,7 @@ def test_what_the_next_registration_repeats():
     writer = new_writer(name="orders")
     assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders", 0, None)
     writer.registering()
-    assert writer.registered("orders-1", -1, MAX_MESSAGE, 3) is None
+    assert writer.registered(success("orders-1", -1, 3), MAX_MESSAGE) is None
     assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders-1", 1, 3)
     writer.resend("1", 0.0)
     register(writer, name="orders-1")
@@ -393,7 +394,7 @@ def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it
     writer = new_writer(max_messages=9)
     for number, version in enumerate((b"first", b"second", b"")):
         writer.registering()
-        writer.registered("p", number - 1, MAX_MESSAGE, None, version)
+        writer.registered(success("p", number - 1, None, version), MAX_MESSAGE)
         writer.resend("1", 0.0)
         (added,) = entries(writer)
         metadata = metadata_of(added)
@@ -406,16 +407,16 @@ def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it
 def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew):
     """The topic was deleted and made anew, under the producer."""
     writer = new_writer(max_messages=9)
-    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
     writer.resend("1", 0.0)
     writer.add(entries(writer), 0.0)
     writer.lost(CUT)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
     writer.resend("2", 0.0)
     writer.lost(CUT)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None, anew)
+    writer.registered(success("p", -1, None, anew), MAX_MESSAGE)
     with pytest.raises(SchemaError, match="version number of the rows' schema has changed"):
         writer.resend("3", 0.0)
 
@@ -424,7 +425,7 @@ def test_foreign_writes_are_found():
     writer = writer_in(LOST)
     writer.registering()
     with pytest.raises(SendError, match="somebody else"):
-        writer.registered("p", 5, MAX_MESSAGE, None)
+        writer.registered(success("p", 5), MAX_MESSAGE)
 
 
 def test_what_is_acknowledged_is_not_foreign():
@@ -435,7 +436,7 @@ def test_what_is_acknowledged_is_not_foreign():
     writer.lost(CUT)
     writer.registering()
     with pytest.raises(SendError, match="somebody else"):
-        writer.registered("p", 1, MAX_MESSAGE, None)
+        writer.registered(success("p", 1), MAX_MESSAGE)
 
 
 def test_what_was_stored_at_first_is_not_foreign():
@@ -457,7 +458,7 @@ def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
     writer.lost(CUT)
     writer.registering()
     with pytest.raises(SendError, match=r"3 messages of a transaction .*persistent://a/b/t.* deduplication"):
-        writer.registered("p", -1, MAX_MESSAGE, None)
+        writer.registered(success("p", -1), MAX_MESSAGE)
 
 
 def large(writer):
@@ -473,7 +474,7 @@ def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
     writer.add(chunks, 0.0)
     writer.lost(CUT)
     writer.registering()
-    proof = writer.registered("p", 0, MAX_MESSAGE, None)
+    proof = writer.registered(success("p", 0), MAX_MESSAGE)
     prove(proof, chunks if found else chunks[:-1])
     if found:
         assert writer.resend("2", 1.0) == chunks
@@ -501,7 +502,7 @@ def test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_si
     """Their bytes are counted when they are added, and again when they are acknowledged."""
     writer = new_writer(max_messages=10, chunking=True)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.registered(success("p", -1), MAX_MESSAGE)
     writer.lost(CUT)
     assert writer.resend("1", 1.0) == []
     chunks = large(writer)
@@ -521,7 +522,7 @@ def test_what_was_proven_needs_no_proof_again():
     register(writer, 0, stored=chunks)
     writer.lost(CUT)
     writer.registering()
-    assert writer.registered("p", 0, MAX_MESSAGE, None) is None
+    assert writer.registered(success("p", 0), MAX_MESSAGE) is None
     assert writer.resend("3", 1.0) == chunks
 
 
@@ -594,7 +595,7 @@ def test_what_the_broker_is_still_storing_is_not_refused(code, text, is_compared
     assert writer.state is LOST
     assert writer.loss.retriable
     writer.registering()
-    assert (writer.registered("p", 1, MAX_MESSAGE, None) is not None) == is_compared
+    assert (writer.registered(success("p", 1), MAX_MESSAGE) is not None) == is_compared
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
@@ -612,7 +613,7 @@ def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
     with pytest.raises(
         SendError, match=r"3 messages of a transaction .*cannot be read.*persistent://a/b/t.*maxFailures"
     ):
-        writer.registered("p", 2, MAX_MESSAGE, None)
+        writer.registered(success("p", 2), MAX_MESSAGE)
 
 
 def test_a_refusal_is_settled_by_the_receipt():
@@ -636,7 +637,7 @@ def test_a_refusal_is_settled_by_the_receipt():
 def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():
     writer, _ = with_pending(3, is_shared_name=False)
     writer.registering()
-    assert writer.registered("p", 1, MAX_MESSAGE, None) is None
+    assert writer.registered(success("p", 1), MAX_MESSAGE) is None
 
 
 def test_what_is_dropped_as_known_counts_as_stored():

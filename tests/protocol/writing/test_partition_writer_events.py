@@ -31,6 +31,7 @@ from tests.protocol.writing.partition_writers import (
     prove,
     rows,
     singles,
+    success,
 )
 
 FULL, LOST, OPEN = WriterState.FULL, WriterState.LOST, WriterState.OPEN
@@ -186,7 +187,7 @@ class World:
             self.has_failed = True
 
     def resend(self, last, fails):
-        proof = self.writer.registered("p", last, MAX_MESSAGE, None)
+        proof = self.writer.registered(success("p", last), MAX_MESSAGE)
         if proof is not None:
             self.reached["looked up"] += 1
             prove(proof, self.broker.stored)
