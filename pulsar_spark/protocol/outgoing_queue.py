@@ -13,12 +13,9 @@ from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:
-    """Shows how much of what one sender has put is still waiting.
+    """Shows how many of the groups that one sender has put were taken, to be written.
 
-    Attributes:
-        queued: groups that were put.
-        taken: groups of these that were taken, to be written.
-        taken_at: when the last one was taken, in monotonic seconds; 0 if none was.
+    The last one was ``taken_at``, in monotonic seconds; 0 if none was.
     """
 
     __slots__ = ("queued", "taken", "taken_at")

@@ -160,12 +160,7 @@ class Session:
         return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Send framed bytes; raises the session's error when it has ended.
-
-        Args:
-            buffers: whole frames, one after the other.
-            mark: updated when they are no longer waiting, or None.
-        """
+        """Send whole frames; the mark is updated when they no longer wait. Raises the session's error."""
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)

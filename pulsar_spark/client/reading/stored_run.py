@@ -99,14 +99,8 @@ def read_stored_run(
 ) -> StoredRun:
     """Search for the stored messages of a micro-batch, and begin to read them.
 
-    The search takes at most one operation timeout.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        run: what to find.
-        decryptor: of encrypted entries.
-        window_bytes: that may be in flight, and about as many that are decoded at a time.
+    The search takes at most one operation timeout. ``window_bytes`` may be in flight, and about as many are
+    decoded at a time.
 
     Raises:
         PulsarError: the topic cannot be read. A missing permission, a missing key and a search that takes too
@@ -125,13 +119,7 @@ def read_stored_run(
 
 
 def count_stored_run(client: Client, topic: TopicName, run: RunToFind) -> int:
-    """How many messages of a run are stored, at most; raises what reading the topic raises.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        run: what to find.
-    """
+    """How many messages of a run a topic partition has, at most; raises what reading it raises."""
     return _RunReader(client, topic, run, _WINDOW_BYTES).count()
 
 

@@ -108,12 +108,9 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, which may have come several times.
+    """A chunk, which may have come several times, last at ``place``.
 
-    Attributes:
-        payload: its bytes.
-        place: the id of the last entry that had it.
-        marks: publish times and sequence ids of those entries; not of more than a few.
+    ``marks`` are publish times and sequence ids of its entries; not of more than a few.
     """
 
     __slots__ = ("marks", "payload", "place")
@@ -268,10 +265,6 @@ class ChunkAssembler:
         self._finished[key] = None
         if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
-
-    def is_finished(self, key: bytes) -> bool:
-        """Whether a message was complete or given up, and has not begun again; of the last 1000 of them."""
-        return key in self._finished
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)

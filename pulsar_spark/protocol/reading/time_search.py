@@ -31,12 +31,8 @@ def first_at(
     If publish times do not grow with the positions (producers' clocks differ), it is an entry at or after
     ``time_ms`` whose predecessor is before it.
 
-    Args:
-        probe: gives the first entry at or after a position, which may name a ledger or an entry that does
-            not exist.
-        time_ms: publish time in ms.
-        first: where to begin, inclusive.
-        last: an entry that exists; nothing after it is probed.
+    ``probe`` gives the first entry at or after a position, which may name a ledger or an entry that does not
+    exist. It begins at ``first``; ``last`` exists, and nothing after it is probed.
     """
     latest = late = probe(last.whole_entry)
     if late.publish_time < time_ms:

@@ -78,14 +78,7 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry of the query.
-
-    Attributes:
-        id: of the whole entry.
-        origin: of the entry.
-        last_sequence_id: of its last message.
-        is_chunk: whether it is a part of a message.
-    """
+    """An entry of the query, with the id of its last message; a chunk is a part of a message."""
 
     id: MessageId
     origin: Origin

@@ -89,21 +89,15 @@ class PartitionWriter:
     Calls must not overlap, with one exception: while one thread uses the packer or calls ``registered``,
     another one may take receipts, refusals and losses. Times are in monotonic seconds.
 
-    Args:
-        topic: for error texts.
-        packer: makes the entries; it receives what the broker answers.
-        window: holds the pending ones.
-        stored: says which of them are stored, and which may be sent again.
-        name: of the producer; None lets the broker choose one.
-        first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
-        blocks_if_full: whether entries wait for room; else ``check_room`` raises QueueFullError.
+    The first message has ``first_sequence_id``, or the id after the last one that is stored, if that is
+    higher. Without ``blocks_if_full``, ``check_room`` raises QueueFullError where entries would wait for room.
 
     Attributes:
-        packer: as given.
-        window: as given.
+        packer: makes the entries; it receives what the broker answers.
+        window: holds the pending ones.
         tally: what is acknowledged so far.
         loss: why the registration is lost; None if it is not.
-        name: of the producer; as the broker answered, once it is registered.
+        name: of the producer; None lets the broker choose one, whose answer it is once it is registered.
         epoch: how often it was registered under this name.
         topic_epoch: as the broker answered last, to be repeated at the next registration.
         last_sequence_id: the last that the broker had stored under this name at the first registration; -1

@@ -91,7 +91,7 @@ class Router:
         mode: SINGLE sends all rows without a key to ``start``.
         scheme: of the keys' hashes.
         custom: the user's router, instead of hash and turn; only with CUSTOM.
-        start: the partition of the first row without a key, below the number of partitions.
+        start: the partition of the first row without a key.
         block: rows without a key that one partition gets in turn.
         switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
         key_bytes: whether keys that are UTF-8 are also hashed as base64 text.

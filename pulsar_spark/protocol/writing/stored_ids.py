@@ -29,13 +29,9 @@ _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
 
 class StoredIds:
-    """The ids of one producer that are known to be stored, dropped or refused; see the module's tables.
+    """The ids of one producer that are known to be stored, dropped or refused; see the module's table.
 
-    Args:
-        topic: for error texts.
-        is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
-            nobody else may.
-        may_repeat: whether messages of a transaction may be stored twice.
+    Others may use an ``is_shared_name``, and messages of a transaction ``may_repeat``: see ``check_stored``.
 
     Attributes:
         acknowledged_to: the highest id that was acknowledged; -1 for none. The owner raises it with
@@ -96,13 +92,8 @@ class StoredIds:
     ) -> StoredProof | None:
         """Judge the pending entries by the last id that the broker has stored under the producer's name.
 
-        Ids that it has refused take part in that; see ``check_stored``.
-
-        Args:
-            name: of the producer.
-            last_sequence_id: that id; -1 for none.
-            last_at_first: that id when the producer was registered for the first time under this name.
-            pending: what was sent and is not acknowledged, in order.
+        Ids that it has refused take part in that; see ``check_stored``. It was ``last_at_first`` when the
+        producer was registered for the first time under this name; -1 stands for none.
 
         Returns:
             The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.

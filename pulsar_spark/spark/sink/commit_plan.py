@@ -96,12 +96,7 @@ class CommitStage(Enum):
 
 
 class CommitStep(NamedTuple):
-    """The step to take now.
-
-    Attributes:
-        action: the kind of step.
-        transactions: transactions to add to, mark, commit or abort, in order; may be empty.
-    """
+    """The step to take now, with the transactions to add to, mark, commit or abort, in order; maybe none."""
 
     action: CommitAction
     transactions: tuple[TxnId, ...]
@@ -169,7 +164,7 @@ class CommitPlan:
     def _at(self, stage: CommitStage) -> CommitPlan:
         return replace(self, stage=stage)
 
-    def _failed(self, error: PulsarError | None) -> CommitPlan:
+    def _failed(self, error: PulsarError) -> CommitPlan:
         return replace(self, stage=CommitStage.FAIL, error=error)
 
     def _ran_out(

@@ -61,8 +61,7 @@ class Intent:
 
     Attributes:
         batch: id of the micro-batch.
-        transactions: all transactions of the micro-batch, at least one, each once. The batch is committed if
-            and only if the first one is.
+        transactions: all of the micro-batch, at least one, each once. It is committed if the first one is.
         after: first transaction of the previous intent; None if there was none.
     """
 
@@ -180,11 +179,8 @@ class OldRecords:
 class RecordFormat:
     """The stored bytes of a query's records: JSON, after its signature if there is a key.
 
-    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal.
-
-    Args:
-        topic: topic of the log. It is signed too, so that records of another log are not accepted.
-        key: secret key of the query; None: records are not signed, and no signature is verified.
+    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal. The topic is
+    signed so that records of another log are not accepted. Without a key no signature is verified.
     """
 
     def __init__(self, topic: str, key: bytes | None) -> None:

@@ -33,10 +33,10 @@ class DedupAttempt:
     """The driver's information about a micro-batch that may be a replay.
 
     Attributes:
-        prefix: prefix of the producers' names, before the number of the task.
+        prefix: of the producers' names, before the number of the task.
         origin: numbers of the micro-batch and of the write.
         secret: of the query.
-        topics: topics that a task wrote to, without their partitions.
+        topics: that a task wrote to, without their partitions.
     """
 
     prefix: str

@@ -28,14 +28,14 @@ from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
-from pulsar_spark.spark.rows.write import Encoders, MessageShape
+from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix, query_secret
 from pulsar_spark.spark.sink.joined_batches import joined
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, topic_encoders
+from pulsar_spark.spark.sink.topic_encoders import topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
 from pulsar_spark.spark.sink.write_numbers import write_number
@@ -96,12 +96,11 @@ def _send(
         code=code,
         schema_of=None if chosen is None else chosen.schema,
     ) as writers:
-        encoders: Encoders | None = chosen
         if chosen is not None and dedup is not None:
-            encoders = ReplayEncoders(client, chosen, writers, dedup)
+            chosen.follow(client, writers, dedup)
         try:
             for batch in joined(batches) if _may_join(shape, producer, code) else batches:
-                for topic, columns in shape.messages(batch, encoders):
+                for topic, columns in shape.messages(batch, chosen):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and dedup.may_be_replay:
                 # An earlier run may have written to the topic, even if this one has no rows.
