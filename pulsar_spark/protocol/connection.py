@@ -144,12 +144,8 @@ Event: TypeAlias = Connected | Answer | FrameFor | Challenged
 class Connection:
     """State of one connection, from CONNECT to its end.
 
-    Args:
-        now: the time at which the TCP connection was made.
-        keep_alive: seconds of silence after which a PING is sent; twice as much means the peer is dead.
-        timeout: seconds that CONNECTED may take.
-        proxy_to: the broker to name in CONNECT, if the connection is to a proxy.
-        login: the credentials in CONNECT; None without authentication.
+    After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead.
+    CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``.
 
     Attributes:
         outgoing: what is to be sent.

@@ -44,10 +44,6 @@ class Address:
 def parse_service_url(url: str, option: str = "service.url") -> tuple[Address, ...]:
     """Read ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
 
-    Args:
-        url: of the user, or of a broker.
-        option: the name of the option that holds it, for errors.
-
     Raises:
         OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
     """

@@ -45,16 +45,9 @@ class DedupProducer(Producer):
     It reads what earlier runs have stored there. Its entries say who wrote them, and where the micro-batch
     began. To know that, it waits for the receipt of the first entry before it sends a second one.
 
-    Args:
-        dedup: the task.
-        topic: as it is written to, with or without partitions.
-        partition: one partition of it, or the topic itself.
-        number: of the partition within the topic, from 0.
-        options: how to send; the name and the initial sequence id are not used.
-        partitions: as :class:`Producer` takes it, like all that follow.
-        encryptor: see ``partitions``.
-        on_receipt: see ``partitions``; not called for messages that are stored already.
-        memory: see ``partitions``.
+    It has a partition of the topic that is written to, with its number from 0, or the topic itself. Of the
+    options the name and the initial sequence id are not used. ``on_receipt`` is not called for messages that
+    are stored already. The other arguments are those of :class:`Producer`.
 
     Raises:
         SendError: another run of the task has written meanwhile.

@@ -37,13 +37,6 @@ def schema_of_rows(
     Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema at
     that time.
 
-    Args:
-        client: where to connect.
-        topic: as :func:`register_schema` takes it.
-        rows: what is to be written.
-        may_register: whether a schema may be registered.
-        is_encrypted: whether rows are encrypted.
-
     Raises:
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
             columns, or the namespace's strategy and the broker's reason.
@@ -80,11 +73,8 @@ def row_encoder(schema: Schema, rows: RowType) -> ValueEncoder:
 def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encrypted: bool = False) -> int:
     """Register a schema where the topic does not have it, and return the number of its version.
 
-    Args:
-        client: where to connect.
-        topic: with or without partitions; created as the broker's policy for producers says.
-        schema: of the topic's values.
-        is_encrypted: whether a namespace may take encrypted producers only; no key is needed here.
+    The topic, with or without partitions, is created as the broker's policy for producers says. A namespace
+    may take encrypted producers only; no key is needed here.
 
     Raises:
         SchemaError: the broker refused it, for what its text says.

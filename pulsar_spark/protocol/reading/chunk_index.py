@@ -70,11 +70,7 @@ class FoundChunk(NamedTuple):
 
 
 class ChunkIndex:
-    """Chunks of one topic partition.
-
-    Args:
-        expire: seconds that a message may take to complete. 0: any time.
-        start: the position after which entries are known once they are added.
+    """Chunks of one topic partition, after ``start``. A message may take ``expire`` seconds; 0: any time.
 
     Attributes:
         low: all after this position was looked through.

@@ -54,13 +54,7 @@ _MAX_REPEATS = 5
 
 
 class LostRange(NamedTuple):
-    """Messages in ``(start, end]`` that are gone.
-
-    Attributes:
-        start: the last position before them.
-        end: the last of them; None where that is not known.
-        why: how it is known, as an end of a sentence.
-    """
+    """Messages in ``(start, end]`` that are gone; the end is None if unknown. ``why`` ends a sentence."""
 
     start: MessageId
     end: MessageId | None

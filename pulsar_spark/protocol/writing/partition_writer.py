@@ -90,7 +90,7 @@ class PartitionWriter:
     another one may take receipts, refusals and losses. Times are in monotonic seconds.
 
     The first message has ``first_sequence_id``, or the id after the last one that is stored, if that is
-    higher. Without ``blocks_if_full``, ``check_room`` raises QueueFullError where entries would wait for room.
+    higher. Without ``blocks_if_full``, ``check_room`` raises QueueFullError where entries would wait.
 
     Attributes:
         packer: makes the entries; it receives what the broker answers.

@@ -67,15 +67,8 @@ def check_stored(
 ) -> list[Outgoing]:
     """Judge the pending entries of a producer by the module's tables.
 
-    Args:
-        topic: for error texts, like ``producer_name``.
-        producer_name: see ``topic``.
-        last_sequence_id: that the broker has stored under the producer's name; -1 for none.
-        known: the highest id that this producer knows to be stored; -1 for none.
-        pending: in the order they were sent.
-        is_shared_name: whether others may use the producer's name.
-        may_repeat: whether messages of a transaction may be stored twice.
-        refused: the lowest id above ``known`` of an entry that the broker refused; None for none.
+    Others may use an ``is_shared_name``. Messages of a transaction that ``may_repeat`` may be stored twice.
+    ``refused`` is the lowest id above ``known`` of an entry that the broker refused.
 
     Returns:
         The entries that are in doubt, and must be found before anything is sent again.

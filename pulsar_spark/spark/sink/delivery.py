@@ -54,13 +54,7 @@ def decide_dedup(
     ===============================  ============  ===========  ====================
 
     If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError: the
-    micro-batch determines the ids then.
-
-    Args:
-        delivery: the option ``delivery``; None if it is not set.
-        is_micro_batch: whether the task writes a part of a micro-batch that Spark names.
-        has_sequence_ids: whether rows have their own sequence ids, by which the broker deduplicates.
-        has_initial_id: whether the user sets the initial sequence id.
+    micro-batch, which Spark names, determines the ids then. By the rows' own ids the broker deduplicates.
     """
     found = Dedup.NO
     match delivery:

@@ -61,7 +61,7 @@ class TopicEncoders:
         return self._schemas[topic]
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; raises as ``schema`` does, in a replay also as opening a writer."""
+        """The encoder of the topic's rows; raises as ``schema``, and in a replay as opening a writer does."""
         if topic not in self._encoders:
             self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
