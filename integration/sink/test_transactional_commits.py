@@ -228,7 +228,7 @@ def test_abort_leaves_what_a_commit_has_begun(query: Query):
     reports = [query.task("a"), query.task("b")]
     query.die_in_commit(0, reports, commits=1)
     failed = query.task("c")
-    abort_batch(query.client, [*reports, failed, None], 0, query.protection)
+    abort_batch(query.client, [*reports, failed], 0, query.protection)
     with pytest.raises(TransactionError):
         query.transactions.commit(transactions([failed])[0])
     query.commit(0, query.task("a", "b"))

@@ -51,7 +51,7 @@ from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
-from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_options import (
     COMPRESSION_TYPES,
     NO_USER_CODE,
@@ -61,7 +61,6 @@ from pulsar_spark.client.writing.producer_options import (
 )
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
 from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
-from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
 from pulsar_spark.protocol.lookup import Address, parse_service_url
@@ -147,7 +146,6 @@ __all__ = [
     "StoredRecord",
     "SubscriptionOptions",
     "Tail",
-    "TaskMemory",
     "TaskPlace",
     "TlsOptions",
     "TopicEnd",
@@ -191,4 +189,5 @@ __all__ = [
     "run_all",
     "schema_of_rows",
     "shared_client",
+    "task_memory",
 ]

@@ -16,12 +16,12 @@ from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import OptionError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
 from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
@@ -66,7 +66,7 @@ class DedupProducer(Producer):
         *,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
-        memory: TaskMemory | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._dedup = dedup
         self._run = run = dedup.run_of(topic)

@@ -24,7 +24,6 @@ from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
@@ -32,7 +31,7 @@ from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_NOT_BLOCKING, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
-from pulsar_spark.protocol.writing.pending import PendingWindow
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
@@ -97,7 +96,7 @@ class Producer:
         is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
         may_repeat: bool = False,
-        memory: TaskMemory | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.topic = topic
         self.schema_version: int | None = None
@@ -129,7 +128,7 @@ class Producer:
             PendingWindow(
                 str(topic),
                 max(1, min(options.max_pending_messages, max_pending)),
-                memory or TaskMemory(options.memory_limit),
+                memory or task_memory(options),
                 options.send_timeout,
             ),
             StoredIds(
@@ -426,6 +425,11 @@ class Producer:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+
+
+def task_memory(options: ProducerOptions) -> MemoryBudget:
+    """The memory budget of all producers of a task, whose windows change in several threads."""
+    return MemoryBudget(options.memory_limit, threading.Lock())
 
 
 def _publish_time() -> int:

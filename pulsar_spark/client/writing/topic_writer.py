@@ -24,10 +24,9 @@ from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupTask
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
-from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
 from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
-from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
@@ -40,6 +39,7 @@ from pulsar_spark.protocol.writing.key_groups import (
     keyed_rows,
     stable_order,
 )
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
 from pulsar_spark.wire.columns.batches import encode_batch_messages
@@ -98,7 +98,7 @@ class TopicWriter(Closing):
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
-        memory: TaskMemory | None = None,
+        memory: MemoryBudget | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
         if dedup is not None:
@@ -108,7 +108,7 @@ class TopicWriter(Closing):
         self._topic = topic
         self._options = options
         self._key_bytes = options.sends_key_bytes
-        self._memory = memory or TaskMemory(options.memory_limit)
+        self._memory = memory or task_memory(options)
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 
 from pulsar_spark.errors import NotReadyError, ProtocolError, PulsarError, SendError, from_server
@@ -25,18 +26,21 @@ class MemoryBudget:
     nothing may take one entry in any case, so that no producer waits for receipts of others. A window may
     hold more than its part after others have come: it then drains to its part.
 
-    Not thread-safe: threads that share one must guard ``report``.
+    Threads that share one give it a lock. A limit that one of them reads while another reports may be that of
+    a moment before.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, lock: AbstractContextManager[object] | None = None) -> None:
         self._limit = limit
+        self._lock = lock or nullcontext()
         self._held = 0
         self._users = 0
 
     def report(self, before: int, now: int) -> None:
         """Note that a window, which held ``before`` bytes by its last report, holds ``now``."""
-        self._held += now - before
-        self._users += bool(now) - bool(before)
+        with self._lock:
+            self._held += now - before
+            self._users += bool(now) - bool(before)
 
     def max_bytes(self, held: int) -> int:
         """How many bytes a window may hold that holds ``held`` by its last report."""

@@ -31,13 +31,12 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         PulsarError: not all transactions are committed; or rows are duplicated, and the options make that an
             error.
     """
-    client = shared_client(options.client)
+    client, reports = shared_client(options.client), _reports(messages)
     if options.transaction_timeout is not None:
         if batch is None:
-            commit_once(client, messages)
+            commit_once(client, reports)
         else:
-            commit_batch(client, messages, batch, log_protection(options))
-    reports = [message for message in messages if isinstance(message, TaskReport)]
+            commit_batch(client, reports, batch, log_protection(options))
     twice = count_of_other_tasks(
         client,
         [each.attempt for each in reports],
@@ -63,4 +62,9 @@ def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None
     """
     if options.transaction_timeout is not None:
         number = -1 if batch is None else batch
-        abort_batch(shared_client(options.client), messages, number, log_protection(options))
+        abort_batch(shared_client(options.client), _reports(messages), number, log_protection(options))
+
+
+def _reports(messages: CommitMessages) -> list[TaskReport]:
+    """The reports of the tasks that have succeeded."""
+    return [message for message in messages if isinstance(message, TaskReport)]

@@ -13,12 +13,12 @@ from pulsar_spark.client import (
     DedupTask,
     ProducerOptions,
     SentTotals,
-    TaskMemory,
     TaskPlace,
     TopicWriter,
     Transaction,
     UserCode,
     VersionedSchema,
+    task_memory,
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
@@ -61,7 +61,7 @@ class TopicWriters:
         self._schema_of = schema_of
         self._client = client
         self._options = options
-        self._memory = TaskMemory(options.memory_limit)
+        self._memory = task_memory(options)
         self._max_open = max_open
         self._transaction = transaction
         self._dedup = dedup

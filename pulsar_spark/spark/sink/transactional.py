@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Client, Transaction, Transactions, run_all
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
@@ -72,10 +71,7 @@ def write_in_transaction(
 
 
 def commit_batch(
-    client: Client,
-    messages: Iterable[WriterCommitMessage | None],
-    batch: int,
-    protection: LogProtection,
+    client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection
 ) -> None:
     """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
 
@@ -84,42 +80,35 @@ def commit_batch(
             that a restart writes it again, or only a part.
         PulsarError: a broker could not be reached; a restart continues from there.
     """
-    reports = _reports(messages)
-    topic = _log_topic(reports)
+    topic, written = _written(reports)
     if topic is None:
-        if _transactions(reports):
+        if written:
             commit_once(client, reports)
         return
     with CommitLog(client, QueryLog(topic, batch, protection)) as log:
-        _run(plan_commit(batch, _transactions(reports), log.state, log.topic), log, Transactions(client))
+        _run(plan_commit(batch, written, log.state, log.topic), log, Transactions(client))
 
 
-def abort_batch(
-    client: Client,
-    messages: Iterable[WriterCommitMessage | None],
-    batch: int,
-    protection: LogProtection,
-) -> None:
+def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
     """Abort the transactions of a failed micro-batch, except those that a started commit will end.
 
     If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
     """
-    reports = _reports(messages)
-    topic = _log_topic(reports)
-    written: Sequence[TxnId] = sorted(set(_transactions(reports)))
+    topic, ids = _written(reports)
+    written: Sequence[TxnId] = sorted(set(ids))
     if topic is not None:
         with CommitLog(client, QueryLog(topic, batch, protection)) as log:
             written = transactions_to_abort(log.state, written, batch)
     _try_abort(Transactions(client), written)
 
 
-def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) -> None:
+def commit_once(client: Client, reports: Sequence[TaskReport]) -> None:
     """Commit a batch write, which has no log. The error names the first transaction that was not committed.
 
     Raises:
         PulsarError: the error of that transaction.
     """
-    written = _transactions(_reports(messages))
+    _, written = _written(reports)
     transactions = Transactions(client)
     for error in _failures(written, transactions.commit).values():
         raise error
@@ -174,17 +163,10 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
     return {}
 
 
-def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
-    """The reports of the tasks that have succeeded."""
-    return [message for message in messages if isinstance(message, TaskReport)]
-
-
-def _log_topic(reports: Iterable[TaskReport]) -> TopicName | None:
-    return next((report.log for report in reports if report.log is not None), None)
-
-
-def _transactions(reports: Iterable[TaskReport]) -> list[TxnId]:
-    return [report.transaction for report in reports if report.transaction is not None]
+def _written(reports: Sequence[TaskReport]) -> tuple[TopicName | None, list[TxnId]]:
+    """The log of the query, and the transactions, of the tasks that have succeeded."""
+    topic = next((report.log for report in reports if report.log is not None), None)
+    return topic, [report.transaction for report in reports if report.transaction is not None]
 
 
 def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:

@@ -68,7 +68,7 @@ BATCHES = {
 @pytest.mark.parametrize(("given", "messages", "batch", "commits"), BATCHES.values(), ids=BATCHES.keys())
 def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     finish_batch(parse_sink(given), messages, batch)
-    expected = [(name, url, messages, *more) for name, url, *more in commits]
+    expected = [(name, url, messages[:1], *more) for name, url, *more in commits]
     attempts = [messages[0].attempt]
     assert calls == [
         *expected,
@@ -132,8 +132,8 @@ def test_transactions_of_a_write_that_failed_are_aborted(calls):
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], 3)
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], None)
     assert calls == [
-        ("abort_batch", URL, [IN_TRANSACTION, None], 3, OPEN),
-        ("abort_batch", URL, [IN_TRANSACTION, None], -1, OPEN),
+        ("abort_batch", URL, [IN_TRANSACTION], 3, OPEN),
+        ("abort_batch", URL, [IN_TRANSACTION], -1, OPEN),
     ]
 
 
