@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,12 +16,14 @@ from pulsar_spark.client import (
     ProducerOptions,
     SentTotals,
     TaskPlace,
+    TopicWriter,
     Transaction,
     UserCode,
     VersionedSchema,
     now,
     retry_count,
     shared_client,
+    task_memory,
 )
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import TopicName
@@ -87,15 +90,17 @@ def _send(
     chosen = topic_encoders(client, options, shape, schemas)
     attempt = None
     began = now()
-    with TopicWriters(
+    open_writer = partial(
+        TopicWriter,
         client,
-        producer,
         transaction=transaction,
         dedup=dedup,
         place=None if micro is None else TaskPlace(micro.number, micro.task),
         code=code,
-        schema_of=None if chosen is None else chosen.schema,
-    ) as writers:
+        memory=task_memory(producer),
+    )
+    schema_of = None if chosen is None else chosen.schema
+    with TopicWriters(open_writer, producer, dedup=dedup, schema_of=schema_of) as writers:
         if chosen is not None and dedup is not None:
             chosen.follow(client, writers, dedup)
         try:
