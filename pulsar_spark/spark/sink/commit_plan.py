@@ -218,12 +218,12 @@ def _if_first_is_visible(plan: CommitPlan, then: CommitStage, otherwise: CommitS
     return plan._at(then if plan.first in plan.log.committed else otherwise)
 
 
+def _found(then: CommitStage, otherwise: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
+    return lambda plan, _: _if_first_is_visible(plan, then, otherwise)
+
+
 def _first_aborted(plan: CommitPlan, failures: Failures) -> CommitPlan:
     return plan._at(CommitStage.FIND_EARLIER if failures else CommitStage.ABORT_EARLIER_REST)
-
-
-def _earlier_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
 
 
 def _replay_reported(plan: CommitPlan, _: Failures) -> CommitPlan:
@@ -259,10 +259,6 @@ def _first_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
         lost = plan._ran_out([plan.first], "none of its rows is in the topic", error)
         return replace(plan, stage=CommitStage.FIND_FIRST, error=lost)
     return plan._at(CommitStage.COMMIT_REST)
-
-
-def _first_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, CommitStage.COMMIT_REST, CommitStage.GIVE_UP)
 
 
 def _rest_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
@@ -314,7 +310,9 @@ def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
 
 _TABLE = {
     CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first_aborted, lambda plan: plan.transactions[:1]),
-    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _earlier_found),
+    CommitStage.FIND_EARLIER: _Row(
+        CommitAction.READ_LOG, _found(CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
+    ),
     # None of them may stay open: it would hide the markers that come after its own.
     CommitStage.ABORT_EARLIER_REST: _Row(
         CommitAction.ABORT, _to(CommitStage.READ_LOG), lambda plan: plan.transactions[1:]
@@ -327,7 +325,7 @@ _TABLE = {
     CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _added, _all),
     CommitStage.MARK: _Row(CommitAction.MARK, _marked, _all),
     CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first_committed, lambda plan: plan.transactions[:1]),
-    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _first_found),
+    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _found(CommitStage.COMMIT_REST, CommitStage.GIVE_UP)),
     CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _to(CommitStage.FAIL), _all),
     CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _rest_committed, _unmarked),
     CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _rest_found),
