@@ -42,8 +42,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "login_turns", "lookup", "outgoing_queue", "pauses", "reopening"}
-        | {"reading", "writing"},
+        {"encryption", "lookup", "outgoing_queue", "pauses", "reopening"} | {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (

@@ -152,8 +152,7 @@ def _cut(shape: Shape, encoded: Sequence[EncodedMessages]) -> list[Batch]:
     options = shapes.producer_options(shape)
     batcher = Batcher(options.batching_max_messages, options.batching_max_bytes, 1.0)
     closed = [batch for each in encoded for batch in batcher.add(each.buffer, each.offsets, 0.0)]
-    last = batcher.take()
-    return closed if last is None else [*closed, last]
+    return closed + batcher.take()
 
 
 def _packed(shape: Shape, batches: Sequence[Batch]) -> Iterator[Outgoing]:

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ from pulsar_spark.client import (
     ProducerOptions,
     SubscriptionOptions,
     TopicWriter,
+    task_memory,
 )
 from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
 from pulsar_spark.ids import MessageId, TopicName
@@ -330,7 +332,7 @@ def test_topics_of_a_task_share_one_memory_limit(
             for name in names:
                 writers.of(name).send(columns_of(numbered(10, first=10 * number, size=size)))
 
-    with TopicWriters(client, options) as writers:
+    with TopicWriters(partial(TopicWriter, client, memory=task_memory(options)), options) as writers:
         opened = [writers.of(name) for name in names]
 
         def pending() -> int:

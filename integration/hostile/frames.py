@@ -24,13 +24,11 @@ from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.encryption import Decryption, Decryptor, EncryptionKeyInfo
 from pulsar_spark.errors import BrokerError, CorruptError, CryptoError, ProtocolError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.connection import Answer, Challenged, Connection, ForProducer
+from pulsar_spark.protocol.connection import Answer, Challenged, Connection, FrameFor, Role
 from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 from pulsar_spark.protocol.lookup import Address, Lookup
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits, is_chunk
 from pulsar_spark.protocol.reading.range_progress import RangeProgress
-from pulsar_spark.protocol.writing.batcher import BatchLimits
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
@@ -150,13 +148,13 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             commands.from_wire_count(answer.consumerStatsResponse.msgBacklog)
         elif answer.type == pb.BaseCommand.PRODUCER_SUCCESS:
             writer.registering()
-            writer.registered("p", answer.producer_success.last_sequence_id, 5000, None)
+            writer.registered(answer.producer_success, 5000)
             writer.resend("1", 0.0)
-    elif isinstance(event, ForProducer) and isinstance(event.frame, Receipts):
+    elif isinstance(event, FrameFor) and event.role is Role.PRODUCER and isinstance(event.frame, Receipts):
         for _ in writer.receipts(event.frame):
             pass
-        assert writer.sent.messages >= 0
-    elif isinstance(event, ForProducer):
+        assert writer.tally.sent.messages >= 0
+    elif isinstance(event, FrameFor) and event.role is Role.PRODUCER:
         command = event.frame.command
         if command.type == pb.BaseCommand.SEND_ERROR:
             error = command.send_error
@@ -167,10 +165,9 @@ def _writer(wire: Wire) -> PartitionWriter:
     """One with entries that wait for their receipts."""
     packer = Packer(_TOPIC, pb.NONE, chunking=True, chunk_max_message_size=None)
     window = PendingWindow(_TOPIC, 300, MemoryBudget(1 << 20), 30.0)
-    builder = EntryBuilder(packer, BatchLimits(10, 0, 0.5))
-    writer = PartitionWriter(_TOPIC, builder, window, StoredIds(_TOPIC))
+    writer = PartitionWriter(_TOPIC, packer, window, StoredIds(_TOPIC))
     writer.registering()
-    writer.registered("p", -1, 5000, None)
+    writer.registered(pb.CommandProducerSuccess(request_id=1, producer_name="p"), 5000)
     writer.resend("1", 0.0)
     sizes = [wire.chance.choice((1, 9000)) for _ in range(3)]
     messages = [EncodedSingle(memoryview(b""), memoryview(bytes(size))) for size in sizes]
@@ -178,7 +175,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     run = encode_singles(MessageColumns(value=values, key=pa.nulls(len(values), pa.binary())))
     runs_first = wire.chance.random() < 0.5
     for each in (run, messages) if runs_first else (messages, run):
-        writer.add(list(builder.pack_singles(each, 5)), 0.0)
+        writer.add(list(packer.singles(each, 5)), 0.0)
     return writer
 
 

@@ -13,8 +13,8 @@ FAULTS = (
     Fault(
         name="refused-entry-of-a-transaction-taken-for-stored",
         file="pulsar_spark/protocol/writing/stored_check.py",
-        old="        return StoredCheck.UNREADABLE, []",
-        new="        return StoredCheck.RESEND, []",
+        old="if any(entry.transaction is not None for entry in in_doubt):",
+        new="if any(entry.transaction is not None for entry in in_doubt) and not claimed:",
         test="tests/protocol/writing/test_stored_check.py::"
         "test_what_the_broker_refused_in_a_transaction_cannot_be_compared",
     ),
@@ -28,16 +28,16 @@ FAULTS = (
     ),
     Fault(
         name="first-sequence-id-is-the-last-that-is-stored",
-        file="pulsar_spark/protocol/writing/entry_builder.py",
+        file="pulsar_spark/protocol/writing/packer.py",
         old="max(first_sequence_id, last_sequence_id + 1)",
         new="max(first_sequence_id, last_sequence_id)",
-        test="tests/protocol/writing/test_entry_builder.py::test_the_first_sequence_id",
+        test="tests/protocol/writing/test_registered_packer.py::test_the_first_sequence_id",
     ),
     Fault(
         name="foreign-writes-under-the-name-ignored",
         file="pulsar_spark/protocol/writing/stored_check.py",
-        old="if last > max([known, *(entry.highest_sequence_id for entry in pending)]):",
-        new="if last > max([known, last]):",
+        old="last > max([known, *(entry.highest_sequence_id for entry in pending)])",
+        new="last > max([known, last])",
         test="tests/protocol/writing/test_stored_check.py::test_the_tables",
     ),
     Fault(
@@ -134,7 +134,7 @@ FAULTS = (
     Fault(
         name="open-batch-lost-before-batches-of-one-key",
         file="pulsar_spark/protocol/writing/batcher.py",
-        old="closed = [] if opened is None else [opened]",
+        old="closed = self.take()",
         new="closed: list[Batch] = []",
         test="tests/protocol/writing/test_batcher.py::test_groups_are_cut_one_by_one",
     ),

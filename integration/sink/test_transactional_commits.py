@@ -28,7 +28,6 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
-    TransactionalTaskReport,
     abort_batch,
     commit_batch,
     write_in_transaction,
@@ -84,7 +83,7 @@ class Query:
         """The query's log, for a micro-batch."""
         return QueryLog(self.log, batch, self.protection)
 
-    def task(self, *values: str, batch: int = 0) -> TransactionalTaskReport:
+    def task(self, *values: str, batch: int = 0) -> TaskReport:
         """Run a task that writes rows; again, as Spark does, if a lost connection leaves messages in doubt.
 
         A broker may close producers at any time, and the topics here do not deduplicate. The transaction of
@@ -98,7 +97,7 @@ class Query:
                     raise
         return self._attempt(values, batch)
 
-    def _attempt(self, values: Sequence[str], batch: int) -> TransactionalTaskReport:
+    def _attempt(self, values: Sequence[str], batch: int) -> TaskReport:
         def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
             options, code = ProducerOptions(), UserCode(encryptor=self.protection.encryptor)
             with TopicWriter(self.client, self.topic, options, transaction=transaction, code=code) as writer:
@@ -111,10 +110,10 @@ class Query:
         rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
         return write_in_transaction(self.client, self.log_of(batch), 600.0, iter([rows]), write)
 
-    def commit(self, batch: int, *reports: TransactionalTaskReport) -> None:
+    def commit(self, batch: int, *reports: TaskReport) -> None:
         commit_batch(self.client, reports, batch, self.protection)
 
-    def die_in_commit(self, batch: int, reports: Sequence[TransactionalTaskReport], commits: int) -> None:
+    def die_in_commit(self, batch: int, reports: Sequence[TaskReport], commits: int) -> None:
         """Commit a batch, in a driver that dies when ``commits`` of its transactions are committed."""
         lock, left, commit = threading.Lock(), commits, Transactions.commit
 
@@ -141,7 +140,7 @@ class Query:
         return sorted(value for value in values if value != "plain")
 
 
-def transactions(reports: Sequence[TransactionalTaskReport]) -> tuple[TxnId, ...]:
+def transactions(reports: Sequence[TaskReport]) -> tuple[TxnId, ...]:
     return tuple(report.transaction for report in reports if report.transaction is not None)
 
 
@@ -187,7 +186,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
         return False
 
     wait_until(is_over)
-    reports = [query.task("a"), TransactionalTaskReport(TaskReport({}), query.log, late)]
+    reports = [query.task("a"), TaskReport({}, log=query.log, transaction=late)]
     with pytest.raises(TransactionError, match="none of its rows is in the topic"):
         query.commit(0, *reports)
     assert query.rows() == []
@@ -229,7 +228,7 @@ def test_abort_leaves_what_a_commit_has_begun(query: Query):
     reports = [query.task("a"), query.task("b")]
     query.die_in_commit(0, reports, commits=1)
     failed = query.task("c")
-    abort_batch(query.client, [*reports, failed, None], 0, query.protection)
+    abort_batch(query.client, [*reports, failed], 0, query.protection)
     with pytest.raises(TransactionError):
         query.transactions.commit(transactions([failed])[0])
     query.commit(0, query.task("a", "b"))

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pulsar_spark.client import (
     PlanningClient,
     ProducerOptions,
     SubscriptionOptions,
+    TopicWriter,
 )
 from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -454,7 +456,7 @@ def send_to_all(writers: TopicWriters, names: list[TopicName]) -> None:
 
 def test_a_task_has_few_topics_open(client, peer, topic):
     names = [TopicName.parse(f"{topic}-{number}") for number in range(5)]
-    with TopicWriters(client, ProducerOptions(name="fixed"), max_open=2) as writers:
+    with TopicWriters(partial(TopicWriter, client), ProducerOptions(name="fixed"), max_open=2) as writers:
         for turn in range(3):
             for name in names:
                 writers.of(name).send(columns(b"%d" % turn))
@@ -467,7 +469,7 @@ def test_a_task_has_few_topics_open(client, peer, topic):
 
 def test_a_topic_that_cannot_be_flushed_fails_the_task(client, admin, topic):
     names = [TopicName.parse(f"{topic}-{number}") for number in range(2)]
-    with TopicWriters(client, ProducerOptions(), max_open=1) as writers:
+    with TopicWriters(partial(TopicWriter, client), ProducerOptions(), max_open=1) as writers:
         writers.of(names[0]).flush()
         admin.terminate(str(names[0]))
         with pytest.raises(PulsarError):

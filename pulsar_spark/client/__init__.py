@@ -44,26 +44,30 @@ from pulsar_spark.client.reading.probe import (
     probe_bounds,
     probe_entry,
 )
-from pulsar_spark.client.reading.stored_run import RunToFind, count_stored_run
+from pulsar_spark.client.reading.stored_run import count_stored_run
 from pulsar_spark.client.reading.tail import Arrivals, Tail
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
 from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
 from pulsar_spark.client.writing.interceptors import ProducerInterceptor
-from pulsar_spark.client.writing.producer import Producer
-from pulsar_spark.client.writing.producer_options import COMPRESSION_TYPES, AccessMode, ProducerOptions
+from pulsar_spark.client.writing.producer import Producer, task_memory
+from pulsar_spark.client.writing.producer_options import (
+    COMPRESSION_TYPES,
+    NO_USER_CODE,
+    AccessMode,
+    ProducerOptions,
+    UserCode,
+)
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
-from pulsar_spark.client.writing.row_schema import row_encoder, schema_of_rows
-from pulsar_spark.client.writing.schema_registration import register_schema
-from pulsar_spark.client.writing.task_memory import TaskMemory
+from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
-from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.protocol.reading.range_progress import LostRange
+from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.receipts import SentTotals
@@ -148,7 +152,6 @@ __all__ = [
     "StoredRecord",
     "SubscriptionOptions",
     "Tail",
-    "TaskMemory",
     "TaskPlace",
     "TlsOptions",
     "TopicEnd",
@@ -194,4 +197,5 @@ __all__ = [
     "run_all",
     "schema_of_rows",
     "shared_client",
+    "task_memory",
 ]

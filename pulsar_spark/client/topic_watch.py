@@ -14,6 +14,7 @@ from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import AuthError, DeadlineError, PulsarError
 from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.protocol.connection import Role
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
@@ -173,7 +174,7 @@ class TopicWatch(Closing):
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
         watched: Session | None = None
         if session.topic_watchers and self._is_watched:
-            session.attach_watcher(watcher_id, updates)
+            session.attach(Role.WATCHER, watcher_id, updates)
             try:
                 session.request(
                     lambda request_id: commands.watch_topic_list(
@@ -182,7 +183,7 @@ class TopicWatch(Closing):
                     deadline,
                 )
             except PulsarError as error:
-                session.detach_watcher(watcher_id)
+                session.detach(Role.WATCHER, watcher_id)
                 if isinstance(error, DeadlineError) and session.error is None:
                     self._close_watch(session, watcher_id)
                 if not isinstance(error, AuthError):
@@ -199,7 +200,7 @@ class TopicWatch(Closing):
             self._close_watch(watched, watcher_id)
 
     def _close_watch(self, session: Session, watcher_id: int) -> None:
-        session.detach_watcher(watcher_id)
+        session.detach(Role.WATCHER, watcher_id)
         try:
             session.ask(
                 lambda request_id: commands.watch_topic_list_close(request_id, watcher_id), _CLOSE_TIMEOUT

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeAlias
 
 from google.protobuf.message import Message
@@ -54,25 +55,31 @@ _ANSWERS: dict[int, str] = {
     _Type.ADD_PARTITION_TO_TXN_RESPONSE: "addPartitionToTxnResponse",
     _Type.END_TXN_RESPONSE: "endTxnResponse",
 }
-_TO_CONSUMER: dict[int, str] = {
-    _Type.MESSAGE: "message",  # whole ones have become Messages
-    _Type.CLOSE_CONSUMER: "close_consumer",
-    _Type.ACTIVE_CONSUMER_CHANGE: "active_consumer_change",
-    _Type.REACHED_END_OF_TOPIC: "reachedEndOfTopic",
+
+
+class Role(Enum):
+    """Whom a broker sends frames to unasked."""
+
+    CONSUMER = auto()
+    PRODUCER = auto()
+    WATCHER = auto()  # of topics
+
+
+# Commands that a broker sends unasked: for whom, the field that each fills, and the id in it.
+_UNASKED: dict[int, tuple[Role, str, str]] = {
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # whole ones have become Messages
+    _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
+    _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
+    _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
+    _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # those for producers are ignored
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # whole ones have become Receipts
+    _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
+    _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
+    _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
 }
-_TO_PRODUCER: dict[int, str] = {
-    _Type.SEND_RECEIPT: "send_receipt",  # whole ones have become Receipts
-    _Type.SEND_ERROR: "send_error",
-    _Type.CLOSE_PRODUCER: "close_producer",
-}
-_MIGRATED: dict[int, str] = {_Type.TOPIC_MIGRATED: "topicMigrated"}
-_TO_WATCHER: dict[int, str] = {_Type.WATCH_TOPIC_UPDATE: "watchTopicUpdate"}
 _BODIES: dict[int, str] = {
     **_ANSWERS,
-    **_TO_CONSUMER,
-    **_TO_PRODUCER,
-    **_TO_WATCHER,
-    **_MIGRATED,
+    **{kind: body for kind, (_, body, _) in _UNASKED.items()},
     _Type.CONNECTED: "connected",
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
@@ -114,46 +121,31 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class ForConsumer:
-    """A frame for one consumer, or several messages in order."""
+class FrameFor:
+    """A frame for the consumer, producer or watcher of an id; or several messages or receipts, in order."""
 
-    consumer_id: int
-    frame: Frame | Messages
-
-
-@dataclass(frozen=True, slots=True)
-class ForProducer:
-    """A frame for one producer, or several receipts in order."""
-
-    producer_id: int
-    frame: Frame | Receipts
-
-
-@dataclass(frozen=True, slots=True)
-class ForWatcher:
-    """A frame for one watcher of topics."""
-
-    watcher_id: int
-    frame: Frame
+    role: Role
+    id: int
+    frame: Frame | Messages | Receipts
 
 
 @dataclass(frozen=True, slots=True)
 class Challenged:
-    """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it."""
+    """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it.
+
+    A login may read files and ask an issuer, so one is asked for at a time. Of the challenges that come
+    meanwhile one is given out after that: the login as it is then answers all of them.
+    """
 
 
-Event: TypeAlias = Connected | Answer | ForConsumer | ForProducer | ForWatcher | Challenged
+Event: TypeAlias = Connected | Answer | FrameFor | Challenged
 
 
 class Connection:
     """State of one connection, from CONNECT to its end.
 
-    Args:
-        now: the time at which the TCP connection was made.
-        keep_alive: seconds of silence after which a PING is sent; twice as much means the peer is dead.
-        timeout: seconds that CONNECTED may take.
-        proxy_to: the broker to name in CONNECT, if the connection is to a proxy.
-        login: the credentials in CONNECT; None without authentication.
+    After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead.
+    CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``.
 
     Attributes:
         outgoing: what is to be sent.
@@ -184,11 +176,13 @@ class Connection:
         self._asked: dict[int, int] = {}  # unanswered request -> the consumer whose end is its end
         self._next_request = 0
         self._is_challenged = False  # by a challenge that was held back
+        self._is_logging_in = False
         self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def log_in(self, login: commands.Login) -> None:
         """Answer a challenge. The broker sends no reply, or closes the connection."""
+        self._is_logging_in = False
         self._logins.append(login)
         self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
 
@@ -200,14 +194,10 @@ class Connection:
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> int:
-        """Send a command with a request id; its Answer comes by ``deadline``.
+        """Send a command with a request id; its Answer comes by ``deadline``, at the latest as an error.
 
-        Args:
-            build: makes the command from the request id.
-            deadline: when the Answer is an error.
-            is_urgent: whether to send it before everything that is still waiting.
-            consumer_id: the consumer that it asks, if a broker that closes the consumer (CLOSE_CONSUMER) may
-                not answer any more: the Answer is then an error at once.
+        An urgent one is sent before everything that is still waiting. With a consumer id it asks a consumer,
+        and the Answer is an error at once when the broker closes that (CLOSE_CONSUMER).
         """
         request_id = self._next_request
         request = build(request_id)
@@ -247,14 +237,14 @@ class Connection:
             event = self._event(frame)
             if event is not None:
                 events.append(event)
-            if self._asked and isinstance(event, ForConsumer) and isinstance(event.frame, Frame):
+            if self._asked and isinstance(event, FrameFor) and isinstance(event.frame, Frame):
                 events += self._ended_with_consumer(event.frame.command)
         return events
 
     def tick(self, now: float) -> list[Event]:
         """Send pings, end requests that have timed out, and notice a dead peer.
 
-        A challenge that came too early is given out now, if it is time.
+        A challenge that was held back is given out now, if it is time.
 
         Raises:
             ConnectError: there was no sign of life for two keep-alive intervals, or the handshake took too
@@ -271,7 +261,7 @@ class Connection:
             self.ping(now)
         expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
         events: list[Event] = [self._expire(request_id) for request_id in expired]
-        if self._is_challenged and now >= self._next_challenge:
+        if self._is_challenged and self._may_challenge(now):
             events.append(self._challenge(now))
         return events
 
@@ -280,7 +270,7 @@ class Connection:
         """When ``tick`` must be called next."""
         silence = self.heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
-        challenge = [self._next_challenge] if self._is_challenged else []
+        challenge = [self._next_challenge] if self._is_challenged and not self._is_logging_in else []
         return min(self._ping_at(), silence, handshake, *challenge, *self._deadlines.values())
 
     def _ping_at(self) -> float:
@@ -303,9 +293,9 @@ class Connection:
 
     def _event(self, frame: Received) -> Event | None:
         if isinstance(frame, Messages):
-            return ForConsumer(frame.consumer_id, frame)
+            return FrameFor(Role.CONSUMER, frame.consumer_id, frame)
         if isinstance(frame, Receipts):
-            return ForProducer(frame.producer_id, frame)
+            return FrameFor(Role.PRODUCER, frame.producer_id, frame)
         command = frame.command
         kind = command.type
         field = _BODIES.get(kind)
@@ -313,14 +303,12 @@ class Connection:
             raise ProtocolError(f"the peer sent a command of type {kind} without its body")
         if kind in _WORDS and self._logins:
             self._blank(getattr(command, _BODIES[kind]), _WORDS[kind])
-        if kind in _TO_CONSUMER:
-            return ForConsumer(getattr(command, _TO_CONSUMER[kind]).consumer_id, frame)
-        if kind in _TO_PRODUCER:
-            return ForProducer(getattr(command, _TO_PRODUCER[kind]).producer_id, frame)
-        if kind in _MIGRATED and command.topicMigrated.resource_type == pb.CommandTopicMigrated.Consumer:
-            return ForConsumer(command.topicMigrated.resource_id, frame)
-        if kind in _TO_WATCHER:
-            return ForWatcher(getattr(command, _TO_WATCHER[kind]).watcher_id, frame)
+        is_migrated = kind == _Type.TOPIC_MIGRATED
+        if is_migrated and command.topicMigrated.resource_type != pb.CommandTopicMigrated.Consumer:
+            return None
+        if kind in _UNASKED:
+            role, body, id_name = _UNASKED[kind]
+            return FrameFor(role, getattr(getattr(command, body), id_name), frame)
         if kind in _ANSWERS:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
         if kind == _Type.PING:
@@ -328,14 +316,17 @@ class Connection:
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
-            if self.heard_at >= self._next_challenge:
+            if self._may_challenge(self.heard_at):
                 return self._challenge(self.heard_at)
             self._is_challenged = True
         # PONG was counted as a sign of life above; other commands that nobody requested are ignored.
         return None
 
+    def _may_challenge(self, now: float) -> bool:
+        return not self._is_logging_in and now >= self._next_challenge
+
     def _challenge(self, now: float) -> Challenged:
-        self._is_challenged = False
+        self._is_challenged, self._is_logging_in = False, True
         self._next_challenge = now + CHALLENGE_PAUSE
         return Challenged()
 

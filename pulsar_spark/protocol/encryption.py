@@ -49,13 +49,7 @@ _NO_ENCODING = bytes(8)  # ECIES puts the length of optional parameters, of whic
 
 
 class PublicKey(NamedTuple):
-    """A key that payloads are encrypted for.
-
-    Attributes:
-        name: as the entry's metadata names it.
-        pem: the key itself.
-        metadata: names and values of the key, written into the entry's metadata.
-    """
+    """A key that payloads are encrypted for; its name and metadata are written into the entry's metadata."""
 
     name: str
     pem: bytes
@@ -95,11 +89,7 @@ class Sealer:
 
 
 class Opener:
-    """A data key that payloads were encrypted with.
-
-    Args:
-        pem: a private key.
-        wrapped: the data key, encrypted with its public key.
+    """A data key that payloads were encrypted with: ``wrapped`` by the public key of a private one, ``pem``.
 
     Raises:
         CryptoError: the data key was encrypted for another key, or ``pem`` is not a key.

@@ -27,13 +27,9 @@ _Response = pb.CommandLookupTopicResponse
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to connect.
+    """Where to connect: a name or an IP address, and whether by TLS.
 
-    Attributes:
-        host: a name or an IP address.
-        port: of TCP.
-        proxy_to: ``host:port`` of the broker that a proxy there is asked to reach.
-        tls: whether to use TLS.
+    A proxy there is asked to reach the broker at ``proxy_to``, as ``host:port``.
     """
 
     host: str
@@ -47,10 +43,6 @@ class Address:
 
 def parse_service_url(url: str, option: str = "service.url") -> tuple[Address, ...]:
     """Read ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
-
-    Args:
-        url: of the user, or of a broker.
-        option: the name of the option that holds it, for errors.
 
     Raises:
         OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
@@ -79,10 +71,7 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
 class Lookup:
     """One lookup, which brokers may redirect to other brokers.
 
-    Args:
-        topic: the full topic name.
-        service: the address of the service URL that answered first; proxied connections go there.
-        max_redirects: maximum redirects.
+    Proxied connections go to ``service``, the address of the service URL that answered first.
     """
 
     def __init__(self, topic: str, service: Address, max_redirects: int = MAX_REDIRECTS) -> None:
@@ -117,12 +106,9 @@ class Lookup:
         return None
 
     def pause(self, chance: float) -> float:
-        """Seconds to wait before the next request; none for the first redirects.
+        """Seconds to wait before the next request; none for the first redirects. ``chance`` is from 0 to 1.
 
         Each redirect may name a host that this client has no connection with, so it bounds how many are made.
-
-        Args:
-            chance: a random number from 0 to 1.
         """
         slow = self._redirects - _QUICK_REDIRECTS
         return (

@@ -13,12 +13,9 @@ from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:
-    """Shows how much of what one sender has put is still waiting.
+    """Shows how many of the groups that one sender has put were taken, to be written.
 
-    Attributes:
-        queued: groups that were put.
-        taken: groups of these that were taken, to be written.
-        taken_at: when the last one was taken, in monotonic seconds; 0 if none was.
+    The last one was ``taken_at``, in monotonic seconds; 0 if none was.
     """
 
     __slots__ = ("queued", "taken", "taken_at")
@@ -61,12 +58,7 @@ class OutgoingQueue:
     def take(self, count: int, size: int, now: float) -> list[Buffer]:
         """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.
 
-        What is taken no longer counts as waiting, so it should be sent soon.
-
-        Args:
-            count: of buffers.
-            size: in bytes.
-            now: in monotonic seconds.
+        What is taken no longer counts as waiting, so it should be sent soon. ``now`` is in monotonic seconds.
         """
         taken, self._urgent = self._urgent, []
         left = size - sum(map(len, taken))

@@ -58,12 +58,7 @@ class Reopening:
         return was_lost
 
     def pause(self, now: float, chance: float) -> float:
-        """Seconds to wait before the next opening.
-
-        Args:
-            now: in monotonic seconds.
-            chance: a random number from 0 to 1.
-        """
+        """Seconds to wait before the next opening; ``chance`` is a random number from 0 to 1."""
         if self._fruitless and now >= self._opened_at + _LASTING:
             self._fruitless = 0
         crowded = max(0.0, self._recent_at(now) + 1 - _IN_A_ROW) / _PER_SECOND

@@ -18,7 +18,7 @@ from pulsar_spark.protocol import connection as connection_module
 from pulsar_spark.protocol.connection import (
     Challenged,
     Connected,
-    ForConsumer,
+    FrameFor,
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -81,7 +81,10 @@ def test_challenges_are_answered_once_a_second(ready):
     for step in range(5000):
         now = 1 + step / 1000
         assert ready.next_deadline >= now
-        asked += [now] * len(ready.receive(challenge, now) + ready.tick(now))
+        for _ in ready.receive(challenge, now) + ready.tick(now):
+            asked.append(now)
+            assert ready.receive(challenge, now) + ready.tick(now + 2) == [], "a login is asked for"
+            ready.log_in(commands.Login("token", b"new"))
     assert asked == [1, 2, 3, 4, 5]
     assert ready.next_deadline == 6
     assert ready.tick(5.999) == []
@@ -183,7 +186,7 @@ def frame_of(total):
 def test_the_broker_s_size_rules_the_frames_behind_connected(fresh, size):
     fresh.receive(connected_frame(max_message_size=size), 1)
     events = fresh.receive(frame_of(size + 10 * 1024), 1)
-    assert isinstance(events[-1], ForConsumer)
+    assert isinstance(events[-1], FrameFor)
     with pytest.raises(ProtocolError):
         fresh.receive(frame_of(size + 10 * 1024 + 1)[:4], 1)
 
@@ -417,7 +420,7 @@ def test_a_request_ends_with_the_consumer_that_it_asks(ready):
     moved = ready.request(lookup, 50)  # SEEK, which is answered although it closes the consumer
     again = ready.request(lookup, 60, consumer_id=7)
     told, *ended = ready.receive(close_consumer(7), 1)
-    assert told.consumer_id == 7
+    assert told.id == 7
     assert [event.request_id for event in ended] == [of_seven, again]
     assert {type(event.result) for event in ended} == {NotReadyError}
     assert ready.receive(success(of_seven) + close_consumer(7), 2) == [told], "a late answer is ignored"
@@ -430,7 +433,7 @@ def test_a_request_ends_with_the_consumer_that_it_asks(ready):
 def test_an_answer_before_the_consumer_s_end_is_the_answer(ready):
     request_id = ready.request(lookup, 60, consumer_id=7)
     answer, told = ready.receive(success(request_id) + close_consumer(7), 1)
-    assert (answer.request_id, told.consumer_id) == (request_id, 7)
+    assert (answer.request_id, told.id) == (request_id, 7)
 
 
 @pytest.mark.parametrize("answer", [success, lambda request_id: error_frame(request_id, pb.UnknownError)])

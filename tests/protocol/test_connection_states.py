@@ -18,9 +18,8 @@ from pulsar_spark.protocol.connection import (
     Answer,
     Challenged,
     Connected,
-    ForConsumer,
-    ForProducer,
-    ForWatcher,
+    FrameFor,
+    Role,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
@@ -44,10 +43,10 @@ TO_CONSUMER = {"MESSAGE", "CLOSE_CONSUMER", "ACTIVE_CONSUMER_CHANGE", "REACHED_E
 TO_PRODUCER = {"SEND_RECEIPT", "SEND_ERROR", "CLOSE_PRODUCER"}
 TO_WATCHER = {"WATCH_TOPIC_UPDATE"}
 TARGETS = {
-    **dict.fromkeys(TO_CONSUMER, ("consumer_id", ForConsumer, 7)),
-    **dict.fromkeys(TO_PRODUCER, ("producer_id", ForProducer, 8)),
-    **dict.fromkeys(TO_WATCHER, ("watcher_id", ForWatcher, 9)),
-    "TOPIC_MIGRATED": ("consumer_id", ForConsumer, 10),
+    **dict.fromkeys(TO_CONSUMER, (Role.CONSUMER, 7)),
+    **dict.fromkeys(TO_PRODUCER, (Role.PRODUCER, 8)),
+    **dict.fromkeys(TO_WATCHER, (Role.WATCHER, 9)),
+    "TOPIC_MIGRATED": (Role.CONSUMER, 10),
 }
 ANSWERS = {
     *("SUCCESS", "PRODUCER_SUCCESS", "PARTITIONED_METADATA_RESPONSE", "LOOKUP_RESPONSE", "ACK_RESPONSE"),
@@ -81,7 +80,7 @@ def fill(message, ids):
 
 def messages_of(event):
     """Consumer, ledger, entry and section of each of the messages that an event brings."""
-    if not isinstance(event, ForConsumer) or not isinstance(event.frame, Messages):
+    if not isinstance(event, FrameFor) or not isinstance(event.frame, Messages):
         return []
     consumer_id, data, *columns = event.frame
     return [
@@ -137,8 +136,7 @@ def test_every_command_in_every_state(name, handshake_done):
         else:
             assert event.frame.command == command
             assert bytes(event.frame.payload_section) == b"section"
-        target = TARGETS[name]
-        assert (type(event), getattr(event, target[0])) == target[1:]
+        assert (event.role, event.id) == TARGETS[name]
     elif name in ANSWERS:
         assert events == [Answer(request_id, command)]
     elif name == "ERROR":
@@ -163,8 +161,8 @@ def test_events_come_in_the_order_of_their_frames(ready):
     request_id = ready.request(lookup, 100)
     names = ["MESSAGE", "SUCCESS", "SEND_RECEIPT", "CLOSE_CONSUMER", "MESSAGE", "SEND_ERROR"]
     stream = b"".join(framed(example(name, request_id)) for name in names)
-    expected = [ForConsumer, Answer, ForProducer, ForConsumer, ForConsumer, ForProducer]
-    assert [type(event) for event in ready.receive(stream, 1)] == expected
+    expected = [Role.CONSUMER, None, Role.PRODUCER, Role.CONSUMER, Role.CONSUMER, Role.PRODUCER]
+    assert [getattr(event, "role", None) for event in ready.receive(stream, 1)] == expected
 
 
 @given(

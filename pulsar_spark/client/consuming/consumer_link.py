@@ -18,6 +18,7 @@ from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import DeadlineError, NotReadyError, PulsarError, SubscriptionLimitError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.wire import commands
@@ -228,7 +229,7 @@ class ConsumerLink:
             self._permits.lost()
         if session is None or session.error is not None:
             return None
-        session.detach_consumer(self._id)
+        session.detach(Role.CONSUMER, self._id)
         return _begin_close(session, self._id)
 
     @property
@@ -256,11 +257,11 @@ class ConsumerLink:
         # A new id each time: frames in flight for the old one are dropped.
         consumer_id = self._client.new_id()
         inbox = Inbox(self._on_arrival, self._max_held, partial(_begin_close, session, consumer_id))
-        session.attach_consumer(consumer_id, inbox)
+        session.attach(Role.CONSUMER, consumer_id, inbox)
         try:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
         except PulsarError as error:
-            session.detach_consumer(consumer_id)
+            session.detach(Role.CONSUMER, consumer_id)
             self._client.forget_reader_session(self._topic)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from copy import copy
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.auth import Identity
@@ -29,17 +29,12 @@ from pulsar_spark.protocol.connection import (
     Connected,
     Connection,
     Event,
-    ForConsumer,
-    ForProducer,
-    ForWatcher,
+    FrameFor,
+    Role,
 )
-from pulsar_spark.protocol.login_turns import LoginTurns
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
 
 # Maximum buffers and bytes taken for writing: what one call writes, and little more.
 _SEND_BUFFERS = 64
@@ -49,14 +44,11 @@ _SEND_SIZE = 2 << 20
 _log = logging.getLogger(__name__)
 
 
-T = TypeVar("T")
-
-
-class Handler(Protocol[T]):
+class Handler(Protocol):
     """Receives what a session delivers, on the session's thread; its methods must not block."""
 
-    def deliver(self, frames: list[T]) -> None:
-        """Take frames, in the order they came."""
+    def deliver(self, frames: list[Any]) -> None:
+        """Take frames, in the order they came; ``Messages`` or ``Receipts`` instead of whole ones."""
 
     def lost(self, error: PulsarError) -> None:
         """The session has ended; nothing more will be delivered."""
@@ -109,14 +101,11 @@ class Session:
         self._out_size = 0
         self._is_full = False  # the transport took no bytes at the last attempt
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
-        self._consumers: dict[int, Handler[Frame | Messages]] = {}
-        self._producers: dict[int, Handler[Frame | Receipts]] = {}
-        self._watchers: dict[int, Handler[Frame]] = {}
+        self._handlers: dict[tuple[Role, int], Handler] = {}
         self._connected: Future[None] = Future()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._awake = False
-        self._login = LoginTurns()
         self._ending: PulsarError | None = None  # why this client ends it, from when it has decided that
         self._is_cut = False  # whether the peer has ended it
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
@@ -171,12 +160,7 @@ class Session:
         return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Send framed bytes; raises the session's error when it has ended.
-
-        Args:
-            buffers: whole frames, one after the other.
-            mark: updated when they are no longer waiting, or None.
-        """
+        """Send whole frames; the mark is updated when they no longer wait. Raises the session's error."""
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
@@ -194,32 +178,17 @@ class Session:
         """When the peer last sent something, in monotonic seconds."""
         return self._connection.heard_at
 
-    def attach_consumer(self, consumer_id: int, handler: Handler[Frame | Messages]) -> None:
-        """Deliver the frames for ``consumer_id`` to ``handler`` from now on."""
-        self._attach(self._consumers, consumer_id, handler)
-
-    def attach_producer(self, producer_id: int, handler: Handler[Frame | Receipts]) -> None:
-        """Deliver the frames for ``producer_id`` to ``handler`` from now on."""
-        self._attach(self._producers, producer_id, handler)
-
-    def attach_watcher(self, watcher_id: int, handler: Handler[Frame]) -> None:
-        """Deliver the frames for ``watcher_id`` to ``handler`` from now on."""
-        self._attach(self._watchers, watcher_id, handler)
-
-    def detach_consumer(self, consumer_id: int) -> None:
-        """Drop frames for ``consumer_id`` from now on."""
+    def attach(self, role: Role, handler_id: int, handler: Handler) -> None:
+        """Deliver the frames for an id to ``handler`` from now on; raises the session's error."""
         with self._lock:
-            self._consumers.pop(consumer_id, None)
+            if self.error is not None:
+                raise copy(self.error)
+            self._handlers[role, handler_id] = handler
 
-    def detach_producer(self, producer_id: int) -> None:
-        """Drop frames for ``producer_id`` from now on."""
+    def detach(self, role: Role, handler_id: int) -> None:
+        """Drop frames for an id from now on."""
         with self._lock:
-            self._producers.pop(producer_id, None)
-
-    def detach_watcher(self, watcher_id: int) -> None:
-        """Drop frames for ``watcher_id`` from now on."""
-        with self._lock:
-            self._watchers.pop(watcher_id, None)
+            self._handlers.pop((role, handler_id), None)
 
     def close(self) -> None:
         """Close the connection and wait for the thread's end."""
@@ -229,33 +198,24 @@ class Session:
         self._wake()
         self._thread.join()
 
-    def _attach(self, handlers: dict[int, Handler[T]], handler_id: int, handler: Handler[T]) -> None:
-        with self._lock:
-            if self.error is not None:
-                raise copy(self.error)
-            handlers[handler_id] = handler
-
     def _log_in(self) -> None:
         """Answer challenges, on its own thread; without an answer the connection is closed."""
-        is_wanted = True
-        while is_wanted:
-            login = None
-            why = "there is no login"
-            try:
-                login = self._identity.login()
-            except PulsarError as error:
-                why = error.what
-            finally:  # a provider of the user's own may raise anything; the thread's report names it
-                with self._lock:
-                    if login is not None:
-                        self._connection.log_in(login)
-                    else:
-                        # The next to open the connection gets the reason, and whether a retry can help.
-                        self._ending = self._ending or ConnectError(
-                            f"the login at {self.address} was not renewed: {why}"
-                        )
-                    is_wanted = self._login.answered() and self._ending is None
-                self._wake()
+        login = None
+        why = "there is no login"
+        try:
+            login = self._identity.login()
+        except PulsarError as error:
+            why = error.what
+        finally:  # a provider of the user's own may raise anything; the thread's report names it
+            with self._lock:
+                if login is not None:
+                    self._connection.log_in(login)
+                else:
+                    # The next to open the connection gets the reason, and whether a retry can help.
+                    self._ending = self._ending or ConnectError(
+                        f"the login at {self.address} was not renewed: {why}"
+                    )
+            self._wake()
 
     def _wake(self) -> None:
         if not self._awake:
@@ -318,7 +278,7 @@ class Session:
     @property
     def _is_used(self) -> bool:
         """Whether the session is in use; call it with the lock held."""
-        return bool(self._answers or self._consumers or self._producers or self._watchers)
+        return bool(self._answers or self._handlers)
 
     def _receive(self) -> None:
         data = self._transport.receive()
@@ -363,26 +323,15 @@ class Session:
 
     def _handle(self, events: Iterable[Event]) -> None:
         """Pass events on; frames of one read for the same handler are delivered in one call."""
-        for kind, group in itertools.groupby(events, key=_target):
-            if kind is None:
+        for target, group in itertools.groupby(events, key=_target):
+            if target is None:
                 for event in group:
                     self._settle(event)
                 continue
-            if kind[0] is ForConsumer:
-                messages = [event.frame for event in group if isinstance(event, ForConsumer)]
-                self._deliver(self._consumers, kind[1], messages)
-            elif kind[0] is ForProducer:
-                receipts = [event.frame for event in group if isinstance(event, ForProducer)]
-                self._deliver(self._producers, kind[1], receipts)
-            else:
-                updates = [event.frame for event in group if isinstance(event, ForWatcher)]
-                self._deliver(self._watchers, kind[1], updates)
-
-    def _deliver(self, handlers: dict[int, Handler[T]], handler_id: int, frames: list[T]) -> None:
-        with self._lock:
-            handler = handlers.get(handler_id)
-        if handler is not None:
-            handler.deliver(frames)
+            with self._lock:
+                handler = self._handlers.get(target)
+            if handler is not None:
+                handler.deliver([event.frame for event in group if isinstance(event, FrameFor)])
 
     def _settle(self, event: Event) -> None:
         if isinstance(event, Connected):
@@ -396,15 +345,9 @@ class Session:
                 answer.set_exception(event.result)
             else:
                 answer.set_result(event.result)
-
         elif isinstance(event, Challenged):
             # A login may take time, which this thread must not wait for.
-            with self._lock:
-                begins = self._login.challenged()
-            if begins:
-                threading.Thread(
-                    target=self._log_in, name=f"pulsar login {self.address}", daemon=True
-                ).start()
+            threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
 
     def _end(self, error: PulsarError) -> None:
         """Report the end to all, once; the socket is closed before anyone can act on that."""
@@ -413,24 +356,15 @@ class Session:
         with self._lock:
             self.error = error
             answers, self._answers = self._answers, {}
-            tell = [each.lost for each in self._consumers.values()]
-            tell += [each.lost for each in self._producers.values()]
-            tell += [each.lost for each in self._watchers.values()]
-            self._consumers, self._producers, self._watchers = {}, {}, {}
+            handlers, self._handlers = self._handlers, {}
         self._wake_sender.close()
         for answer in answers.values():
             answer.set_exception(copy(error))
-        for lost in tell:
-            lost(copy(error))
+        for handler in handlers.values():
+            handler.lost(copy(error))
         if not self._connected.done():
             self._connected.set_exception(error)
 
 
-def _target(event: Event) -> tuple[type, int] | None:
-    if isinstance(event, ForConsumer):
-        return ForConsumer, event.consumer_id
-    if isinstance(event, ForProducer):
-        return ForProducer, event.producer_id
-    if isinstance(event, ForWatcher):
-        return ForWatcher, event.watcher_id
-    return None
+def _target(event: Event) -> tuple[Role, int] | None:
+    return (event.role, event.id) if isinstance(event, FrameFor) else None

@@ -51,11 +51,6 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
     """Give a proof the stored entries that it needs, as far as they are found in time.
 
     It takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        proof: the entries to find.
     """
     step = max(_FIRST_STEP, proof.count)
     if not search_back(client, topic, _Proven(proof), client.operation(), first_step=step, growth=2.0):

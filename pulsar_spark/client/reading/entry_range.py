@@ -169,11 +169,15 @@ class _RangeReader:
 
     def _is_settled(self, gap: Gap, found: MessageId | None) -> bool:
         """Whether to continue with ``found``, after the gap; else a new reader begins before the gap."""
+        match self._probe(found) if gap is Gap.UNKNOWN else gap:
+            case Gap.EMPTY:
+                return True
+            case Gap.SKIPPED | Gap.UNKNOWN:
+                return self._read_again(found)
+
+    def _read_again(self, found: MessageId | None) -> bool:
+        """Begin again after the position, and return False; True after a few times in vain: it is lost."""
         progress = self._progress
-        if gap is Gap.UNKNOWN:
-            gap = self._probe(found)
-        if gap is Gap.EMPTY:
-            return True
         lost = progress.repeat(found)
         if lost is not None:
             self._report(lost)

@@ -191,15 +191,15 @@ def first_at(
         if not kept.is_message or first > last.whole_entry:
             return None
 
-    def probe(position: MessageId) -> EntryInfo:
+    def probe(position: MessageId) -> time_search.TimedEntry:
         for _ in range(_MAX_CORRUPT):
             found = probe_entry(client, topic, position, read_compacted=read_compacted)
             if not found.corrupt:
-                return found
+                return time_search.TimedEntry(found.id, found.publish_time)
             if found.id >= last.whole_entry:
                 break
             position = found.id.next_entry
-        return replace(found, publish_time=time_ms)
+        return time_search.TimedEntry(found.id, time_ms)
 
     return time_search.first_at(probe, time_ms, first, last)
 

@@ -23,7 +23,7 @@ from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.errors import AuthError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredBlock, extras_of
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -46,27 +46,6 @@ _LAST_ENTRIES = 64
 _KEPT_ORIGINS = 1000
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RunToFind:
-    """A task's run of a micro-batch.
-
-    Attributes:
-        origin: its numbers; of no meaning are ``begin`` and ``rows``.
-        secret: that origins are signed with.
-        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
-        is_claimed: whether that id is one of the micro-batch, or a later one.
-        may_be_replay: whether an earlier run may have written rows.
-        may_be_own: whether the query can have used that id; see ``TaskIds``.
-    """
-
-    origin: Origin
-    secret: bytes
-    last_sequence_id: int
-    is_claimed: bool
-    may_be_replay: bool
-    may_be_own: bool = True
 
 
 class _Opened(Iterator[StoredBlock]):
@@ -120,14 +99,8 @@ def read_stored_run(
 ) -> StoredRun:
     """Search for the stored messages of a micro-batch, and begin to read them.
 
-    The search takes at most one operation timeout.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        run: what to find.
-        decryptor: of encrypted entries.
-        window_bytes: that may be in flight, and about as many that are decoded at a time.
+    The search takes at most one operation timeout. ``window_bytes`` may be in flight, and about as many are
+    decoded at a time.
 
     Raises:
         PulsarError: the topic cannot be read. A missing permission, a missing key and a search that takes too
@@ -146,13 +119,7 @@ def read_stored_run(
 
 
 def count_stored_run(client: Client, topic: TopicName, run: RunToFind) -> int:
-    """How many messages of a run are stored, at most; raises what reading the topic raises.
-
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        run: what to find.
-    """
+    """How many messages of a run a topic partition has, at most; raises what reading it raises."""
     return _RunReader(client, topic, run, _WINDOW_BYTES).count()
 
 
@@ -165,13 +132,7 @@ class _RunReader:
         self._topic = topic
         self._secret = run.secret
         self._is_claimed = run.is_claimed
-        self._search = RunSearch(
-            run.origin,
-            run.last_sequence_id,
-            is_claimed=run.is_claimed,
-            may_be_replay=run.may_be_replay,
-            may_be_own=run.may_be_own,
-        )
+        self._search = RunSearch(run)
         self._decoded: dict[bytes, Origin | None] = {}
         self._end = MessageId.EARLIEST
         self._first: MessageId | None = None

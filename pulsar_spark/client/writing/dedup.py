@@ -1,4 +1,4 @@
-"""DedupTask: producers that store each row of a micro-batch once, however often its task is run.
+"""DedupTask: which rows of a micro-batch are sent: each is stored once, however often its task is run.
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
 Each run reads what earlier runs have stored. Rows that are stored are not sent again (``StoredRows`` compares
@@ -8,26 +8,29 @@ its own number.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Flags
 from pulsar_spark.client.client import Client
-from pulsar_spark.client.encryption import Encryptor
-from pulsar_spark.client.writing.dedup_producer import DedupProducer, PartitionRun, TaskRun, TopicRun
-from pulsar_spark.client.writing.interceptors import OnReceipt
+from pulsar_spark.client.encryption import Decryptor
+from pulsar_spark.client.reading.stored_run import StoredRun
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.task_memory import TaskMemory
-from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.replay.stored_rows import Rows, extras_of
+from pulsar_spark.errors import DuplicatesError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, extras_of
 from pulsar_spark.protocol.writing.key_groups import stable_order
 from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.protocol.writing.routing import TaskPlace
 from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry.origin import Origin
 
 _DIFFERS = (
     "this run of the micro-batch differs from an earlier one: it lacks rows that are stored, and has others"
@@ -36,51 +39,124 @@ _DIFFERS = (
 _log = logging.getLogger(__name__)
 
 
-class DedupTask(TaskRun):
-    """The rows of one run of a task in one micro-batch, for all its topics; see ``TaskRun``."""
+@dataclass(slots=True)
+class PartitionRun:
+    """A topic partition in this run of the task.
 
-    def open(
-        self,
-        topic: TopicName,
-        partition: TopicName,
-        number: int,
-        options: ProducerOptions,
-        partitions: int,
-        *,
-        memory: TaskMemory | None = None,
-        encryptor: Encryptor | None = None,
-        on_receipt: OnReceipt | None = None,
-    ) -> DedupProducer:
-        """Open the producer of a topic partition, for the first time or again; raises as ``DedupProducer``.
+    Attributes:
+        number: of the partition within the topic, from 0.
+        name: of its producer.
+        begin: id of the first entry that the task has stored there in the micro-batch; None if there is none.
+        stored: what earlier runs have stored there.
+        claimed: how many messages that are, at most, by the broker's last sequence id.
+        unread: how many messages may be stored that cannot be compared.
+        last_sequence_id: that this run has sent, once its producer is closed.
+        has_sent: whether this run has sent anything.
+    """
 
-        If messages are stored already, it begins to read them. Producers of several partitions may be opened
-        in parallel. The other arguments are those of ``DedupProducer``.
+    number: int
+    name: str
+    begin: MessageId | None = None
+    stored: StoredRun = field(default_factory=StoredRun)
+    claimed: int = 0
+    unread: int = 0
+    last_sequence_id: int = -1
+    has_sent: bool = False
 
-        Args:
-            topic: as it is written to, with or without partitions.
-            partition: one partition of it, or the topic itself.
-            number: of the partition within the topic, from 0.
-            options: how to send.
-            partitions: how many the topic has.
-            memory: see above.
-            encryptor: see above.
-            on_receipt: see above.
-        """
-        run = self._run_of(topic)
-        run.is_encrypted, run.schema = encryptor is not None, options.schema
-        at = run.partitions.get(partition) or PartitionRun(number, self.name)
-        producer = DedupProducer(self, run, at, partition, options, partitions, memory, encryptor, on_receipt)
-        run.partitions[partition] = at
-        if producer.last_sequence_id >= 0:
-            self.proven(partition)
-        return producer
+
+@dataclass(slots=True)
+class TopicRun:
+    """A topic in this run of the task.
+
+    Attributes:
+        stored: the rows that earlier runs have stored.
+        rows: how many rows of this run have come.
+        new_rows: how many of them were not stored.
+        is_encrypted: whether its producers encrypt.
+        schema: of its producers.
+        partitions: those that were opened.
+    """
+
+    stored: StoredRows = field(default_factory=StoredRows)
+    rows: int = 0
+    new_rows: int = 0
+    is_encrypted: bool = False
+    schema: Schema | None = None
+    partitions: dict[TopicName, PartitionRun] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class DedupTask:
+    """The rows of one run of a task in one micro-batch, for all its topics.
+
+    Attributes:
+        client: where to connect.
+        name: of its producers; no other task of any query may use it.
+        origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task and of the write.
+        secret: of the query, at most 64 bytes; entries are signed with it.
+        required: whether a topic that does not deduplicate is an error.
+        strict: whether it is an error if rows would be sent that may be stored already.
+        may_be_replay: whether an earlier run may have written rows, as far as Spark tells.
+        decryptor: of rows that earlier runs have encrypted.
+        topics: those that were opened, as they are written to.
+    """
+
+    client: Client
+    name: str
+    origin: Origin
+    secret: bytes = field(repr=False)
+    _: KW_ONLY
+    required: bool
+    strict: bool = False
+    may_be_replay: bool = True
+    decryptor: Decryptor = field(default_factory=Decryptor)
+    topics: dict[TopicName, TopicRun] = field(default_factory=dict, init=False)
+    _known: set[TopicName] = field(default_factory=set, init=False)
+
+    @property
+    def place(self) -> TaskPlace:
+        """What the task writes, by which rows without keys are spread."""
+        return TaskPlace(self.origin.batch, self.origin.task)
+
+    def must_prove(self, topic: TopicName) -> bool:
+        """Whether it must still be proven that a topic partition deduplicates."""
+        return self.required and topic.base not in self._known
+
+    def proven(self, topic: TopicName) -> None:
+        """Note that a topic partition deduplicates."""
+        self._known.add(topic.base)
+
+    def spare_name(self, number: int) -> str:
+        """A name for producers that nobody can know before it is used."""
+        text = f"{self.name} {self.origin.batch} {number}".encode()
+        return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
+
+    def tell_unread(self, topic: TopicName, partition: PartitionRun) -> None:
+        """Warn, or raise DuplicatesError if the task is strict, if stored messages cannot be read."""
+        if partition.stored.unread is None or partition.unread:
+            return
+        partition.unread = partition.claimed
+        text = (
+            f"up to {partition.unread} messages that earlier runs of the micro-batch have stored cannot be "
+            f"compared: {partition.stored.unread}"
+        )
+        if self.strict:
+            raise self.duplicates(topic, text, "No row is sent")
+        _log.warning(
+            "%s: producer %s: %s. No row is missing, and these messages may be duplicated",
+            *(topic, self.name, text),
+        )
+
+    def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
+        """Make the error of a strict task; ``what`` becomes of its rows."""
+        return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:
         """The schema version that an earlier run wrote a topic's rows with; None if it is not known.
 
         Call it after the producers of the topic were opened. It is that of the first partition that has rows.
         """
-        partitions = sorted(self._run_of(topic).partitions.values(), key=lambda each: each.number)
+        partitions = sorted(self.run_of(topic).partitions.values(), key=lambda each: each.number)
         versions = (each.stored.version for each in partitions)
         return next((version for version in versions if version is not None), None)
 
@@ -91,18 +167,15 @@ class DedupTask(TaskRun):
         partitions: npt.NDArray[np.int32],
         version: int | None,
     ) -> Flags | None:
-        """Which rows of a topic are to be sent, bool[n]: those that no earlier run has stored; None for all.
+        """Which of the next n rows of a topic are to be sent, bool[n]: those that no earlier run has stored.
 
-        Args:
-            topic: as it is written to.
-            columns: the next n rows of the topic.
-            partitions: int32[n], the partition of each.
-            version: number of the schema version that they are sent with; None without a schema.
+        None for all. ``partitions``, int32[n], are those of the rows; ``version`` is the number of the schema
+        version that they are sent with, None without a schema.
 
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
         """
-        run = self._run_of(topic)
+        run = self.run_of(topic)
         run.rows += len(columns)
         if not run.stored.has_more:
             run.new_rows += len(columns)
@@ -139,7 +212,7 @@ class DedupTask(TaskRun):
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.
         """
-        run = self._run_of(topic)
+        run = self.run_of(topic)
         run.stored.read_rest()
         for each, partition in run.partitions.items():
             self.tell_unread(each, partition)
@@ -178,7 +251,8 @@ class DedupTask(TaskRun):
         name, encrypted = self.name, run.is_encrypted
         return last_sequence_id(self.client, topic, name, is_encrypted=encrypted, schema=run.schema) >= 0
 
-    def _run_of(self, topic: TopicName) -> TopicRun:
+    def run_of(self, topic: TopicName) -> TopicRun:
+        """What is known of a topic, as it is written to."""
         return self.topics.setdefault(topic, TopicRun())
 
 
@@ -187,12 +261,8 @@ def last_sequence_id(
 ) -> int:
     """The last sequence id that is stored under a producer's name; -1 if the broker knows none.
 
-    Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions.
-        name: of the producer, which must not be open.
-        is_encrypted: whether the producer encrypts; no key is needed here.
-        schema: of the producer; a namespace may take none without it.
+    The producer must not be open. A namespace may take none without its schema, or none that does not
+    encrypt; no key is needed here.
 
     Raises:
         BrokerError: it cannot be found out within the operation timeout.

@@ -1,6 +1,6 @@
 """Producer: sends the entries of one topic partition, in order, within its pending window.
 
-Its :class:`EntryBuilder` makes the entries; its :class:`PartitionWriter` decides what is sent, sent again or
+Its :class:`Packer` makes the entries; its :class:`PartitionWriter` decides what is sent, sent again or
 refused. Here are the connection, the lock, waiting and retries. Callers block while the window is full; the
 session's thread only takes receipts. After a cut connection, a restart or an unload the next call finds the
 broker again and resends the pending entries.
@@ -14,10 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
@@ -27,21 +24,19 @@ from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.task_memory import TaskMemory
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
-from pulsar_spark.protocol.writing.batcher import Batch, BatcherBuilder, BatchLimits
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.packer import Packer
+from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_NOT_BLOCKING, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
-from pulsar_spark.protocol.writing.pending import PendingWindow
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
 from pulsar_spark.wire.wire_schema import from_wire_version
@@ -76,9 +71,10 @@ class Producer:
         memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:
+        packer: makes the entries; it also checks sizes, and has the transaction of what is sent next.
+        batcher: has the open batch.
         last_sequence_id: the last that the broker had stored under this name when the producer was first
             opened; -1 if it knew none, or does not deduplicate.
-        transaction: that what is sent from now on belongs to, or None.
         schema_version: the number that the options' schema has at the broker; None without a schema.
 
     Raises:
@@ -100,7 +96,7 @@ class Producer:
         is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
         may_repeat: bool = False,
-        memory: TaskMemory | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.topic = topic
         self.schema_version: int | None = None
@@ -113,27 +109,26 @@ class Producer:
         self._reopening = Reopening()
         after = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         max_pending = options.max_pending_messages_across_partitions // partitions
-        self._builder = EntryBuilder(
-            Packer(
-                str(topic),
-                options.compression,
-                chunking=options.chunking,
-                chunk_max_message_size=options.chunk_max_message_size,
-                encryption=encryptor,
-                key_based=options.batcher_builder is BatcherBuilder.KEY_BASED,
-            ),
-            BatchLimits(
-                options.batching_max_messages, options.batching_max_bytes, options.batching_max_publish_delay
-            ),
-            blocks_if_full=options.block_if_queue_full,
+        self.packer = Packer(
+            str(topic),
+            options.compression,
+            chunking=options.chunking,
+            chunk_max_message_size=options.chunk_max_message_size,
+            encryption=encryptor,
+            key_based=options.is_key_based,
+            run_messages=RUN_MESSAGES if options.block_if_queue_full else RUN_MESSAGES_IF_NOT_BLOCKING,
+        )
+        self.packer.transaction = transaction
+        self.batcher = Batcher(
+            options.batching_max_messages, options.batching_max_bytes, options.batching_max_publish_delay
         )
         self._writer = PartitionWriter(
             str(topic),
-            self._builder,
+            self.packer,
             PendingWindow(
                 str(topic),
                 max(1, min(options.max_pending_messages, max_pending)),
-                memory or TaskMemory(options.memory_limit),
+                memory or task_memory(options),
                 options.send_timeout,
             ),
             StoredIds(
@@ -144,21 +139,12 @@ class Producer:
             ),
             name=options.name,
             first_sequence_id=max(first_sequence_id or 0, after + 1),
+            blocks_if_full=options.block_if_queue_full,
         )
-        self.transaction = transaction
         self._open_in_time()
         self.last_sequence_id = self._writer.last_sequence_id
 
     # ---- called by the owner
-
-    @property
-    def transaction(self) -> TxnId | None:
-        """The transaction that what is sent from now on belongs to."""
-        return self._builder.packer.transaction
-
-    @transaction.setter
-    def transaction(self, transaction: TxnId | None) -> None:
-        self._builder.packer.transaction = transaction
 
     @property
     def topic_epoch(self) -> int | None:
@@ -169,42 +155,16 @@ class Producer:
     def sent(self) -> SentTotals:
         """What is acknowledged so far; after ``flush``, all that was sent."""
         with self._changed:
-            return self._writer.sent
-
-    @property
-    def first_entry(self) -> MessageId | None:
-        """Id of the first acknowledged entry, a chunk too; None if the broker has told none."""
-        with self._changed:
-            return self._writer.first_entry
+            return self._writer.tally.sent
 
     @property
     def pending(self) -> list[Outgoing]:
         """What was sent and is not acknowledged, in order."""
         with self._changed:
-            return self._writer.pending
-
-    @property
-    def batch_due_at(self) -> float | None:
-        """When the open batch is to be sent, in monotonic seconds; None if there is none."""
-        return self._builder.batch_due_at
-
-    def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Raise SendError if a message of those to be batched is too large; see ``Packer``."""
-        self._builder.packer.check_messages(body, offsets)
-
-    def check_singles(self, messages: EncodedSingles) -> None:
-        """Raise SendError if a message is too large and is not to be sent in chunks."""
-        self._builder.packer.check_singles(messages)
-
-    def take_ids(self, given: pa.Int64Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The rows' own sequence ids, and which rows must begin a batch; see ``SequenceIds.take``."""
-        return self._builder.take_ids(given)
+            return list(self._writer.window)
 
     def send_rows(
-        self,
-        body: memoryview,
-        offsets: npt.NDArray[np.int64],
-        sequence_ids: npt.NDArray[np.int64] | None = None,
+        self, body: memoryview, offsets: Ints, *, sequence_ids: Ints | None = None, groups: Ints | None = None
     ) -> None:
         """Put encoded rows into the open batch, and send the batches that this closes.
 
@@ -213,46 +173,37 @@ class Producer:
                 referred to, not copied.
             offsets: int64[n + 1].
             sequence_ids: of the rows, int64[n], growing; None: the producer's next ones.
+            groups: int64[g], at which row each group begins, growing from 0: no batch has rows of two groups,
+                and none stays open. None: the last batch stays open.
 
         Raises:
             SendError: a batch is larger than the broker takes or was refused, or the send timeout is over.
             QueueFullError: there is no room and the caller does not want to wait.
         """
-        self.send_batches(self._builder.batch_rows(body, offsets, time.monotonic(), sequence_ids))
-
-    def send_groups(
-        self, body: memoryview, offsets: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-    ) -> None:
-        """Send encoded rows in batches, none of them of two groups, after the open batch.
-
-        Args:
-            body: as ``send_rows`` takes it.
-            offsets: int64[n + 1].
-            starts: int64[g], at which row each group begins, growing from 0.
-
-        Raises:
-            SendError: as ``send_rows`` raises it, and QueueFullError.
-        """
-        self.send_batches(self._builder.batch_groups(body, offsets, starts))
+        if groups is None:
+            self.send_batches(self.batcher.add(body, offsets, time.monotonic(), sequence_ids))
+        else:
+            self.send_batches(self.batcher.add_groups(body, offsets, groups))
 
     def send_open_batch(self) -> None:
         """Send the open batch, if there is one; raises what ``send_rows`` raises."""
-        batch = self._builder.close_batch()
-        if batch is not None:
-            self.send_batches([batch])
+        batches = self.batcher.take()
+        if batches:
+            self.send_batches(batches)
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send each batch as one entry; raises what ``send_rows`` raises."""
-        self._send(self._builder.pack_batches(batches, _publish_time()))
+        publish_time = _publish_time()
+        self._send(self.packer.batch(batch, publish_time) for batch in batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
         """Send messages each as its own entry, or as several; raises what ``send_rows`` raises."""
-        self._send(self._builder.pack_singles(messages, _publish_time()))
+        self._send(self.packer.singles(messages, _publish_time()))
 
     def flush(self) -> None:
         """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
         with self._changed:
-            self._wait_until(lambda: not self._writer.has_pending)
+            self._wait_until(lambda: not self._writer.window)
 
     def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continue under another name or with other sequence ids; nothing may be pending.
@@ -387,7 +338,7 @@ class Producer:
             if self._link is not None:
                 self._writer.progress(self._link.progress_at)
             now = time.monotonic()
-            step, due = self._writer.next_step(now), self._writer.send_due_at
+            step, due = self._writer.next_step(now), self._writer.window.due_at
             match step:
                 case Step.REOPEN:
                     self._reopen()
@@ -400,7 +351,7 @@ class Producer:
 
     def _reopen(self) -> None:
         """Open the producer again and send what is pending; called and left with the lock held."""
-        due = self._writer.send_due_at
+        due = self._writer.window.due_at
         assert due is not None  # nothing is waited for without an entry that is pending
         loss = self._writer.loss
         self._changed.release()
@@ -415,7 +366,7 @@ class Producer:
         finally:
             self._changed.acquire()
         # The timeout may have started again meanwhile: then there is another attempt.
-        due_now = self._writer.send_due_at
+        due_now = self._writer.window.due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 
@@ -446,18 +397,11 @@ class Producer:
     def _register(self, link: ProducerLink, max_message_size: int, deadline: Deadline) -> None:
         writer, encrypted = self._writer, self._is_encrypted
         try:
-            answer = link.register(
-                self._options, writer.name, writer.epoch, writer.topic_epoch, deadline, encrypted=encrypted
-            )
+            answer = link.register(self._options, writer, deadline, encrypted=encrypted)
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
-        proof = writer.registered(
-            answer.producer_name,
-            answer.last_sequence_id,
-            max_message_size,
-            answer.topic_epoch if answer.HasField("topic_epoch") else None,
-            answer.schema_version,
-        )
+        proof = writer.registered(answer, max_message_size)
+        self.batcher.fit(self.packer.max_shared_size)
         self.schema_version = from_wire_version(answer.schema_version)
         if proof is not None:
             self._find_stored(proof)
@@ -481,6 +425,11 @@ class Producer:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+
+
+def task_memory(options: ProducerOptions) -> MemoryBudget:
+    """The memory budget of all producers of a task, whose windows change in several threads."""
+    return MemoryBudget(options.memory_limit, threading.Lock())
 
 
 def _publish_time() -> int:

@@ -12,17 +12,12 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
-from pulsar_spark.errors import (
-    BusyError,
-    ClosedError,
-    DeadlineError,
-    NotReadyError,
-    PulsarError,
-    SendError,
-)
+from pulsar_spark.errors import BusyError, ClosedError, DeadlineError, NotReadyError, PulsarError, SendError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import Frame
@@ -69,7 +64,7 @@ class ProducerLink:
         self._owner = owner
         self._closing: Future[pb.BaseCommand] | None = None
         self._sending = threading.Lock()  # the broker ends a connection on which entries follow the close
-        session.attach_producer(producer_id, self)
+        session.attach(Role.PRODUCER, producer_id, self)
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
         """For the session."""
@@ -80,14 +75,7 @@ class ProducerLink:
         self._owner.on_lost(self, error)
 
     def register(
-        self,
-        options: ProducerOptions,
-        name: str | None,
-        epoch: int,
-        topic_epoch: int | None,
-        deadline: Deadline,
-        *,
-        encrypted: bool,
+        self, options: ProducerOptions, writer: PartitionWriter, deadline: Deadline, *, encrypted: bool
     ) -> pb.CommandProducerSuccess:
         """Register the producer; PRODUCER_SUCCESS comes when it is this producer's turn."""
         with self._sending:
@@ -98,11 +86,11 @@ class ProducerLink:
                     request_id,
                     self._producer_id,
                     str(self._owner.topic),
-                    name,
-                    epoch,
+                    writer.name,
+                    writer.epoch,
                     encrypted=encrypted,
                     access_mode=_ACCESS_MODES[options.access_mode],
-                    topic_epoch=topic_epoch,
+                    topic_epoch=writer.topic_epoch,
                     properties=options.properties,
                     schema=options.schema,
                 ),
@@ -120,7 +108,7 @@ class ProducerLink:
             ) from error
         except SendError as error:
             # The broker may not have noticed yet that this producer's own connection is lost.
-            if epoch and f"exclusive producer: {name} " in f"{error.what} ":
+            if writer.epoch and f"exclusive producer: {writer.name} " in f"{error.what} ":
                 raise NotReadyError(error.what) from error
             raise
 
@@ -168,7 +156,7 @@ class ProducerLink:
 
         If the connection is alive, the broker may not know that the registration is lost.
         """
-        self._session.detach_producer(self._producer_id)
+        self._session.detach(Role.PRODUCER, self._producer_id)
         with self._sending:
             if self._closing is not None:
                 return

@@ -1,12 +1,15 @@
-"""ProducerOptions: how messages are sent. Values only; users' code is given to writers as ``UserCode``."""
+"""How messages are sent: ProducerOptions are values only, UserCode has the objects that users give."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from pulsar_spark.client.encryption import Encryptor
+from pulsar_spark.client.writing.interceptors import ProducerInterceptor
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
-from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode
+from pulsar_spark.protocol.writing.routing import HashingScheme, MessageRouter, RoutingMode
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.key_value import parts_of
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -41,7 +44,7 @@ class ProducerOptions:
             if that is higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
         batching: whether messages share entries.
-        batching_max_messages: maximum messages in a batch; see ``BatchLimits``.
+        batching_max_messages: maximum messages in a batch; see ``Batcher``.
         batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: what the broker takes.
         batching_max_publish_delay: seconds that a batch may stay open.
         batcher_builder: which messages may share a batch.
@@ -86,6 +89,15 @@ class ProducerOptions:
     schema: Schema | None = None
 
     @property
+    def is_key_based(self) -> bool:
+        """Whether all messages of a batch have one key."""
+        match self.batcher_builder:
+            case BatcherBuilder.DEFAULT:
+                return False
+            case BatcherBuilder.KEY_BASED:
+                return True
+
+    @property
     def sends_key_bytes(self) -> bool:
         """Whether all keys are sent as base64 text: also those of a KEY_VALUE schema with SEPARATED."""
         return self.key_bytes or (
@@ -93,3 +105,21 @@ class ProducerOptions:
             and self.schema.type is SchemaType.KEY_VALUE
             and parts_of(self.schema).is_separated
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCode:
+    """The objects that one writer calls.
+
+    Attributes:
+        router: chooses partitions with ``RoutingMode.CUSTOM``, else None.
+        encryptor: encrypts all payloads; None sends them as they are.
+        interceptors: called in the writer's caller's thread, in their order.
+    """
+
+    router: MessageRouter | None = None
+    encryptor: Encryptor | None = None
+    interceptors: Sequence[ProducerInterceptor] = ()
+
+
+NO_USER_CODE = UserCode()

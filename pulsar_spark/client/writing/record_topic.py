@@ -78,12 +78,8 @@ def append_record(
 ) -> None:
     """Append one record to a topic that somebody else owns; returns with the broker's receipt.
 
-    Args:
-        client: where to connect.
-        topic: of the records, created if it does not exist.
-        value: the record's bytes, UTF-8.
-        encryptor: of the message, where the namespace takes encrypted ones only. The record itself is a
-            property, which is not encrypted.
+    The topic is created if it does not exist. The value is UTF-8. The encryptor is for namespaces that take
+    encrypted messages only; the record itself is a property, which is not encrypted.
 
     Raises:
         SendError: a backlog quota keeps producers out.
@@ -101,16 +97,11 @@ def append_record(
 class RecordTopic:
     """A topic of records, for its one owner.
 
-    Args:
-        client: where to connect.
-        topic: created if it does not exist; its first partition where the brokers create topics with
-            partitions.
-        name: of the owner's durable subscription and producer, after the client's prefix; the broker lets one
-            owner in at a time.
-        encryptor: as :func:`append_record` takes it.
+    Topic and encryptor are as for :func:`append_record`. The name is that of the owner's durable subscription
+    and producer, after the client's prefix; the broker lets one owner in at a time.
 
     Attributes:
-        topic: the topic partition that holds the records.
+        topic: the topic partition that holds the records: the first one, if there are several.
         read_to: the position of the last message that was read; (-1, -1) where none was.
         owners_before: how many owners have opened the topic for writing before this one. Brokers count them,
             as long as the topic is there. 0 before ``open_for_writing``.
@@ -158,15 +149,10 @@ class RecordTopic:
             self.owners_before = self._producer.topic_epoch or 0
 
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
-        """Send a record, in a transaction that has this topic as a part, or outside of any.
-
-        Args:
-            value: the record's bytes, UTF-8.
-            transaction: the one that it is a part of, or None.
-        """
+        """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""
         self.open_for_writing()
         assert self._producer is not None
-        self._producer.transaction = transaction
+        self._producer.packer.transaction = transaction
         _send(self._producer, value)
 
     def flush(self) -> None:
@@ -186,10 +172,8 @@ class RecordTopic:
     def read_through(self, value: bytes) -> list[StoredRecord]:
         """Append ``value``, wait until it is visible and read all messages after ``read_to``.
 
-        A message is visible when each transaction that has one before it has ended.
-
-        Args:
-            value: of which there is no other such record.
+        A message is visible when each transaction that has one before it has ended. There must be no other
+        such record.
 
         Raises:
             DeadlineError: it did not become visible within the operation timeout.

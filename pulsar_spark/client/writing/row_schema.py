@@ -1,18 +1,27 @@
-"""Requests, chooses and, if it is new, registers the schema that rows of a topic are written by."""
+"""Requests, chooses and, if it is new, registers the schema that rows of a topic are written by.
+
+The topic need not exist yet.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from pulsar_spark.client.client import Client
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.schemas import VersionedSchema
-from pulsar_spark.client.writing.schema_registration import register_schema
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer_options import ProducerOptions
+from pulsar_spark.errors import ProtocolError, SchemaError, TopicNotFoundError, UnsupportedError, from_server
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.schema_choice import RowType, choose_schema
 from pulsar_spark.schema import Schema
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueEncoder
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.wire_schema import from_wire_version
 
 # How often it is chosen again, because others have registered a schema meanwhile.
 _MAX_CHOICES = 5
@@ -27,14 +36,6 @@ def schema_of_rows(
 
     Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema at
     that time.
-
-    Args:
-        client: where to connect.
-        topic: with or without partitions; created as the broker's policy for producers says, where a schema
-            is registered.
-        rows: what is to be written.
-        may_register: whether a schema may be registered.
-        is_encrypted: whether rows are encrypted.
 
     Raises:
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
@@ -67,3 +68,38 @@ def schema_of_rows(
 def row_encoder(schema: Schema, rows: RowType) -> ValueEncoder:
     """Make the encoder of rows as values of a schema; raises SchemaError where they do not fit it."""
     return formats.encoder(schema, rows.arrow)
+
+
+def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encrypted: bool = False) -> int:
+    """Register a schema where the topic does not have it, and return the number of its version.
+
+    The topic, with or without partitions, is created as the broker's policy for producers says. A namespace
+    may take encrypted producers only; no key is needed here.
+
+    Raises:
+        SchemaError: the broker refused it, for what its text says.
+        BrokerError: the topic cannot be reached within the operation timeout.
+    """
+    partition = client.partitions(topic, create=True)[0]
+    deadline = client.operation()
+    try:
+        version = retry(lambda: _get_or_create(client, partition, schema, deadline), deadline)
+    except TopicNotFoundError:
+        # Only a producer creates topics.
+        producer = Producer(client, partition, ProducerOptions(schema=schema), 1, is_encrypted=is_encrypted)
+        producer.close()
+        version = producer.schema_version
+    if version is None:
+        raise ProtocolError("the broker's response to a schema registration has no version", topic=str(topic))
+    return version
+
+
+def _get_or_create(client: Client, topic: TopicName, schema: Schema, deadline: Deadline) -> int | None:
+    """Register a schema on an existing topic partition and return its version; one attempt."""
+    session = client.locate(topic, Purpose.READ, deadline)
+    answer = session.request(
+        lambda request_id: commands.get_or_create_schema(request_id, str(topic), schema), deadline
+    ).getOrCreateSchemaResponse
+    if answer.HasField("error_code"):
+        raise from_server(answer.error_code, answer.error_message, topic=str(topic))
+    return from_wire_version(answer.schema_version)

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,15 +24,13 @@ from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupTask
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
-from pulsar_spark.client.writing.producer import Producer
+from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
-from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.client.writing.task_memory import TaskMemory
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
 from pulsar_spark.client.writing.transactions import Transaction
-from pulsar_spark.client.writing.user_code import NO_USER_CODE, UserCode
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.writing.batcher import BatcherBuilder, split_runs
+from pulsar_spark.protocol.writing.batcher import split_runs
 from pulsar_spark.protocol.writing.key_groups import (
     KeyedRows,
     KeyWindow,
@@ -41,6 +39,7 @@ from pulsar_spark.protocol.writing.key_groups import (
     keyed_rows,
     stable_order,
 )
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
 from pulsar_spark.wire.columns.batches import encode_batch_messages
@@ -78,11 +77,9 @@ class TopicWriter(Closing):
             begin at ``TaskPlace.first_partition`` and go to the next partition by count alone. None: they
             begin at a random partition, because short-lived writers must not all begin at the first, and also
             go to the next one by time.
-        look_again: seconds after which a send looks for partitions that were added; from then on keys are
-            spread over all of them. None: never, so that rows go where they went before.
+        look_again: seconds after which a send looks for partitions that were added. None: never.
         transaction: that all it writes belongs to, or None.
-        dedup: the task whose rows are stored once, or None. It has a place, and new partitions are not looked
-            for.
+        dedup: the task whose rows are stored once, or None. It has a place, and never looks for partitions.
         memory: that it shares with other writers; None: it has the options' limit for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
@@ -101,7 +98,7 @@ class TopicWriter(Closing):
         look_again: float | None = _LOOK_AGAIN,
         transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
-        memory: TaskMemory | None = None,
+        memory: MemoryBudget | None = None,
         code: UserCode = NO_USER_CODE,
     ) -> None:
         if dedup is not None:
@@ -111,11 +108,11 @@ class TopicWriter(Closing):
         self._topic = topic
         self._options = options
         self._key_bytes = options.sends_key_bytes
-        self._memory = memory or TaskMemory(options.memory_limit)
+        self._memory = memory or task_memory(options)
         self._code = code
         self._transaction = transaction
         self._interceptors = Interceptors(code.interceptors)
-        self._is_key_based = options.batching and options.batcher_builder is BatcherBuilder.KEY_BASED
+        self._is_key_based = options.batching and options.is_key_based
         self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:
@@ -226,17 +223,18 @@ class TopicWriter(Closing):
                     raise error
 
     def _open(self, name: TopicName, number: int, partitions: int) -> Producer:
-        on_receipt = self._interceptors.on_receipt(str(name))
+        on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
         if self._dedup is not None:
-            return self._dedup.open(
+            return DedupProducer(
+                self._dedup,
                 self._topic,
                 name,
                 number,
                 self._options,
                 partitions,
-                memory=self._memory,
-                encryptor=self._code.encryptor,
+                encryptor=encryptor,
                 on_receipt=on_receipt,
+                memory=self._memory,
             )
         return Producer(
             self._client,
@@ -244,7 +242,7 @@ class TopicWriter(Closing):
             self._options,
             partitions,
             transaction=None if self._transaction is None else self._transaction.id,
-            encryptor=self._code.encryptor,
+            encryptor=encryptor,
             on_receipt=on_receipt,
             memory=self._memory,
         )
@@ -336,7 +334,8 @@ class TopicWriter(Closing):
             order = stable_order(partitions)
             bounds = np.searchsorted(partitions[order], np.arange(count + 1))
         if self._options.batching and not must_cut:
-            self._send_batched(columns, order, bounds)
+            encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
+            self._send_rows(encoded.buffer, encoded.offsets, bounds)
             return
         self._send_cut(columns if order is None else columns.take(pa.array(order)), bounds)
 
@@ -354,23 +353,18 @@ class TopicWriter(Closing):
 
     def _send_window(self, rows: KeyedRows) -> None:
         groups = group_by_key(rows, len(self._producers))
-        parts = [
-            (groups.offsets[first : last + 1], starts)
-            for (first, last), starts in zip(pairwise(groups.bounds.tolist()), groups.starts, strict=True)
-        ]
-        for producer, (offsets, _) in zip(self._producers, parts, strict=True):
-            producer.check_messages(groups.body, offsets)
-        for producer, (offsets, starts) in zip(self._producers, parts, strict=True):
-            producer.send_groups(groups.body, offsets, starts)
+        self._send_rows(groups.body, groups.offsets, groups.bounds, groups.starts)
 
-    def _send_batched(self, columns: MessageColumns, order: Ints | None, bounds: Ints) -> None:
-        """Put the rows, in ``order``, from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
-        offsets = [encoded.offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
-        for producer, own in zip(self._producers, offsets, strict=True):
-            producer.check_messages(encoded.buffer, own)
-        for producer, own in zip(self._producers, offsets, strict=True):
-            producer.send_rows(encoded.buffer, own)
+    def _send_rows(
+        self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints | None] | None = None
+    ) -> None:
+        """Put encoded rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        parts = [offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
+        for producer, own in zip(self._producers, parts, strict=True):
+            producer.packer.check_messages(body, own)
+        starts = [None] * len(parts) if groups is None else groups
+        for producer, own, own_groups in zip(self._producers, parts, starts, strict=True):
+            producer.send_rows(body, own, groups=own_groups)
         self._changed.notify_all()
 
     def _send_cut(self, columns: MessageColumns, bounds: Ints) -> None:
@@ -393,8 +387,9 @@ class TopicWriter(Closing):
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
-            producer.check_singles(singles[single_at[first] : single_at[last]])
-            producer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
+            producer.packer.check_singles(singles[single_at[first] : single_at[last]])
+            offsets = batched.offsets[batched_at[first] : batched_at[last] + 1]
+            producer.packer.check_messages(batched.buffer, offsets)
         for producer, (first, last) in zip(self._producers, pairwise(bounds.tolist()), strict=True):
             for run in split_runs(begins, alone, first, last):
                 if run.begins:
@@ -404,13 +399,13 @@ class TopicWriter(Closing):
                 else:
                     offsets = batched.offsets[batched_at[run.first] : batched_at[run.last] + 1]
                     some = None if ids is None else ids[run.first : run.last]
-                    producer.send_rows(batched.buffer, offsets, some)
+                    producer.send_rows(batched.buffer, offsets, sequence_ids=some)
         self._changed.notify_all()
 
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
         """The id of each row, and which rows begin a batch."""
         parts = [
-            producer.take_ids(given[first:last])
+            producer.packer.own_ids.take(given[first:last])
             for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True)
         ]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
@@ -430,7 +425,7 @@ class TopicWriter(Closing):
         wait = _MENDING_INTERVAL
         for producer in self._producers:
             producer.mend()
-            due = producer.batch_due_at
+            due = producer.batcher.due_at
             if due is not None and due <= now:
                 producer.send_open_batch()
             elif due is not None:

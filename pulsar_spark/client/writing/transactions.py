@@ -125,11 +125,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One open transaction, for those who write in it.
-
-    Attributes:
-        id: of the transaction.
-    """
+    """One open transaction, for those who write in it."""
 
     id: TxnId
     _transactions: Transactions

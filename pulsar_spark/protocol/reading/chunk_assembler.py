@@ -108,12 +108,9 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, which may have come several times.
+    """A chunk, which may have come several times, last at ``place``.
 
-    Attributes:
-        payload: its bytes.
-        place: the id of the last entry that had it.
-        marks: publish times and sequence ids of those entries; not of more than a few.
+    ``marks`` are publish times and sequence ids of its entries; not of more than a few.
     """
 
     __slots__ = ("marks", "payload", "place")
@@ -205,11 +202,7 @@ def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
 
 
 class ChunkAssembler:
-    """Assembles the chunked messages of one topic partition.
-
-    Args:
-        limits: bounds of incomplete messages.
-    """
+    """Assembles the chunked messages of one topic partition."""
 
     def __init__(self, limits: ChunkLimits) -> None:
         self._dropped: Counter[Dropped] = Counter()
@@ -230,13 +223,7 @@ class ChunkAssembler:
     def take(
         self, metadata: pb.MessageMetadata, payload: Buffer, message_id: MessageId, now: float
     ) -> Assembled | Dropped | None:
-        """Add the next chunk of the topic; its bytes are copied.
-
-        Args:
-            metadata: of its entry; ``is_chunk`` holds.
-            payload: its bytes as stored.
-            message_id: of its entry.
-            now: seconds, when it was published.
+        """Add the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
             The message that it completes; for a last chunk why it completes none: others may lie further back
@@ -278,10 +265,6 @@ class ChunkAssembler:
         self._finished[key] = None
         if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]
-
-    def is_finished(self, key: bytes) -> bool:
-        """Whether a message was complete or given up, and has not begun again; of the last 1000 of them."""
-        return key in self._finished
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)

@@ -70,11 +70,7 @@ class FoundChunk(NamedTuple):
 
 
 class ChunkIndex:
-    """Chunks of one topic partition.
-
-    Args:
-        expire: seconds that a message may take to complete. 0: any time.
-        start: the position after which entries are known once they are added.
+    """Chunks of one topic partition, after ``start``. A message may take ``expire`` seconds; 0: any time.
 
     Attributes:
         low: all after this position was looked through.
@@ -102,12 +98,7 @@ class ChunkIndex:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """All entries up to a position were read.
-
-        Args:
-            end: the position.
-            publish_times: int64[n], of its last entries, in ms since 1970, in their order.
-        """
+        """All entries up to a position were read; the last ones have ``publish_times``, int64[n], in ms."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]
@@ -121,13 +112,9 @@ class ChunkIndex:
         *,
         is_beginning: bool = False,
     ) -> None:
-        """Add the entries directly before all known ones.
+        """Add the entries directly before all known ones; the position ``low`` is before them.
 
-        Args:
-            low: the position before them.
-            chunks: that are among them.
-            publish_times: int64[n], of them, in ms since 1970, in their order.
-            is_beginning: whether the topic begins with them.
+        ``publish_times``, int64[n], are in ms, in their order. ``is_beginning``: the topic begins with them.
         """
         self._chunks.add(chunks)
         self.low = low
@@ -171,16 +158,9 @@ class ChunkIndex:
         return is_after and 0 not in self._between(key, place)["number"]
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
-        """Where the chunks of a message lie.
+        """Where those chunks of a message lie that are known before the last one, in order.
 
-        Args:
-            last: its last chunk.
-            chunks: how many it has.
-            total: its size in bytes.
-
-        Returns:
-            The positions of all that are known before the last one, in order; None where those cannot be its
-            chunks.
+        None where they cannot be its chunks: it has ``chunks`` chunks, and ``total`` bytes.
         """
         rows = self._between(last.key, last.place)
         rows = rows[(rows["number"] >= 0) & (rows["number"] < chunks)]

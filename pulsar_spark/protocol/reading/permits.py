@@ -20,9 +20,7 @@ _MAX_GRANT = (1 << 30) - 1
 class Permits:
     """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
 
-    Args:
-        window_bytes: bytes of messages that may be in flight or in the queue.
-        first_entries: entries requested before their size is known.
+    So much may be in flight or in the queue; ``first_entries`` are requested before their size is known.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -57,8 +55,7 @@ class Permits:
     def grant(self, remaining_entries: int | None) -> int:
         """Return the permits to send in FLOW now, 0 for none; they count as granted.
 
-        Args:
-            remaining_entries: entries that the range still needs; None where it is not known.
+        ``remaining_entries`` are those that the range still needs; None where it is not known.
         """
         target = self._target(remaining_entries)
         if self._balance > target // 2:

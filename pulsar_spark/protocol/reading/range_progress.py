@@ -54,13 +54,7 @@ _MAX_REPEATS = 5
 
 
 class LostRange(NamedTuple):
-    """Messages in ``(start, end]`` that are gone.
-
-    Attributes:
-        start: the last position before them.
-        end: the last of them; None where that is not known.
-        why: how it is known, as an end of a sentence.
-    """
+    """Messages in ``(start, end]`` that are gone; the end is None if unknown. ``why`` ends a sentence."""
 
     start: MessageId
     end: MessageId | None
@@ -153,9 +147,7 @@ class RangeProgress:
     def first_gap(self, ledger: npt.NDArray[np.int64], entry: npt.NDArray[np.int64]) -> int:
         """The row of the first entry that does not directly follow the one before it; n where all do.
 
-        Args:
-            ledger: int64[n], ledgers of the entries that came next.
-            entry: int64[n], their entry ids; both ascend together.
+        ``ledger`` and ``entry``, int64[n], are those of the entries that came next; both ascend together.
         """
         count, position = len(entry), self.position
         if not count or self._read_compacted:
@@ -168,12 +160,7 @@ class RangeProgress:
         return 1 + int(np.argmin(follows))
 
     def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:
-        """Judge the gap after the position, and those after it.
-
-        Args:
-            mark_delete: of the reader, asked for when ``found`` had come.
-            found: the entry that came after the gap.
-        """
+        """Judge the gap after the position, and those after it, by the mark when ``found`` had come."""
         if mark_delete <= self.position:
             return Gap.EMPTY
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
@@ -216,8 +203,7 @@ class RangeProgress:
     def repeat(self, found: MessageId | None) -> LostRange | None:
         """Note that the range is read again from the position; repeated in vain, the gap is a loss.
 
-        Args:
-            found: what came after the gap; None where nothing came.
+        ``found`` is what came after the gap; None where nothing came.
         """
         self._repeats += 1
         if self._repeats <= _MAX_REPEATS:

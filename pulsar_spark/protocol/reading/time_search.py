@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from pulsar_spark.ids import MessageId
 
 
-class TimedEntry(Protocol):
-    """What probing one entry gives."""
+class TimedEntry(NamedTuple):
+    """A whole entry, and when it was published, in ms."""
 
-    @property
-    def id(self) -> MessageId:
-        """The whole entry."""
-
-    @property
-    def publish_time(self) -> int:
-        """When it was published, in ms."""
+    id: MessageId
+    publish_time: int
 
 
-E = TypeVar("E", bound=TimedEntry)
+Probe: TypeAlias = Callable[[MessageId], TimedEntry]
 
 
-def first_at(
-    probe: Callable[[MessageId], E], time_ms: int, first: MessageId, last: MessageId
-) -> MessageId | None:
+def first_at(probe: Probe, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
     """The first entry published at ``time_ms`` or later; None if there is none.
 
     If publish times do not grow with the positions (producers' clocks differ), it is an entry at or after
     ``time_ms`` whose predecessor is before it.
 
-    Args:
-        probe: gives the first entry at or after a position, which may name a ledger or an entry that does
-            not exist.
-        time_ms: publish time in ms.
-        first: where to begin, inclusive.
-        last: an entry that exists; nothing after it is probed.
+    ``probe`` gives the first entry at or after a position, which may name a ledger or an entry that does not
+    exist. It begins at ``first``; ``last`` exists, and nothing after it is probed.
     """
     latest = late = probe(last.whole_entry)
     if late.publish_time < time_ms:
         return None
 
-    def bounded(position: MessageId) -> E:
+    def bounded(position: MessageId) -> TimedEntry:
         return latest if position >= latest.id else probe(position)
 
     early = bounded(first)
@@ -54,13 +43,13 @@ def first_at(
         middle = (low + top) // 2
         found = bounded(MessageId(middle, 0))
         if found.publish_time >= time_ms:
-            top, late = middle, min(late, found, key=_place)
+            top, late = middle, min(late, found)
         else:
-            low, early = max(middle, found.id.ledger), max(early, found, key=_place)
+            low, early = max(middle, found.id.ledger), max(early, found)
     return _first_after(bounded, time_ms, early, late)
 
 
-def _first_after(probe: Callable[[MessageId], E], time_ms: int, early: E, late: E) -> MessageId:
+def _first_after(probe: Probe, time_ms: int, early: TimedEntry, late: TimedEntry) -> MessageId:
     """The first one in the ledger of ``early``, or ``late``, which may be in a later ledger."""
     ledger, low = early.id.ledger, early.id.entry
     high = late.id.entry if late.id.ledger == ledger else None
@@ -69,12 +58,8 @@ def _first_after(probe: Callable[[MessageId], E], time_ms: int, early: E, late: 
         middle = low + step if high is None else (low + high) // 2
         found = probe(MessageId(ledger, middle))
         if found.publish_time >= time_ms:
-            high, late = middle, min(late, found, key=_place)
+            high, late = middle, min(late, found)
         else:
             low = max(middle, found.id.entry)
             step *= 2
     return late.id
-
-
-def _place(entry: TimedEntry) -> MessageId:
-    return entry.id

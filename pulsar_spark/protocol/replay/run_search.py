@@ -57,15 +57,28 @@ class RunVerdict(Enum):
     MISSING = auto()
 
 
-class OwnEntry(NamedTuple):
-    """An entry of the query.
+class RunToFind(NamedTuple):
+    """A task's run of a micro-batch.
 
     Attributes:
-        id: of the whole entry.
-        origin: of the entry.
-        last_sequence_id: of its last message.
-        is_chunk: whether it is a part of a message.
+        origin: its numbers; of no meaning are ``begin`` and ``rows``.
+        secret: that origins are signed with.
+        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
+        is_claimed: whether that id is one of the micro-batch, or a later one.
+        may_be_replay: whether an earlier run may have written rows.
+        may_be_own: whether the query can have used that id; see ``TaskIds``.
     """
+
+    origin: Origin
+    secret: bytes
+    last_sequence_id: int
+    is_claimed: bool = True
+    may_be_replay: bool = True
+    may_be_own: bool = True
+
+
+class OwnEntry(NamedTuple):
+    """An entry of the query, with the id of its last message; a chunk is a part of a message."""
 
     id: MessageId
     origin: Origin
@@ -76,32 +89,14 @@ class OwnEntry(NamedTuple):
 class RunSearch:
     """The search for the entries of one task and micro-batch in a topic partition.
 
-    Args:
-        run: its ``batch``, ``task`` and ``write`` are looked for.
-        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
-        is_claimed: whether that id is one of this micro-batch, or a later one.
-        may_be_replay: whether an earlier run may have written rows.
-        may_be_own: whether the query can have used that id.
-
     Attributes:
         begin: where the micro-batch began, as far as it is known; None if no entry of it was found.
         newest: the highest sequence id of its entries; -1 if no entry of it was found.
     """
 
-    def __init__(
-        self,
-        run: Origin,
-        last_sequence_id: int,
-        *,
-        is_claimed: bool,
-        may_be_replay: bool = True,
-        may_be_own: bool = True,
-    ) -> None:
-        self._run = run
-        self._last_sequence_id = last_sequence_id
-        self._is_claimed = is_claimed
-        self._may_be_replay = may_be_replay
-        self._may_be_own = may_be_own
+    def __init__(self, run: RunToFind) -> None:
+        self._run = run.origin
+        self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
         self._newest_of_task = -1  # also of other writes, under the same name
@@ -139,29 +134,25 @@ class RunSearch:
     @property
     def is_begin_known(self) -> bool:
         """Whether entries further back need not be read."""
-        if self._has_older and not self._may_be_replay:
+        if self._has_older and not self._wanted.may_be_replay:
             return True
-        is_only_entry = self.begin is not None and self.newest >= self._last_sequence_id
+        is_only_entry = self.begin is not None and self.newest >= self._wanted.last_sequence_id
         return self._is_begin_certain or (is_only_entry and not self._has_chunks)
 
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        return self._newest_of_task >= self._last_sequence_id or not self._is_claimed
+        return self._newest_of_task >= self._wanted.last_sequence_id or not self._wanted.is_claimed
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
-        """What was found, when nothing more can be read.
-
-        Args:
-            is_hidden: whether the topic partition has entries that were not visible until the end.
-        """
+        """What was found, when nothing more can be read; entries that were not visible may be hidden."""
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
-        if not self._is_claimed:
+        if not self._wanted.is_claimed:
             return RunVerdict.NOTHING
-        if not self._may_be_replay:
+        if not self._wanted.may_be_replay:
             return RunVerdict.HIDDEN if is_hidden and not self._run.write else RunVerdict.NOTHING
-        if self._may_be_own and not self._has_older:
+        if self._wanted.may_be_own and not self._has_older:
             return RunVerdict.MISSING
         return RunVerdict.HIDDEN if is_hidden else RunVerdict.NOTHING

@@ -93,9 +93,7 @@ class StoredRows:
     def take(self, rows: Rows, bounds: Sequence[int]) -> Flags:
         """Which of the next rows of this run are stored, bool[n]; each stored row is found once.
 
-        Args:
-            rows: n rows, ordered by partition.
-            bounds: partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
+        Partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
         """
         found: Flags = np.zeros(len(rows.extras), np.bool_)
         for partition, (first, last) in enumerate(pairwise(bounds)):
@@ -116,11 +114,7 @@ class StoredRows:
         return self._found + self._rest.found()
 
     def differing(self, taken: int) -> Counter[int]:
-        """How many stored rows this run should have found by now, by number of the partition.
-
-        Args:
-            taken: how many rows this run has had so far.
-        """
+        """How many stored rows the first ``taken`` rows of this run should have found, by its partition."""
         if any(each.is_due(taken) for each in self._sequences.values()):
             self.read_rest()
         return self.missed(taken)

@@ -43,25 +43,16 @@ class Batch(NamedTuple):
     sequence_ids: tuple[int, int] | None = None
 
 
-class BatchLimits(NamedTuple):
-    """When a batch closes.
-
-    Attributes:
-        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
-        max_bytes: maximum bytes before compression; 0 or less: the broker's limit.
-        max_delay: maximum seconds from its first message until it is sent.
-    """
-
-    max_messages: int
-    max_bytes: int
-    max_delay: float
-
-
 class Batcher:
     """The open batch of one topic partition.
 
     A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
     has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
+
+    Args:
+        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
+        max_bytes: maximum bytes before compression; 0 or less: the limit that ``fit`` gives.
+        max_delay: maximum seconds from its first message until it is sent.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
@@ -74,6 +65,10 @@ class Batcher:
         self._size = 0
         self._opened_at = 0.0
         self._sequence_ids: tuple[int, int] | None = None
+
+    def fit(self, max_bytes: int) -> None:
+        """Make no batch larger than the broker takes."""
+        self._max_bytes = min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes
 
     @property
     def due_at(self) -> float | None:
@@ -118,13 +113,9 @@ class Batcher:
     def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
         """Close the open batch, and make batches of messages, none of them of two groups.
 
-        Args:
-            body: the messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
-            offsets: int64[n + 1].
-            starts: int64[g], where groups begin, growing from 0; each ends where the next one begins.
+        ``starts``, int64[g], are where groups begin, growing from 0. The others are those of ``add``.
         """
-        opened = self.take()
-        closed = [] if opened is None else [opened]
+        closed = self.take()
         bounds = np.append(starts, len(offsets) - 1)
         counts, sizes = np.diff(bounds), np.diff(offsets[bounds])
         fits = (sizes <= self._max_bytes) & (counts <= self._max_messages)
@@ -135,19 +126,13 @@ class Batcher:
             if is_one:
                 closed.append(Batch((body[start:end],), messages, end - start))
             else:
-                closed += self._cut(body, offsets[bounds[group] : bounds[group + 1] + 1])
+                closed += self.add(body, offsets[bounds[group] : bounds[group + 1] + 1], 0.0)
+                closed += self.take()
         return closed
 
-    def _cut(self, body: memoryview, offsets: Ints) -> Iterator[Batch]:
-        """Batches of all messages; none is open, before or after."""
-        yield from self.add(body, offsets, 0.0)
-        last = self.take()
-        if last is not None:
-            yield last
-
-    def take(self) -> Batch | None:
-        """Close the open batch, whatever it holds; None if there is none."""
-        return self._close() if self._messages else None
+    def take(self) -> list[Batch]:
+        """Close the open batch, whatever it holds; empty if there is none."""
+        return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
         """Index after the last message that still fits; ``first`` if none does."""
@@ -167,11 +152,9 @@ class Batcher:
 
 
 class SendRun(NamedTuple):
-    """Consecutive messages that are sent in the same way.
+    """Messages from ``first`` up to ``last`` that are sent in the same way.
 
     Attributes:
-        first: index of the first one.
-        last: index after the last one.
         alone: whether each is its own entry.
         begins: whether the open batch must be sent before.
     """
@@ -185,11 +168,8 @@ class SendRun(NamedTuple):
 def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
     """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
 
-    Args:
-        begins: for each message, whether it must not share a batch with the one before.
-        alone: for each message, whether it must not share a batch at all.
-        first: index of the first message.
-        last: index after the last one.
+    A message that ``begins``, bool[n], must not share a batch with the one before, and one that is ``alone``,
+    bool[n], must not share a batch at all.
     """
     if first == last:
         return

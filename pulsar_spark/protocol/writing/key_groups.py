@@ -59,10 +59,7 @@ def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Pa
 
 
 class KeyWindow:
-    """Holds rows until there are ``max_bytes`` of encoded messages, so that each key has many.
-
-    A message of more bytes is a window alone.
-    """
+    """Holds rows until there are ``max_bytes`` of encoded messages; a message of more is a window alone."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -116,12 +113,7 @@ class KeyGroups(NamedTuple):
 
 
 def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
-    """Put messages together by partition and key; those without a key are one group.
-
-    Args:
-        rows: at least one.
-        count: how many partitions there are.
-    """
+    """Put messages, at least one, together by partition and key; those without a key are one group."""
     numbers = _numbers(rows.keys)
     groups = rows.partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     order = stable_order(groups)
@@ -143,8 +135,7 @@ def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
 def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
     """The order that puts rows of the same group together, int64[n]; rows of a group keep theirs.
 
-    Args:
-        groups: the group of each row, 0 or more, of any integer type, [n].
+    The group of each row is 0 or more, of any integer type.
     """
     # As small a type as possible: numpy sorts 16 bits ten times as fast as 64.
     return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
@@ -153,9 +144,7 @@ def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
 def begin_keys(columns: MessageColumns, bounds: Ints) -> npt.NDArray[np.bool_]:
     """Which messages have another key than the one before, or are a partition's first, bool[n].
 
-    Args:
-        columns: n messages by partition, which keep their order.
-        bounds: int64[p + 1]; partition i has those from ``bounds[i]`` up to ``bounds[i + 1]``.
+    ``bounds`` is int64[p + 1]; partition i has the messages from ``bounds[i]`` up to ``bounds[i + 1]``.
     """
     begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns)), prepend=-1) != 0
     begins[bounds[:-1][np.diff(bounds) > 0]] = True

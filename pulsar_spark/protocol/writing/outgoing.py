@@ -108,7 +108,7 @@ class SplitMessage:
         metadata: MessageMetadata of the message.
         payload: of the message, compressed if it is to be.
         max_size: bytes that metadata and payload of a chunk may have in sum, before they are encrypted.
-        transaction: that the message belongs to, as its metadata also says; None for none.
+        transaction: as :class:`Outgoing` has it.
         seal: encrypts a part; returns metadata fields for its entry, and the encrypted part.
 
     Attributes:
@@ -159,17 +159,12 @@ class OutgoingRun:
 
     Where something may be wrong with one of them, they are taken one by one: ``entries``.
 
-    Args:
-        sections: payload sections of the entries, at least one.
-        sequence_id: of the first entry.
-        transaction: that all belong to, or None.
-
     Attributes:
-        sequence_id: as given.
+        sequence_id: of the first entry.
         highest_sequence_id: of the last entry.
-        messages: how many there are, and how many entries.
+        messages: how many there are, and how many entries; at least one.
         size: bytes of the payload sections.
-        transaction: as given.
+        transaction: that all belong to, or None.
     """
 
     __slots__ = ("_sections", "highest_sequence_id", "messages", "sequence_id", "size", "transaction")

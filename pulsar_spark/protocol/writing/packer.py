@@ -1,4 +1,7 @@
-"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits."""
+"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits.
+
+What becomes of entries is up to the partition's writer, which says what the broker has answered.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy.typing as npt
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.protocol.writing.batcher import Batch, SequenceIds
 from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
@@ -20,6 +23,7 @@ from pulsar_spark.wire.entry.encode_metadata import (
     around_sequence_id,
     batch_metadata,
     first_message,
+    schema_version_field,
     single_metadata_head,
     single_metadata_tail,
     transaction_fields,
@@ -32,8 +36,10 @@ METADATA_ROOM = 1024
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
 
-# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory.
+# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory. Where
+# sends do not wait for room, receipts can make room before the next run.
 RUN_MESSAGES = 4000
+RUN_MESSAGES_IF_NOT_BLOCKING = 500
 _RUN_SIZE = 1 << 20
 
 _LAST_ID = (1 << 63) - 1
@@ -60,6 +66,7 @@ class Packer:
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         encryption: of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
+        run_messages: maximum messages of a run.
 
     An entry's metadata has the key of the batch's first message, as the Java client's does. If the batch may
     also hold other keys, the key is left out if there is no room for it, or if the payload is encrypted: the
@@ -69,6 +76,7 @@ class Packer:
         producer_name: written into each entry.
         max_message_size: of the broker, in bytes.
         next_sequence_id: of the next message.
+        own_ids: the sequence ids that rows bring with them.
         transaction: of the entries packed from now on, or None.
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
         origin: makes the origin of an entry, as encoded field, from its stored payload; None for no origins.
@@ -85,7 +93,9 @@ class Packer:
         chunk_max_message_size: int | None,
         encryption: Encryption | None = None,
         key_based: bool = False,
+        run_messages: int = RUN_MESSAGES,
     ) -> None:
+        self._run_messages = run_messages
         self._key_based = key_based
         self._topic = topic
         self._compression = compression
@@ -95,18 +105,34 @@ class Packer:
         self.producer_name = ""
         self.max_message_size = 0
         self.next_sequence_id = 0
+        self.own_ids = SequenceIds(-1)
         self.transaction: TxnId | None = None
         self.version_field = b""
         self.origin: Callable[[Buffer], bytes] | None = None
         self.is_origin_alike = True
         self.attempt = ""
 
+    def number_from(self, first_sequence_id: int, last_sequence_id: int) -> None:
+        """Set the id of the next message: the first one, or that after the last one, if that is higher.
+
+        The broker has stored the last one under the producer's name; -1 for none.
+        """
+        self.own_ids = SequenceIds(last_sequence_id)
+        self.next_sequence_id = max(first_sequence_id, last_sequence_id + 1)
+
+    def registered(self, name: str, max_message_size: int, schema_version: bytes) -> bool:
+        """Take what is true for entries that are packed from now on; the version is empty without a schema.
+
+        Returns whether entries that were packed before have another schema version.
+        """
+        before, self.version_field = self.version_field, schema_version_field(schema_version)
+        self.producer_name, self.max_message_size = name, max_message_size
+        return self.version_field != before
+
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
         """Refuse messages too large for their own batch, before any of their neighbours is sent.
 
-        Args:
-            body: encoded messages of batches, the i-th at ``body[offsets[i]:offsets[i + 1]]``.
-            offsets: int64[n + 1].
+        The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 
         Raises:
             SendError: a message is larger than the broker takes.
@@ -160,22 +186,13 @@ class Packer:
         return entry
 
     def singles(
-        self, messages: Sequence[EncodedSingle], publish_time: int, *, run_messages: int = RUN_MESSAGES
+        self, messages: Sequence[EncodedSingle], publish_time: int
     ) -> Iterator[Outgoing | OutgoingRun]:
-        """Make the entries of messages, or those of their chunks.
-
-        Args:
-            messages: in the order they are to be sent.
-            publish_time: in ms since the epoch.
-            run_messages: of a run, at most.
-
-        Raises:
-            SendError: as ``batch`` raises it, and CryptoError.
-        """
+        """Make one entry of each message, or one of each of its chunks; as ``batch`` does."""
         if not isinstance(messages, EncodedSingles):
             yield from self._each_single(messages, publish_time)
             return
-        for block in messages.blocks(run_messages, _RUN_SIZE):
+        for block in messages.blocks(self._run_messages, _RUN_SIZE):
             if len(block) >= FEW and self._is_plain(block):
                 yield self._run(block, publish_time)
             else:

@@ -4,7 +4,7 @@ It has the entries that wait for room and the window of pending ones. It knows n
 clocks: its owner carries entries to the broker and receipts back, and says what time it is. The way of an
 entry:
 
-    EntryBuilder -> add, resume -> on the wire -> receipt
+    Packer -> add, resume -> on the wire -> receipt
 
     ===========  ========================================================================================
     state        meaning
@@ -52,13 +52,13 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
-from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
-from pulsar_spark.protocol.writing.receipts import ReceiptTally, SentTotals
+from pulsar_spark.protocol.writing.receipts import ReceiptTally
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.receipts import Receipts
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
@@ -78,28 +78,26 @@ class WriterState(Enum):
 class Step(Enum):
     """What an owner must do while it waits for room or for receipts."""
 
-    WAIT = auto()  # until a receipt comes, but no longer than until ``send_due_at``
-    REOPEN = auto()  # register again, by ``send_due_at``
+    WAIT = auto()  # until a receipt comes, but no longer than until ``window.due_at``
+    REOPEN = auto()  # register again, by then
     STOP = auto()  # ``check`` has the error
 
 
 class PartitionWriter:
-    """The entries of one producer on one topic partition, from the builder to their receipts.
+    """The entries of one producer on one topic partition, from the packer to their receipts.
 
-    Calls must not overlap, with one exception: while one thread uses the builder or calls ``registered``,
+    Calls must not overlap, with one exception: while one thread uses the packer or calls ``registered``,
     another one may take receipts, refusals and losses. Times are in monotonic seconds.
 
-    Args:
-        topic: for error texts.
-        builder: makes the entries; it receives what the broker answers.
-        window: holds the pending ones.
-        stored: says which of them are stored, and which may be sent again.
-        name: of the producer; None lets the broker choose one.
-        first_sequence_id: of the first message; the id after the last one that is stored, if that is higher.
+    The first message has ``first_sequence_id``, or the id after the last one that is stored, if that is
+    higher. Without ``blocks_if_full``, ``check_room`` raises QueueFullError where entries would wait.
 
     Attributes:
-        builder: as given.
-        name: of the producer; as the broker answered, once it is registered.
+        packer: makes the entries; it receives what the broker answers.
+        window: holds the pending ones.
+        tally: what is acknowledged so far.
+        loss: why the registration is lost; None if it is not.
+        name: of the producer; None lets the broker choose one, whose answer it is once it is registered.
         epoch: how often it was registered under this name.
         topic_epoch: as the broker answered last, to be repeated at the next registration.
         last_sequence_id: the last that the broker had stored under this name at the first registration; -1
@@ -110,29 +108,31 @@ class PartitionWriter:
     def __init__(
         self,
         topic: str,
-        builder: EntryBuilder,
+        packer: Packer,
         window: PendingWindow,
         stored: StoredIds,
         *,
         name: str | None = None,
         first_sequence_id: int = 0,
+        blocks_if_full: bool = True,
     ) -> None:
         self._topic = topic
-        self.builder = builder
-        self._window = window
+        self.packer = packer
+        self._blocks_if_full = blocks_if_full
+        self.window = window
         self._stored = stored
         self._waiting: deque[Outgoing | OutgoingRun] = deque()
-        self._tally = ReceiptTally()
+        self.tally = ReceiptTally()
         self.dropped = 0
         self._is_connected = False
         self._is_closed = False
-        self._loss: PulsarError | None = None
+        self.loss: PulsarError | None = None
         self._failure: PulsarError | None = None
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
         """Use another name or other sequence ids. Nothing may be pending; the open batch is kept."""
-        assert not self._window, "entries of the other name are pending"
+        assert not self.window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0
         self.topic_epoch: int | None = None
@@ -159,7 +159,7 @@ class PartitionWriter:
     def resume(self, now: float) -> list[Outgoing | OutgoingRun]:
         """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
         self.check()
-        moved = self._window.take_from(self._waiting, now)
+        moved = self.window.take_from(self._waiting, now)
         return moved if self._is_connected else []
 
     @property
@@ -170,11 +170,11 @@ class PartitionWriter:
     @property
     def can_resume(self) -> bool:
         """Whether the oldest waiting entry has room now."""
-        return bool(self._waiting) and self._window.has_room(self._waiting[0])
+        return bool(self._waiting) and self.window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
         """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
-        if self._waiting and not self.builder.blocks_if_full and not self.can_resume:
+        if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
                 "maxPendingMessages or memoryLimit is reached",
@@ -198,16 +198,16 @@ class PartitionWriter:
             return None
         stored = self._stored
         if ledger < 0:
-            failure = stored.judge_drop(sequence_id, self._window.oldest)
+            failure = stored.judge_drop(sequence_id, self.window.oldest)
             if failure is not None:
                 self._failure = failure
                 self._is_connected = False
                 return None
-        entry = self._window.acknowledged(sequence_id)
+        entry = self.window.acknowledged(sequence_id)
         if entry is not None:
             if entry.highest_sequence_id > stored.acknowledged_to and entry.kind is not _CHUNK:
                 stored.acknowledged_to = entry.highest_sequence_id
-            self._tally.add(entry, ledger, entry_id)
+            self.tally.add(entry, ledger, entry_id)
             if ledger < 0 and sequence_id <= self.last_sequence_id:
                 self.dropped += entry.messages
         return entry
@@ -234,7 +234,7 @@ class PartitionWriter:
 
     def _run_receipts(self, receipts: Receipts, first: int) -> OutgoingRun | None:
         """Take the receipts from ``first`` on that are for the oldest run; None if there are none."""
-        oldest = self._window.oldest
+        oldest = self.window.oldest
         if not self._is_connected or not isinstance(oldest, OutgoingRun):
             return None
         stop, count = first + oldest.messages, 0
@@ -246,17 +246,17 @@ class PartitionWriter:
             count += 1
         if not count:
             return None
-        run = self._window.run_acknowledged(count)
+        run = self.window.run_acknowledged(count)
         self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)
         places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
-        self._tally.add_run(run, *places)
+        self.tally.add_run(run, *places)
         return run
 
     def receipts_taken(self, now: float) -> None:
         """Note that all receipts of one read are taken: their bytes are free for other producers."""
-        self._window.progress(now)
+        self.window.progress(now)
         if not self._is_closed:
-            self._window.report()
+            self.window.report()
 
     def progress(self, at: float) -> None:
         """Note when the connection sent bytes of this producer's entries, or bytes queued before them.
@@ -264,69 +264,51 @@ class PartitionWriter:
         Bytes of a lost connection do not count.
         """
         if self._is_connected:
-            self._window.progress(at)
+            self.window.progress(at)
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
         """Take a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
         self._stored.refused(sequence_id, code, message)
-        self.lost(self._window.refused(code, message))
+        self.lost(self.window.refused(code, message))
 
     def lost(self, error: PulsarError) -> None:
         """The registration has ended; of several errors the first one counts."""
         if self._is_connected:
-            self._window.lost()
+            self.window.lost()
         self._is_connected = False
-        self._loss = self._loss or error
+        self.loss = self.loss or error
 
     # ---- registrations
 
     def registering(self) -> None:
         """Note that a new connection will be used; events of older ones must no longer be passed on."""
         self._is_connected = False
-        self._loss = None
+        self.loss = None
 
-    def registered(
-        self,
-        name: str,
-        last_sequence_id: int,
-        max_message_size: int,
-        topic_epoch: int | None,
-        schema_version: bytes = b"",
-    ) -> StoredProof | None:
-        """Take the broker's answer; ``StoredIds`` judges the pending entries.
-
-        Args:
-            name: of the producer.
-            last_sequence_id: that the broker has stored under this name; -1 if it knows none.
-            max_message_size: of the broker, in bytes.
-            topic_epoch: of exclusive producers, else None.
-            schema_version: that the producer's schema has; empty without a schema. It is written into the
-                entries that are packed from now on.
+    def registered(self, answer: pb.CommandProducerSuccess, max_message_size: int) -> StoredProof | None:
+        """Take the broker's answer, and its limit in bytes; ``StoredIds`` judges the pending entries.
 
         Returns:
             The proof that needs the stored entries before ``resend``; None if there is nothing to prove.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
-            CryptoError: a key to encrypt with is missing.
         """
-        self.name, self.topic_epoch = name, topic_epoch
+        name, last = answer.producer_name, answer.last_sequence_id
+        self.name, self.topic_epoch = name, answer.topic_epoch if answer.HasField("topic_epoch") else None
         self.epoch += 1
         if self.epoch == 1:
-            self.last_sequence_id = last_sequence_id
-            self.builder.number_from(self._first_sequence_id, last_sequence_id)
-        if self.builder.registered(name, max_message_size, schema_version):
-            self._stored.version_changed((*self._window, *self._waiting))
-        return self._stored.registered(name, last_sequence_id, self.last_sequence_id, list(self._window))
+            self.last_sequence_id = last
+            self.packer.number_from(self._first_sequence_id, last)
+        if self.packer.registered(name, max_message_size, answer.schema_version):
+            self._stored.version_changed((*self.window, *self._waiting))
+        return self._stored.registered(name, last, self.last_sequence_id, list(self.window))
 
     def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return all pending entries in order; they are sent first on the new connection.
 
-        Empty if the connection is already lost again: then the next one sends them.
-
-        Args:
-            attempt: another one each time, for the names of chunked messages.
-            now: in monotonic seconds.
+        Empty if the connection is already lost again: then the next one sends them. ``attempt`` is another
+        one each time, for the names of chunked messages.
 
         Raises:
             SchemaError: entries that would be stored now have the version of another schema, or of none.
@@ -334,14 +316,14 @@ class PartitionWriter:
             NotReadyError: it is not known yet whether they are stored.
         """
         if self._stored.take_proof():
-            self._window.begin_anew(now)
-        self._stored.check_versions((*self._window, *self._waiting))
+            self.window.begin_anew(now)
+        self._stored.check_versions((*self.window, *self._waiting))
         # Also if it is lost again: chunks that are made meanwhile get names of the same length.
-        self.builder.packer.attempt = attempt
-        if self._loss is not None or self._is_closed:
+        self.packer.attempt = attempt
+        if self.loss is not None or self._is_closed:
             return []
         self._is_connected = True
-        return self._window.again(attempt, now)
+        return self.window.again(attempt, now)
 
     # ---- time and failure
 
@@ -353,49 +335,39 @@ class PartitionWriter:
         if self._failure is not None:
             return WriterState.FAILED
         if not self._is_connected:
-            return WriterState.REGISTERING if self._loss is None else WriterState.LOST
+            return WriterState.REGISTERING if self.loss is None else WriterState.LOST
         return WriterState.FULL if self._waiting else WriterState.OPEN
-
-    @property
-    def send_due_at(self) -> float | None:
-        """When the send timeout of the oldest pending entry ends; see ``PendingWindow.due_at``."""
-        return self._window.due_at
 
     def next_step(self, now: float) -> Step:
         """The next step while there is no room or something is pending; may change the state to FAILED."""
         if self.state in (WriterState.FAILED, WriterState.CLOSED):
             return Step.STOP
-        due = self._window.due_at
+        due = self.window.due_at
         if due is not None and due <= now:
-            self._failure = self._window.timed_out("no acknowledgement was received")
+            self._failure = self.window.timed_out("no acknowledgement was received")
             return Step.STOP
         if self._is_connected:
             return Step.WAIT
-        if self._loss is not None and not self._loss.retriable:
-            self.give_up(self._loss)
+        if self.loss is not None and not self.loss.retriable:
+            self.give_up(self.loss)
             return Step.STOP
         return Step.REOPEN
 
     @property
     def needs_reopening(self) -> bool:
         """Whether the registration is lost with entries pending: they must not time out unsent."""
-        return self.state is WriterState.LOST and bool(self._window)
-
-    @property
-    def loss(self) -> PulsarError | None:
-        """Why the registration is lost; None if it is not."""
-        return self._loss
+        return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
         """Fail: registering again failed with ``error``, which is final or lasted until the send timeout."""
         if self._failure is None and not self._is_closed:
             is_final = not error.is_passing
-            self._failure = error.located(self._topic) if is_final else self._window.timed_out(error.what)
+            self._failure = error.located(self._topic) if is_final else self.window.timed_out(error.what)
 
     def close(self) -> None:
         """Close: nothing can be added or acknowledged from now on."""
         if not self._is_closed:
-            self._window.release()
+            self.window.release()
         self._is_closed = True
         self._is_connected = False
 
@@ -405,25 +377,3 @@ class PartitionWriter:
             raise self._failure
         if self._is_closed:
             raise ClosedError("this producer has been closed", topic=self._topic)
-
-    # ---- what there is
-
-    @property
-    def sent(self) -> SentTotals:
-        """What is acknowledged so far."""
-        return self._tally.sent
-
-    @property
-    def first_entry(self) -> MessageId | None:
-        """Id of the first acknowledged entry, as far as the broker has told it."""
-        return self._tally.first_entry
-
-    @property
-    def pending(self) -> list[Outgoing]:
-        """What was sent and is not acknowledged, in order."""
-        return list(self._window)
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether anything was sent and is not acknowledged."""
-        return bool(self._window)

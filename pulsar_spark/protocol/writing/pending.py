@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 
 from pulsar_spark.errors import NotReadyError, ProtocolError, PulsarError, SendError, from_server
@@ -18,38 +19,28 @@ _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take lon
 
 
 class MemoryBudget:
-    """Bytes that the pending windows of a task share.
+    """Bytes that the pending windows of a task share; each reports what it holds.
 
-    Windows report what they hold. How much each may hold follows from that:
+    A window may grow to an equal part of the limit: the windows that hold something count, and this one.
+    While others hold more than their parts, it may grow to what they leave of the limit. One that holds
+    nothing may take one entry in any case, so that no producer waits for receipts of others. A window may
+    hold more than its part after others have come: it then drains to its part.
 
-        =========================================  ======================================================
-        a window that holds                        may grow to
-        =========================================  ======================================================
-        nothing                                    one entry in any case, so that no producer waits for
-                                                   receipts of others; more as below
-        anything, or nothing                       an equal part of the limit: the windows that hold
-                                                   something count, and this one
-        the same, while others hold more than      what the others leave of the limit
-        their parts
-        =========================================  ======================================================
-
-    A window may hold more than its part after others have come. It then drains to its part.
-
-    Not thread-safe: threads that share one must guard ``report``.
-
-    Args:
-        limit: bytes of all windows in sum. One entry of each window may exceed it.
+    Threads that share one give it a lock. A limit that one of them reads while another reports may be that of
+    a moment before.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, lock: AbstractContextManager[object] | None = None) -> None:
         self._limit = limit
+        self._lock = lock or nullcontext()
         self._held = 0
         self._users = 0
 
     def report(self, before: int, now: int) -> None:
         """Note that a window, which held ``before`` bytes by its last report, holds ``now``."""
-        self._held += now - before
-        self._users += bool(now) - bool(before)
+        with self._lock:
+            self._held += now - before
+            self._users += bool(now) - bool(before)
 
     def max_bytes(self, held: int) -> int:
         """How many bytes a window may hold that holds ``held`` by its last report."""
@@ -64,13 +55,8 @@ class PendingWindow:
     repeated, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
     message.
 
-    Args:
-        topic: for error texts.
-        max_messages: ``maxPendingMessages``; messages inside batches count one by one.
-        budget: of bytes of payload sections, ``memoryLimit``; shared with other windows. ``report`` and
-            pushed entries update it.
-        send_timeout: seconds without a sign of progress in which the oldest entry's receipt must come; see
-            ``due_at``.
+    It holds at most ``max_messages``, those inside batches one by one, and what the budget allows, in bytes
+    of payload sections. ``send_timeout`` is in seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -174,7 +160,8 @@ class PendingWindow:
                 f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
                 topic=self._topic,
             )
-        entry = self._pop_run(oldest, 1).entries[0] if isinstance(oldest, OutgoingRun) else self._pop(oldest)
+        popped = self._pop(1)
+        entry = popped.entries[0] if isinstance(popped, OutgoingRun) else popped
         if entry.kind is _CHUNK:
             self._partly.append(entry)
         else:
@@ -184,21 +171,15 @@ class PendingWindow:
 
     def run_acknowledged(self, count: int) -> OutgoingRun:
         """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
-        oldest = self._entries[0]
-        assert isinstance(oldest, OutgoingRun)
         self._is_resend = False
-        return self._pop_run(oldest, count)
+        run = self._pop(count)
+        assert isinstance(run, OutgoingRun)
+        return run
 
-    def _pop(self, oldest: Outgoing) -> Outgoing:
-        self._entries.popleft()
-        self._pushed_at.popleft()
-        self._messages -= oldest.messages
-        self._bytes -= oldest.size
-        return oldest
-
-    def _pop_run(self, oldest: OutgoingRun, count: int) -> OutgoingRun:
-        """Remove the first ``count`` entries of a run."""
-        if count < oldest.messages:
+    def _pop(self, count: int) -> Outgoing | OutgoingRun:
+        """Remove the oldest entry; of a run the first ``count`` entries."""
+        oldest = self._entries[0]
+        if isinstance(oldest, OutgoingRun) and count < oldest.messages:
             oldest, self._entries[0] = oldest.cut(count)
         else:
             self._entries.popleft()
@@ -217,9 +198,7 @@ class PendingWindow:
     def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
         """Return the pending entries in order, to be sent on a new connection.
 
-        Args:
-            attempt: another one each time, for the names of chunked messages.
-            now: in monotonic seconds.
+        ``attempt`` is another one each time, for the names of chunked messages.
         """
         since = self._pushed_at[0] if self._pushed_at else now
         for entry in reversed(self._partly):

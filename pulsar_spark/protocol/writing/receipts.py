@@ -41,7 +41,7 @@ class ReceiptTally:
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
-        # Ledger id, entry id, messages of the batch or 0.
+        # Ledger id, entry id, index in the batch or -1.
         self._first: tuple[int, int, int] | None = None
         self._last: tuple[int, int, int] | None = None
         self.first_entry: MessageId | None = None
@@ -55,27 +55,20 @@ class ReceiptTally:
             return
         self._messages += entry.messages
         if ledger >= 0:
-            self._last = ledger, entry_id, entry.messages if entry.kind is _BATCH else 0
-            self._first = self._first or self._last
+            is_batch = entry.kind is _BATCH
+            self._last = ledger, entry_id, entry.messages - 1 if is_batch else -1
+            self._first = self._first or (ledger, entry_id, 0 if is_batch else -1)
 
     def add_run(self, run: OutgoingRun, first: tuple[int, int], last: tuple[int, int]) -> None:
         """Add the receipts for ``run``, all of it stored; ledger and entry id of its first and last entry."""
         self._bytes += run.size
         self._messages += run.messages
-        self._first = self._first or (*first, 0)
+        self._first = self._first or (*first, -1)
         self.first_entry = self.first_entry or MessageId(*first)
-        self._last = *last, 0
+        self._last = *last, -1
 
     @property
     def sent(self) -> SentTotals:
         """All receipts so far."""
-        first = last = None
-        if self._first is not None and self._last is not None:
-            first, last = _id_of(*self._first, last=False), _id_of(*self._last, last=True)
+        first, last = (None if each is None else MessageId(*each) for each in (self._first, self._last))
         return SentTotals(self._messages, self._bytes, first, last)
-
-
-def _id_of(ledger: int, entry_id: int, batch_size: int, *, last: bool) -> MessageId:
-    if not batch_size:
-        return MessageId(ledger, entry_id)
-    return MessageId(ledger, entry_id, batch_size - 1 if last else 0)

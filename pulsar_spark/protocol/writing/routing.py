@@ -91,7 +91,7 @@ class Router:
         mode: SINGLE sends all rows without a key to ``start``.
         scheme: of the keys' hashes.
         custom: the user's router, instead of hash and turn; only with CUSTOM.
-        start: the partition of the first row without a key, below the number of partitions.
+        start: the partition of the first row without a key.
         block: rows without a key that one partition gets in turn.
         switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
         key_bytes: whether keys that are UTF-8 are also hashed as base64 text.
@@ -129,12 +129,7 @@ class Router:
             return self._chosen(columns.key, partitions, now)
         routed: Partitions = columns.partition.fill_null(-1).to_numpy().copy()
         open_ = columns.partition.is_null().to_numpy(zero_copy_only=False)
-        _check(
-            routed[~open_],
-            partitions,
-            "a row's __partition",
-            "Partitions are numbered from 0; null lets the sink choose",
-        )
+        _check(routed[~open_], partitions, "a row's __partition", "; null lets the sink choose")
         if open_.any():
             routed[open_] = self._chosen(columns.key.filter(pa.array(open_)), partitions, now)
         return routed
@@ -147,9 +142,7 @@ class Router:
                     f"messageRouter returned {chosen.dtype}{list(chosen.shape)} for {len(keys)} keys",
                     advice="Return one partition number for each key",
                 )
-            _check(
-                chosen, partitions, "a partition number of messageRouter", "Partitions are numbered from 0"
-            )
+            _check(chosen, partitions, "a partition number of messageRouter")
             return chosen.astype(np.int32)
         if partitions == 1:
             return np.zeros(len(keys), np.int32)
@@ -178,10 +171,13 @@ class Router:
         return numbers
 
 
-def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, advice: str) -> None:
+def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, more: str = "") -> None:
     wrong = numbers[(numbers < 0) | (numbers >= partitions)]
     if len(wrong):
-        raise OptionError(f"{whose} is {wrong[0]}, but the topic has {partitions} partitions", advice=advice)
+        raise OptionError(
+            f"{whose} is {wrong[0]}, but the topic has {partitions} partitions",
+            advice=f"Partitions are numbered from 0{more}",
+        )
 
 
 def partitions_for_keys(
@@ -193,11 +189,7 @@ def partitions_for_keys(
 ) -> Partitions:
     """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
 
-    Args:
-        keys: of n messages.
-        partitions: how many the topic has.
-        scheme: of the hash.
-        key_bytes: whether keys that are UTF-8 are also sent as base64 text.
+    With ``key_bytes`` keys that are UTF-8 are also sent as base64 text.
     """
     texts, _ = encode_keys(keys, as_bytes=key_bytes)
     chosen = np.full(len(texts), -1, np.int32)

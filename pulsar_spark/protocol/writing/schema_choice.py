@@ -53,12 +53,7 @@ class KeyValueEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartType:
-    """Type of rows' values or keys.
-
-    Attributes:
-        kind: their encoding.
-        arrow: type of their column; a struct for AVRO and JSON.
-    """
+    """Encoding of rows' values or keys, and type of their column; a struct for AVRO and JSON."""
 
     kind: PartKind
     arrow: pa.DataType
@@ -87,24 +82,14 @@ class RowType:
 
 
 class SchemaChoice(NamedTuple):
-    """The schema that rows are written by.
-
-    Attributes:
-        schema: the schema.
-        is_new: whether the topic does not have it, so that it must be registered.
-    """
+    """The schema that rows are written by; one that ``is_new`` to the topic must be registered."""
 
     schema: Schema
     is_new: bool
 
 
 def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:
-    """Choose the schema that rows are written by; see the module's table.
-
-    Args:
-        existing: the topic's latest; None: it has none.
-        rows: type of the rows to write.
-        may_register: whether a new one may be registered.
+    """Choose the schema that rows are written by; ``existing`` is the topic's latest. See the module's table.
 
     Raises:
         SchemaError: no schema fits; the text says why, and lists the columns that do not fit.

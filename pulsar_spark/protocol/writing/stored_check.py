@@ -8,24 +8,24 @@ the broker's last id: it will be dropped, so it must be stored as it is.
     =====================================  ================================================================
     last id that the broker has stored     judged
     =====================================  ================================================================
-    none (-1), and pending entries         MAY_REPEAT: the broker does not deduplicate, or knows nothing of
-    belong to a transaction, and must not  the name; they may be stored, and would be stored twice
+    none (-1), and pending entries         error: the broker does not deduplicate, or knows nothing of the
+    belong to a transaction, and must not  name; they may be stored, and would be stored twice
     be stored twice
-    none (-1) otherwise                    RESEND
-    above ``known`` and all pending ids    FOREIGN: another program has used the name; the broker would
-                                           drop what is sent now
-    in a pending entry, before its last    FOREIGN: a broker stores an entry whole or not at all
+    none (-1) otherwise                    send again
+    above ``known`` and all pending ids    error: another program has used the name; the broker would drop
+                                           what is sent now
+    in a pending entry, before its last    the same error: a broker stores an entry whole or not at all
     id
-    above the first claimed id, and not    FOREIGN: this producer has sent nothing by that id
+    above the first claimed id, and not    the same error: this producer has sent nothing by that id
     the last id of a claimed entry
-    that of a message in chunks, whose     INCOMPLETE: the broker would drop its end
+    that of a message in chunks, whose     error: the broker would drop its end
     last chunk was not sent yet
-    any other, and a claimed entry is in   UNREADABLE: it may not be stored, and nobody can read it before
-    doubt, see below, that is part of a    the transaction ends
+    any other, and a claimed entry is in   error: it may not be stored, and nobody can read it before the
+    doubt, see below, that is part of a    transaction ends
     transaction
-    any other, and a claimed entry is in   COMPARE: it must be found as it was sent
+    any other, and a claimed entry is in   send again if it is found as it was sent
     doubt
-    any other                              RESEND: the broker drops what it has
+    any other                              send again: the broker drops what it has
     =====================================  ================================================================
 
 Which claimed entries are in doubt:
@@ -48,25 +48,15 @@ Which claimed entries are in doubt:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
 
 from pulsar_spark.errors import NotReadyError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire.entry.entries import Entry
 
 
-class StoredCheck(Enum):
-    """The judgement of pending entries; see the module's first table."""
-
-    RESEND = auto()
-    COMPARE = auto()
-    FOREIGN = auto()
-    INCOMPLETE = auto()
-    MAY_REPEAT = auto()
-    UNREADABLE = auto()
-
-
 def check_stored(
+    topic: str,
+    producer_name: str,
     last_sequence_id: int,
     known: int,
     pending: Sequence[Outgoing],
@@ -74,33 +64,39 @@ def check_stored(
     is_shared_name: bool,
     may_repeat: bool = False,
     refused: int | None = None,
-) -> tuple[StoredCheck, list[Outgoing]]:
+) -> list[Outgoing]:
     """Judge the pending entries of a producer by the module's tables.
 
-    Args:
-        last_sequence_id: that the broker has stored under the producer's name; -1 for none.
-        known: the highest id that this producer knows to be stored; -1 for none.
-        pending: in the order they were sent.
-        is_shared_name: whether others may use the producer's name.
-        may_repeat: whether messages of a transaction may be stored twice.
-        refused: the lowest id above ``known`` of an entry that the broker refused; None for none.
+    Others may use an ``is_shared_name``. Messages of a transaction that ``may_repeat`` may be stored twice.
+    ``refused`` is the lowest id above ``known`` of an entry that the broker refused.
 
     Returns:
-        The judgement, and with COMPARE the entries that are in doubt.
+        The entries that are in doubt, and must be found before anything is sent again.
+
+    Raises:
+        SendError: by the tables.
     """
     last = last_sequence_id
+    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
     if last < 0:
-        must_not_repeat = not may_repeat and any(entry.transaction is not None for entry in pending)
-        return (StoredCheck.MAY_REPEAT if must_not_repeat else StoredCheck.RESEND), []
-    if last > max([known, *(entry.highest_sequence_id for entry in pending)]):
-        return StoredCheck.FOREIGN, []
-    if any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending):
-        return StoredCheck.FOREIGN, []
+        if messages and not may_repeat:
+            raise SendError(
+                f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
+                "be stored, and it is not certain that the namespace deduplicates what is sent again",
+                topic=topic,
+                advice="Enable deduplication for the namespace, or let Spark retry tasks "
+                "(spark.task.maxFailures)",
+            )
+        return []
     claimed = [entry for entry in pending if known < entry.sequence_id <= last]
-    if claimed and claimed[-1].highest_sequence_id != last:
-        return StoredCheck.FOREIGN, []
+    if (
+        last > max([known, *(entry.highest_sequence_id for entry in pending)])
+        or any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
+        or (claimed and claimed[-1].highest_sequence_id != last)
+    ):
+        raise foreign_writes(topic, producer_name)
     if claimed and claimed[-1].kind is EntryKind.CHUNK:
-        return StoredCheck.INCOMPLETE, []
+        raise incomplete_message(topic)
 
     def is_in_doubt(entry: Outgoing) -> bool:
         if entry.kind.is_chunk and entry.sequence_id == last:
@@ -111,37 +107,14 @@ def check_stored(
 
     in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
     if any(entry.transaction is not None for entry in in_doubt):
-        return StoredCheck.UNREADABLE, []
-    return (StoredCheck.COMPARE if in_doubt else StoredCheck.RESEND), in_doubt
-
-
-def check_error(check: StoredCheck, topic: str, producer_name: str, pending: Sequence[Outgoing]) -> SendError:
-    """Make the error for pending entries that must not be sent again.
-
-    Args:
-        check: how they were judged; neither RESEND nor COMPARE.
-        topic: for the text.
-        producer_name: for the text.
-        pending: all of them.
-    """
-    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
-    if check is StoredCheck.MAY_REPEAT:
-        return SendError(
-            f"the connection was lost with {messages} messages of a transaction unacknowledged; they may be "
-            "stored, and it is not certain that the namespace deduplicates what is sent again",
-            topic=topic,
-            advice="Enable deduplication for the namespace, or let Spark retry tasks "
-            "(spark.task.maxFailures)",
-        )
-    if check is StoredCheck.UNREADABLE:
-        return SendError(
+        raise SendError(
             f"{messages} messages of a transaction were not acknowledged when the connection was lost, and "
             "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
             "read before the transaction ends",
             topic=topic,
             advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
         )
-    return foreign_writes(topic, producer_name) if check is StoredCheck.FOREIGN else incomplete_message(topic)
+    return in_doubt
 
 
 class StoredProof:
@@ -158,14 +131,9 @@ class StoredProof:
         any other                        final: it is not stored, or not any more
         ===============================  ==================================================================
 
-    Args:
-        topic: for error texts.
-        producer_name: of the entries.
-        entries: that are in doubt.
-
     Attributes:
-        producer_name: as given.
-        first_sequence_id: the lowest id of which entries are looked for.
+        producer_name: of the entries.
+        first_sequence_id: the lowest id of the entries, which are in doubt.
         last_sequence_id: the highest one.
         count: how many entries are looked for at the beginning.
     """

@@ -13,21 +13,6 @@ remembered of a name, besides the last id that the broker named when the produce
     refused             ids of entries that the broker has refused, until they are known to be stored
     old version to      entries up to here were packed with a schema version that is no longer the producer's
     ==================  ====================================================================================
-
-Decisions by them:
-
-    ==================  ====================================================================================
-    question            answer
-    ==================  ====================================================================================
-    ``judge_drop``      the broker has dropped an entry: other rows were acknowledged by its id, so rows
-                        are missing, up to acknowledged to; it is stored, up to dropped to; above that
-                        somebody else has used its id
-    ``registered``      has the broker forgotten ids that it has acknowledged or named? May its last id be
-                        true of the pending entries? ``check_stored`` says yes, no, or only if they are
-                        found at the broker. Refused ids take part in that
-    ``take_proof``      were they found?
-    ``check_versions``  an entry that the broker would store now must have the producer's schema version
-    ==================  ====================================================================================
 """
 
 from __future__ import annotations
@@ -36,13 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from pulsar_spark.errors import SchemaError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.stored_check import (
-    StoredCheck,
-    StoredProof,
-    check_error,
-    check_stored,
-    foreign_writes,
-)
+from pulsar_spark.protocol.writing.stored_check import StoredProof, check_stored, foreign_writes
 
 # How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
@@ -50,13 +29,9 @@ _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
 
 class StoredIds:
-    """The ids of one producer that are known to be stored, dropped or refused; see the module's tables.
+    """The ids of one producer that are known to be stored, dropped or refused; see the module's table.
 
-    Args:
-        topic: for error texts.
-        is_shared_name: whether others may use the producer's name; see ``check_stored``. In a transaction
-            nobody else may.
-        may_repeat: whether messages of a transaction may be stored twice.
+    Others may use an ``is_shared_name``, and messages of a transaction ``may_repeat``: see ``check_stored``.
 
     Attributes:
         acknowledged_to: the highest id that was acknowledged; -1 for none. The owner raises it with
@@ -80,19 +55,12 @@ class StoredIds:
         self._old_version_to = -1
         self._proof: StoredProof | None = None
 
-    # ---- while entries are sent
-
     def judge_drop(self, sequence_id: int, oldest: Outgoing | OutgoingRun | None) -> SendError | None:
         """Judge a receipt that says that the broker has dropped an entry as a duplicate by its sequence id.
 
-        Args:
-            sequence_id: of the receipt.
-            oldest: begins with the entry whose receipt must come next; None if nothing is pending.
-
-        Returns:
-            The error if that entry was dropped and is not stored: this producer has used its id for other
-            rows, or somebody else has. None if it is stored, if more of its chunks follow, or if the receipt
-            is for another entry.
+        Its receipt must come next that ``oldest`` begins with. Returns the error if that entry was dropped
+        and is not stored: this producer has used its id for other rows, or somebody else has. None if it is
+        stored, if more of its chunks follow, or if the receipt is for another entry.
         """
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
@@ -115,26 +83,17 @@ class StoredIds:
         if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
             self._refused.append(sequence_id)
 
-    # ---- when the producer is registered again
-
     def version_changed(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
-        """Note that the producer's schema has another version than entries that are not acknowledged.
-
-        Args:
-            packed: the entries, whether they were sent or not.
-        """
+        """Note that the producer's schema has another version than entries that are not acknowledged."""
         self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
 
     def registered(
         self, name: str, last_sequence_id: int, last_at_first: int, pending: Sequence[Outgoing]
     ) -> StoredProof | None:
-        """Take the last id that the broker has stored under the producer's name; -1 for none.
+        """Judge the pending entries by the last id that the broker has stored under the producer's name.
 
-        Args:
-            name: of the producer.
-            last_sequence_id: that id.
-            last_at_first: that id when the producer was registered for the first time under this name.
-            pending: what was sent and is not acknowledged, in order.
+        Ids that it has refused take part in that; see ``check_stored``. It was ``last_at_first`` when the
+        producer was registered for the first time under this name; -1 stands for none.
 
         Returns:
             The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.
@@ -157,7 +116,9 @@ class StoredIds:
                 advice="Let Spark retry tasks (spark.task.maxFailures)",
             )
         self._refused = [sequence_id for sequence_id in self._refused if sequence_id > known]
-        check, in_doubt = check_stored(
+        in_doubt = check_stored(
+            self._topic,
+            name,
             last_sequence_id,
             known,
             pending,
@@ -165,10 +126,7 @@ class StoredIds:
             may_repeat=self._may_repeat,
             refused=min(self._refused, default=None),
         )
-        if check not in (StoredCheck.COMPARE, StoredCheck.RESEND):
-            raise check_error(check, self._topic, name, pending)
-        if check is StoredCheck.COMPARE:
-            self._proof = StoredProof(self._topic, name, in_doubt)
+        self._proof = StoredProof(self._topic, name, in_doubt) if in_doubt else None
         return self._proof
 
     def take_proof(self) -> bool:

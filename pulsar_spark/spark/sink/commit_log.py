@@ -56,13 +56,7 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """A query's log, for one micro-batch.
-
-    Attributes:
-        topic: topic of the log, without a partition.
-        batch: id of the micro-batch.
-        protection: protection of the log against others.
-    """
+    """A query's log, for one micro-batch; its topic is without a partition."""
 
     topic: TopicName
     batch: int
@@ -114,15 +108,11 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
     except SendError as error:
         with CommitLog(client, log) as opened:
             opened.make_room(error)
-            opened.announce(transaction)
+            opened.append([OpenedRecord(transaction)])
 
 
 class CommitLog(Closing):
-    """A query's log, open for its driver alone; a context manager.
-
-    Args:
-        client: client of the cluster.
-        log: the log to open. Its topic is created if it does not exist.
+    """A query's log, open for its driver alone; a context manager. Its topic is created if necessary.
 
     Attributes:
         state: state after all records that were read or written here.
@@ -201,12 +191,8 @@ class CommitLog(Closing):
         # ignore this intent, because it does not follow the copy.
         for stored in takewhile(lambda each: each.value != value, records):
             before = stored.position
-        self._append(map(OpenedRecord, sorted(self.state.opened - opened)))
+        self.append(map(OpenedRecord, sorted(self.state.opened - opened)))
         self._before_intent = before
-
-    def announce(self, transaction: TxnId) -> None:
-        """Record a task's transaction. Returns once the broker has acknowledged the record."""
-        self._append([OpenedRecord(transaction)])
 
     def mark(self, transactions: Sequence[TxnId]) -> None:
         """Write a marker in each transaction, in order, and wait for the receipts.
@@ -218,12 +204,12 @@ class CommitLog(Closing):
             self._records.append(self._format.encode(record), transaction=transaction)
         self._records.flush()
 
-    def await_markers(self) -> None:
-        """Wait until all markers that will ever be visible are visible, and read them.
+    def await_all(self) -> None:
+        """Read everything in the topic now that is not aborted, also what an open transaction hides.
 
-        All transactions that have a marker must have ended.
+        Where all transactions that have a marker have ended, all markers that will ever be visible are then.
         """
-        self._read_through_token()
+        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def trim(self) -> None:
         """Let the broker remove everything before the intent that was written here."""
@@ -235,11 +221,8 @@ class CommitLog(Closing):
 
         This is allowed only when a later micro-batch is written. The transactions of the last intent are
         settled then, and all that counts is that there was an intent. If a driver dies in between, the
-        transactions of running tasks end by their timeout.
-
-        Args:
-            error: the error that refused a producer; it is the cause of the SendError raised if the records
-                are still needed.
+        transactions of running tasks end by their timeout. Raises SendError, caused by the one that refused a
+        producer, if the records are still needed.
         """
         self._refuse_old_records()
         intent = self.state.intent
@@ -256,11 +239,11 @@ class CommitLog(Closing):
         self._records.release_all()
         self._records.open_for_writing()
         # Others may have written a copy of an older intent meanwhile. It must not stay before this intent.
-        self._read_through_token()
+        self.await_all()
         self._records.release(self._records.read_to)
         intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
-        self._append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
+        self.append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
 
     def _refuse_old_records(self) -> None:
         """Raise TransactionError if there is no key and only an older version has written intents."""
@@ -268,11 +251,8 @@ class CommitLog(Closing):
         if self.state.intent is None and error is not None:
             raise error
 
-    def _read_through_token(self) -> None:
-        """Read everything in the topic now that is not aborted, also what an open transaction hides."""
-        self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
-
-    def _append(self, records: Iterable[CommitRecord]) -> None:
+    def append(self, records: Iterable[CommitRecord]) -> None:
+        """Write records outside of any transaction, and wait for the broker's receipts."""
         for record in records:
             self._records.append(self._format.encode(record))
         self._records.flush()

@@ -96,12 +96,7 @@ class CommitStage(Enum):
 
 
 class CommitStep(NamedTuple):
-    """The step to take now.
-
-    Attributes:
-        action: the kind of step.
-        transactions: transactions to add to, mark, commit or abort, in order; may be empty.
-    """
+    """The step to take now, with the transactions to add to, mark, commit or abort, in order; maybe none."""
 
     action: CommitAction
     transactions: tuple[TxnId, ...]
@@ -157,12 +152,7 @@ class CommitPlan:
         return self.intent.transactions
 
     def after(self, log: LogState, failures: Failures) -> CommitPlan:
-        """The plan after the step was taken.
-
-        Args:
-            log: the state of the log now.
-            failures: the errors of the step.
-        """
+        """The plan after the step was taken; ``log`` is the state now, ``failures`` are the step's errors."""
         row = _TABLE[self.stage]
         plan = replace(self, log=log)
         if row.action not in (CommitAction.TRY_ABORT, CommitAction.ADD_LOG):
@@ -174,7 +164,7 @@ class CommitPlan:
     def _at(self, stage: CommitStage) -> CommitPlan:
         return replace(self, stage=stage)
 
-    def _failed(self, error: PulsarError | None) -> CommitPlan:
+    def _failed(self, error: PulsarError) -> CommitPlan:
         return replace(self, stage=CommitStage.FAIL, error=error)
 
     def _ran_out(
@@ -193,14 +183,7 @@ class CommitPlan:
 
 
 def plan_commit(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> CommitPlan:
-    """Start the plan of a commit.
-
-    Args:
-        batch: id of the micro-batch.
-        written: the transactions of the tasks that have succeeded, each once.
-        log: the state of the log.
-        topic: topic of the log.
-    """
+    """Start the plan of a commit; the arguments are attributes of :class:`CommitPlan`."""
     plan = CommitPlan(batch=batch, written=tuple(written), topic=topic, stage=CommitStage.ABORT_OPEN, log=log)
     earlier = log.intent
     if earlier is None or earlier.batch < batch:
@@ -235,12 +218,12 @@ def _if_first_is_visible(plan: CommitPlan, then: CommitStage, otherwise: CommitS
     return plan._at(then if plan.first in plan.log.committed else otherwise)
 
 
+def _found(then: CommitStage, otherwise: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
+    return lambda plan, _: _if_first_is_visible(plan, then, otherwise)
+
+
 def _first_aborted(plan: CommitPlan, failures: Failures) -> CommitPlan:
     return plan._at(CommitStage.FIND_EARLIER if failures else CommitStage.ABORT_EARLIER_REST)
-
-
-def _earlier_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
 
 
 def _replay_reported(plan: CommitPlan, _: Failures) -> CommitPlan:
@@ -278,10 +261,6 @@ def _first_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     return plan._at(CommitStage.COMMIT_REST)
 
 
-def _first_found(plan: CommitPlan, _: Failures) -> CommitPlan:
-    return _if_first_is_visible(plan, CommitStage.COMMIT_REST, CommitStage.GIVE_UP)
-
-
 def _rest_committed(plan: CommitPlan, failures: Failures) -> CommitPlan:
     if failures:
         return replace(plan, stage=CommitStage.FIND_REST, unknown=tuple(failures))
@@ -307,20 +286,8 @@ def _all_committed(plan: CommitPlan) -> CommitPlan:
 
 class _Row(NamedTuple):
     action: CommitAction
-    transactions: Callable[[CommitPlan], tuple[TxnId, ...]]
     after: Callable[[CommitPlan, Failures], CommitPlan]
-
-
-def _no_transactions(_: CommitPlan) -> tuple[TxnId, ...]:
-    return ()
-
-
-def _first(plan: CommitPlan) -> tuple[TxnId, ...]:
-    return (plan.first,)
-
-
-def _rest(plan: CommitPlan) -> tuple[TxnId, ...]:
-    return plan.transactions[1:]
+    transactions: Callable[[CommitPlan], tuple[TxnId, ...]] = lambda _: ()
 
 
 def _all(plan: CommitPlan) -> tuple[TxnId, ...]:
@@ -342,23 +309,27 @@ def _to(stage: CommitStage) -> Callable[[CommitPlan, Failures], CommitPlan]:
 
 
 _TABLE = {
-    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first, _first_aborted),
-    CommitStage.FIND_EARLIER: _Row(CommitAction.READ_LOG, _no_transactions, _earlier_found),
+    CommitStage.ABORT_EARLIER: _Row(CommitAction.ABORT, _first_aborted, lambda plan: plan.transactions[:1]),
+    CommitStage.FIND_EARLIER: _Row(
+        CommitAction.READ_LOG, _found(CommitStage.REPORT_REPLAY, CommitStage.ABORT_EARLIER_REST)
+    ),
     # None of them may stay open: it would hide the markers that come after its own.
-    CommitStage.ABORT_EARLIER_REST: _Row(CommitAction.ABORT, _rest, _to(CommitStage.READ_LOG)),
-    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _no_transactions, _replay_reported),
-    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _no_transactions, _to(CommitStage.ABORT_OPEN)),
-    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _abandoned, _open_aborted),
-    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _all, _to(CommitStage.ADD_LOG)),
+    CommitStage.ABORT_EARLIER_REST: _Row(
+        CommitAction.ABORT, _to(CommitStage.READ_LOG), lambda plan: plan.transactions[1:]
+    ),
+    CommitStage.REPORT_REPLAY: _Row(CommitAction.REPORT_REPLAY, _replay_reported),
+    CommitStage.READ_LOG: _Row(CommitAction.READ_LOG, _to(CommitStage.ABORT_OPEN)),
+    CommitStage.ABORT_OPEN: _Row(CommitAction.TRY_ABORT, _open_aborted, _abandoned),
+    CommitStage.WRITE_INTENT: _Row(CommitAction.WRITE_INTENT, _to(CommitStage.ADD_LOG), _all),
     # A transaction that timed out is found here, while nothing is committed.
-    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _all, _added),
-    CommitStage.MARK: _Row(CommitAction.MARK, _all, _marked),
-    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first, _first_committed),
-    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _no_transactions, _first_found),
-    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _all, _to(CommitStage.FAIL)),
-    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _unmarked, _rest_committed),
-    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _no_transactions, _rest_found),
-    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _no_transactions, _to(CommitStage.END)),
-    CommitStage.FAIL: _Row(CommitAction.FAIL, _no_transactions, _to(CommitStage.FAIL)),
-    CommitStage.END: _Row(CommitAction.END, _no_transactions, _to(CommitStage.END)),
+    CommitStage.ADD_LOG: _Row(CommitAction.ADD_LOG, _added, _all),
+    CommitStage.MARK: _Row(CommitAction.MARK, _marked, _all),
+    CommitStage.COMMIT_FIRST: _Row(CommitAction.COMMIT, _first_committed, lambda plan: plan.transactions[:1]),
+    CommitStage.FIND_FIRST: _Row(CommitAction.READ_LOG, _found(CommitStage.COMMIT_REST, CommitStage.GIVE_UP)),
+    CommitStage.GIVE_UP: _Row(CommitAction.TRY_ABORT, _to(CommitStage.FAIL), _all),
+    CommitStage.COMMIT_REST: _Row(CommitAction.COMMIT, _rest_committed, _unmarked),
+    CommitStage.FIND_REST: _Row(CommitAction.AWAIT_MARKERS, _rest_found),
+    CommitStage.TRIM_LOG: _Row(CommitAction.TRIM_LOG, _to(CommitStage.END)),
+    CommitStage.FAIL: _Row(CommitAction.FAIL, _to(CommitStage.FAIL)),
+    CommitStage.END: _Row(CommitAction.END, _to(CommitStage.END)),
 }

@@ -1,6 +1,6 @@
 """The records of a query's commit log: their JSON, and the state that results from them. Pure.
 
-Each kind of record is a small value whose ``parse`` checks every field; nothing else reads the JSON.
+``decode_record`` checks every field; nothing else reads the JSON.
 
     record            JSON                                              written by
     ----------------  ------------------------------------------------  -----------------------------------
@@ -34,14 +34,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.errors import CorruptError, TransactionError
+from pulsar_spark.errors import CorruptError, TransactionError, assert_never
 from pulsar_spark.ids import TxnId
-
-_Fields = Mapping[str, Any]
 
 # Maximum of each number in a record, as in the protocol.
 _MAX_NUMBER = 2**64 - 1
@@ -52,22 +50,9 @@ _SIGNATURE_SIZE = 2 * hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class OpenedRecord:
-    """Record of a task that has opened a transaction.
-
-    Attributes:
-        transaction: the transaction in which the task writes its rows.
-    """
+    """Record of a task that has opened a transaction, in which it writes its rows."""
 
     transaction: TxnId
-
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"opened": self.transaction}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> OpenedRecord:
-        """Parse the stored fields; raises ValueError."""
-        return cls(_transaction(fields["opened"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +61,7 @@ class Intent:
 
     Attributes:
         batch: id of the micro-batch.
-        transactions: all transactions of the micro-batch, at least one, each once. The batch is committed if
-            and only if the first one is.
+        transactions: all of the micro-batch, at least one, each once. It is committed if the first one is.
         after: first transaction of the previous intent; None if there was none.
     """
 
@@ -90,101 +74,74 @@ class Intent:
         """The transaction whose commit commits the batch; no other intent has it."""
         return self.transactions[0]
 
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"batch": self.batch, "after": self.after, "transactions": self.transactions}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> Intent:
-        """Parse the stored fields; raises ValueError."""
-        given, after = fields["transactions"], fields.get("after")
-        if not isinstance(given, list) or not given:
-            raise ValueError("an intent names transactions")
-        transactions = tuple(_transaction(each) for each in given)
-        if len(set(transactions)) < len(transactions):
-            raise ValueError("an intent names each transaction once")
-        return cls(_number(fields["batch"]), transactions, None if after is None else _transaction(after))
-
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecord:
-    """The marker of a transaction, visible if and only if the transaction was committed.
-
-    Attributes:
-        transaction: the transaction in which the marker is written.
-    """
+    """The marker of a transaction, in which it is written: visible if and only if that was committed."""
 
     transaction: TxnId
-
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"committed": self.transaction}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> CommittedRecord:
-        """Parse the stored fields; raises ValueError."""
-        return cls(_transaction(fields["committed"]))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A record used only for its position: once it is visible, so is all before it that ever will be.
-
-    Attributes:
-        token: unique text.
-    """
+    """A record used only for its position: once it is visible, so is all before it that ever will be."""
 
     token: str
-
-    def fields(self) -> _Fields:
-        """The fields to store."""
-        return {"read to": self.token}
-
-    @classmethod
-    def parse(cls, fields: _Fields) -> TokenRecord:
-        """Parse the stored fields; raises ValueError."""
-        token = fields["read to"]
-        if not isinstance(token, str):
-            raise ValueError("a token is text")
-        return cls(token)
 
 
 CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
 
-_Kinds = Mapping[frozenset[str], type[CommitRecord]]
-
-# The fields of each kind of record, all of them.
-_KINDS: _Kinds = {
-    frozenset({"batch", "after", "transactions"}): Intent,
-    frozenset({"committed"}): CommittedRecord,
-    frozenset({"opened"}): OpenedRecord,
-    frozenset({"read to"}): TokenRecord,
-}
-_OLD_KINDS: _Kinds = {fields - {"after"}: kind for fields, kind in _KINDS.items()}
-
 
 def encode_record(record: CommitRecord) -> bytes:
     """Encode a record as JSON."""
-    return json.dumps(record.fields()).encode()
+    fields: dict[str, object]
+    match record:
+        case OpenedRecord(transaction):
+            fields = {"opened": transaction}
+        case Intent(batch, transactions, after):
+            fields = {"batch": batch, "after": after, "transactions": transactions}
+        case CommittedRecord(transaction):
+            fields = {"committed": transaction}
+        case TokenRecord(token):
+            fields = {"read to": token}
+        case _:
+            assert_never(record)
+    return json.dumps(fields).encode()
 
 
-def decode_record(value: bytes, kinds: _Kinds = _KINDS) -> CommitRecord:
-    """Decode a record from its JSON.
+def decode_record(value: bytes, *, lacks_after: bool = False) -> CommitRecord:
+    """Decode a record from its JSON; an intent that ``lacks_after`` has no such field.
 
     Raises:
-        CorruptError: the JSON is not a record of ``kinds``, or one of its fields is invalid.
+        CorruptError: the JSON is not a record, or one of its fields is invalid.
     """
     try:
         fields = json.loads(value)
-        if not isinstance(fields, dict) or frozenset(fields) not in kinds:
-            raise ValueError("not a kind of record")
-        return kinds[frozenset(fields)].parse(fields)
+        if lacks_after and isinstance(fields, dict) and "batch" in fields:
+            fields["after"] = None
+        return _parsed(fields)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
             "this is not a record of a query's commits",
             advice="Use the version of this package that wrote it. If somebody else wrote it, see "
             "'Transactions' in docs/operations.md",
         ) from error
+
+
+def _parsed(fields: Any) -> CommitRecord:
+    """The record whose fields these are, all of them; raises ValueError."""
+    match fields:
+        case {"opened": transaction, **others} if not others:
+            return OpenedRecord(_transaction(transaction))
+        case {"committed": transaction, **others} if not others:
+            return CommittedRecord(_transaction(transaction))
+        case {"read to": str(token), **others} if not others:
+            return TokenRecord(token)
+        case {"batch": batch, "after": after, "transactions": [_, *_] as given, **others} if not others:
+            transactions = tuple(_transaction(each) for each in given)
+            if len(set(transactions)) == len(transactions):
+                return Intent(_number(batch), transactions, None if after is None else _transaction(after))
+    raise ValueError("not a record")
 
 
 class OldRecords:
@@ -200,18 +157,13 @@ class OldRecords:
     def add(self, payload: bytes) -> None:
         """Add the payload of a message that is not a record in the current form."""
         try:
-            record = decode_record(payload, _OLD_KINDS)
+            record = decode_record(payload, lacks_after=True)
         except CorruptError:
             return
         self._last = str(record.batch) if isinstance(record, Intent) else self._last or "none"
 
     def error(self, batch: int, topic: str) -> TransactionError | None:
-        """The error if nothing may be committed in a log without an intent; None if it has no old records.
-
-        Args:
-            batch: id of the micro-batch to commit.
-            topic: topic of the log.
-        """
+        """The error if ``batch`` may not be committed in a log without an intent; None for no old records."""
         if self._last is None:
             return None
         return TransactionError(
@@ -227,11 +179,8 @@ class OldRecords:
 class RecordFormat:
     """The stored bytes of a query's records: JSON, after its signature if there is a key.
 
-    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal.
-
-    Args:
-        topic: topic of the log. It is signed too, so that records of another log are not accepted.
-        key: secret key of the query; None: records are not signed, and no signature is verified.
+    The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal. The topic is
+    signed so that records of another log are not accepted. Without a key no signature is verified.
     """
 
     def __init__(self, topic: str, key: bytes | None) -> None:
@@ -307,11 +256,8 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
     no      -             0               0            None: a new query
     ======  ============  ==============  ===========  ====================================================
 
-    Args:
-        state: state after the records that were read.
-        batch: id of the micro-batch.
-        drivers_before: number of drivers that have begun to write to the log before; brokers count them.
-        is_found_again: whether the intent was found among acknowledged messages.
+    ``drivers_before`` have begun to write to the log before; brokers count them. An intent that was found
+    among acknowledged messages ``is_found_again``.
     """
     cause = "by a message TTL, by a backlog quota or by somebody"
     if state.intent is not None:

@@ -6,8 +6,8 @@ import hashlib
 import logging
 from enum import Enum, auto
 
-from pulsar_spark.client import Client, DedupTask, Origin
-from pulsar_spark.errors import OptionError, PulsarError
+from pulsar_spark.client import Client, Decryptor, DedupTask, Origin
+from pulsar_spark.errors import OptionError, PulsarError, assert_never
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.encryption import encryptor_of, own_decryptor
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
@@ -30,9 +30,6 @@ class Dedup(Enum):
     NO = auto()
     WHERE_ENABLED = auto()
     REQUIRED = auto()
-    REFUSED_SEQUENCE_IDS = auto()
-    REFUSED_INITIAL_ID = auto()
-    REFUSED_BATCH_WRITE = auto()
 
 
 def decide_dedup(
@@ -48,37 +45,47 @@ def decide_dedup(
     delivery                         micro-batch   row's ids    result
     ===============================  ============  ===========  ====================
     at-least-once, transactional     any           any          NO
-    effectively-once                 any           yes          REFUSED_SEQUENCE_IDS
-    effectively-once                 no            no           REFUSED_BATCH_WRITE
+    effectively-once                 any           yes          OptionError
+    effectively-once                 no            no           OptionError
     effectively-once                 yes           no           REQUIRED
     not given                        no            any          NO
     not given                        yes           yes          NO
     not given                        yes           no           WHERE_ENABLED
     ===============================  ============  ===========  ====================
 
-    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become REFUSED_INITIAL_ID: the
-    micro-batch determines the ids then.
-
-    Args:
-        delivery: the option ``delivery``; None if it is not set.
-        is_micro_batch: whether the task writes a part of a micro-batch that Spark names.
-        has_sequence_ids: whether rows have their own sequence ids, by which the broker deduplicates.
-        has_initial_id: whether the user sets the initial sequence id.
+    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError: the
+    micro-batch, which Spark names, determines the ids then. By the rows' own ids the broker deduplicates.
     """
-    found = _decide(delivery, is_micro_batch, has_sequence_ids)
-    if has_initial_id and found in (Dedup.REQUIRED, Dedup.WHERE_ENABLED):
-        return Dedup.REFUSED_INITIAL_ID
+    found = Dedup.NO
+    match delivery:
+        case Delivery.EFFECTIVELY_ONCE:
+            found = Dedup.REQUIRED
+            if has_sequence_ids:
+                raise OptionError(
+                    f"delivery=effectively-once cannot be used with a column {SEQUENCE_ID}: the sink sets "
+                    "the sequence ids itself",
+                    advice="Leave one of them out",
+                )
+            if not is_micro_batch:
+                raise OptionError(
+                    "delivery=effectively-once is not possible in a plain batch write: a second run of it "
+                    "cannot be recognized",
+                    advice="Write in a stream or in its foreachBatch, or set delivery=at-least-once",
+                )
+        case None:
+            if is_micro_batch and not has_sequence_ids:
+                found = Dedup.WHERE_ENABLED
+        case Delivery.AT_LEAST_ONCE | Delivery.TRANSACTIONAL:
+            pass
+        case _:
+            assert_never(delivery)
+    if has_initial_id and found is not Dedup.NO:
+        raise OptionError(
+            "option initialSequenceId has no effect in a stream or in foreachBatch: the sequence ids come "
+            "from the micro-batch, so that each row is written once",
+            advice="Leave it out, or set delivery=at-least-once",
+        )
     return found
-
-
-def _decide(delivery: Delivery | None, is_micro_batch: bool, has_sequence_ids: bool) -> Dedup:
-    if delivery is Delivery.EFFECTIVELY_ONCE:
-        if has_sequence_ids:
-            return Dedup.REFUSED_SEQUENCE_IDS
-        return Dedup.REQUIRED if is_micro_batch else Dedup.REFUSED_BATCH_WRITE
-    if delivery is not None or has_sequence_ids or not is_micro_batch:
-        return Dedup.NO
-    return Dedup.WHERE_ENABLED
 
 
 def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
@@ -101,16 +108,8 @@ def dedup_task(
 ) -> DedupTask | None:
     """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 
-    Args:
-        client: client of the cluster.
-        options: options of the sink.
-        batch: the micro-batch, or None.
-        write: number of the write to the topic within the micro-batch.
-        has_sequence_ids: whether rows have their own sequence ids.
-
-    Raises:
-        OptionError: effectively-once is set, but this is not a micro-batch or rows have sequence ids; or rows
-            are deduplicated, and the user sets the initial sequence id.
+    ``write`` is the number of the write to the topic within the micro-batch. Raises what
+    :func:`decide_dedup` raises.
     """
     decision = decide_dedup(
         options.delivery,
@@ -118,24 +117,6 @@ def dedup_task(
         has_sequence_ids=has_sequence_ids,
         has_initial_id=options.producer.initial_sequence_id is not None,
     )
-    if decision is Dedup.REFUSED_SEQUENCE_IDS:
-        raise OptionError(
-            f"delivery=effectively-once cannot be used with a column {SEQUENCE_ID}: the sink sets the "
-            "sequence ids itself",
-            advice="Leave one of them out",
-        )
-    if decision is Dedup.REFUSED_INITIAL_ID:
-        raise OptionError(
-            "option initialSequenceId has no effect in a stream or in foreachBatch: the sequence ids come "
-            "from the micro-batch, so that each row is written once",
-            advice="Leave it out, or set delivery=at-least-once",
-        )
-    if decision is Dedup.REFUSED_BATCH_WRITE:
-        raise OptionError(
-            "delivery=effectively-once is not possible in a plain batch write: a second run of it cannot be "
-            "recognized",
-            advice="Write in a stream or in its foreachBatch, or set delivery=at-least-once",
-        )
     if batch is None or decision is Dedup.NO:
         return None
     return DedupTask(
@@ -146,7 +127,7 @@ def dedup_task(
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,
         may_be_replay=batch.is_possible_replay(),
-        decryptor=None if options.encryption is None else own_decryptor(options.encryption),
+        decryptor=Decryptor() if options.encryption is None else own_decryptor(options.encryption),
     )
 
 
@@ -173,8 +154,7 @@ def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
     """Log the delivery guarantee, once for each query on a machine. Call it when everything is written.
 
-    Returns:
-        The warning for the driver, which logs it once, however many tasks and machines there are.
+    The result is a warning that the driver logs once, however many tasks and machines there are, or None.
     """
     query = None if batch is None else batch.query
     if query not in _warnings:

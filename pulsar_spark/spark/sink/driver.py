@@ -14,12 +14,7 @@ from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.delivery import log_protection
 from pulsar_spark.spark.sink.other_tasks import count_of_other_tasks
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
-from pulsar_spark.spark.sink.transactional import (
-    TransactionalTaskReport,
-    abort_batch,
-    commit_batch,
-    commit_once,
-)
+from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once
 from pulsar_spark.spark.sink.write_numbers import count_write
 
 _log = logging.getLogger(__name__)
@@ -30,35 +25,30 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
     """Finish a write whose tasks have all succeeded: commit their transactions, and report what they wrote.
 
-    Args:
-        options: options of the sink.
-        messages: the reports of the tasks.
-        batch: id of the micro-batch; None: a batch write.
+    ``batch`` is the id of the micro-batch, None in a batch write; ``messages`` are the reports of the tasks.
 
     Raises:
         PulsarError: not all transactions are committed; or rows are duplicated, and the options make that an
             error.
     """
-    client = shared_client(options.client)
+    client, reports = shared_client(options.client), _reports(messages)
     if options.transaction_timeout is not None:
         if batch is None:
-            commit_once(client, messages)
+            commit_once(client, reports)
         else:
-            commit_batch(client, messages, batch, log_protection(options))
-    attempts = [message.attempt for message in messages if isinstance(message, TaskReport)]
+            commit_batch(client, reports, batch, log_protection(options))
     twice = count_of_other_tasks(
         client,
-        attempts,
+        [each.attempt for each in reports],
         len(messages),
         is_encrypted=options.encryption is not None,
         has_schema=options.values.format is not SinkFormat.RAW,
         strict=options.fail_on_duplicates,
     )
-    reports = [each.report if isinstance(each, TransactionalTaskReport) else each for each in messages]
-    of_batch = next((each.micro_batch for each in reports if isinstance(each, TaskReport)), None)
+    of_batch = next((each.micro_batch for each in reports), None)
     if batch is None and of_batch is not None:
         count_write(*of_batch, options.topic)
-    warnings = {each.warning for each in reports if isinstance(each, TaskReport) and each.warning}
+    warnings = {each.warning for each in reports if each.warning}
     for warning in sorted(warnings):
         if is_first_to_say(warning):
             _log.warning("%s", warning)
@@ -68,11 +58,13 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
     """Abort the transactions of the tasks that have succeeded, because the write has failed.
 
-    Args:
-        options: options of the sink.
-        messages: the reports of the tasks; None for a task that has failed.
-        batch: id of the micro-batch; None: a batch write.
+    The arguments are those of :func:`finish_batch`; the report of a task that has failed is None.
     """
     if options.transaction_timeout is not None:
         number = -1 if batch is None else batch
-        abort_batch(shared_client(options.client), messages, number, log_protection(options))
+        abort_batch(shared_client(options.client), _reports(messages), number, log_protection(options))
+
+
+def _reports(messages: CommitMessages) -> list[TaskReport]:
+    """The reports of the tasks that have succeeded."""
+    return [message for message in messages if isinstance(message, TaskReport)]

@@ -16,7 +16,7 @@ _first_batches: dict[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The micro-batch of which a task writes a part.
+    """What a task writes a part of.
 
     Attributes:
         query: id of the query; a restart does not change it.

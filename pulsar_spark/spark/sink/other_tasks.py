@@ -33,10 +33,10 @@ class DedupAttempt:
     """The driver's information about a micro-batch that may be a replay.
 
     Attributes:
-        prefix: prefix of the producers' names, before the number of the task.
+        prefix: of the producers' names, before the number of the task.
         origin: numbers of the micro-batch and of the write.
         secret: of the query.
-        topics: topics that a task wrote to, without their partitions.
+        topics: that a task wrote to, without their partitions.
     """
 
     prefix: str
@@ -48,13 +48,11 @@ class DedupAttempt:
 class TaskSearch:
     """The search for tasks of an earlier run: their numbers, and what the answers mean. Pure.
 
-    Args:
-        tasks: number of tasks now, which is also the first number that none of them has.
+    It begins with the number of tasks now, the first number that none of them has.
 
     Attributes:
         number: number of the task to ask about now.
-        last_found: number of the last task that has stored messages of the micro-batch; None if there is
-            none.
+        last_found: number of the last task that has stored messages of the micro-batch; None for none.
         stored: number of messages of the micro-batch that the tasks have stored, by topic partition.
     """
 
@@ -71,12 +69,7 @@ class TaskSearch:
         return self._gap >= _MAX_GAP or self.number >= self._last_number
 
     def add(self, stored: Mapping[TopicName, int], *, is_known: bool) -> None:
-        """Add what is known of the task, and go on to the next one.
-
-        Args:
-            stored: messages of the micro-batch that are stored, by topic partition.
-            is_known: whether the broker knows a producer of that number.
-        """
+        """Add the messages of the task that are stored, and whether brokers know it; go on to the next."""
         for topic, count in stored.items():
             if count:
                 self.stored[topic] = self.stored.get(topic, 0) + count
@@ -102,14 +95,11 @@ def count_of_other_tasks(
         tasks: number of tasks now.
         is_encrypted: whether the tasks encrypt.
         has_schema: whether the tasks write with a schema; a namespace may refuse producers without one.
-        strict: whether it is an error if there are such rows, or if it cannot be determined.
+        strict: whether DuplicatesError is raised if there are such rows, and PulsarError if that cannot be
+            determined; else both are warned of.
 
     Returns:
         Number of messages by topic partition; partitions without any are left out.
-
-    Raises:
-        DuplicatesError: there are such rows, and ``strict`` is true.
-        PulsarError: it cannot be determined, and ``strict`` is true.
     """
     known = [attempt for attempt in attempts if attempt is not None]
     if not known:
@@ -128,7 +118,7 @@ def count_of_other_tasks(
             task = replace(origin, task=search.number)
             stored = {
                 # Anybody may have used the name. Only the entries of the query count.
-                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each, True, True))
+                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each))
                 for topic, each in last.items()
                 if each >= first_sequence_id(origin.batch)
             }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import SentTotals
-from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
@@ -62,6 +62,8 @@ class TaskReport(WriterCommitMessage):
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
+        log: topic of the query's log, if there are transactions; None in a batch write, never replayed.
+        transaction: that holds the task's rows; None if there were none, or no transactions.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -70,6 +72,8 @@ class TaskReport(WriterCommitMessage):
     retries: int = 0
     warning: str | None = None
     micro_batch: tuple[str, str, int] | None = None
+    log: TopicName | None = None
+    transaction: TxnId | None = None
 
     @classmethod
     def of(
@@ -79,7 +83,7 @@ class TaskReport(WriterCommitMessage):
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
-        """Make the report from the totals of each topic partition; the other arguments are attributes."""
+        """Make the report from the totals of each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
@@ -126,19 +130,14 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
 
 
 def metrics_of(
-    messages: Iterable[WriterCommitMessage | None], of_other_tasks: Mapping[TopicName, int]
+    reports: Iterable[TaskReport], of_other_tasks: Mapping[TopicName, int]
 ) -> list[TopicPartitionMetrics]:
     """The metrics of each topic partition over all tasks, in the order of topics and partitions.
 
-    Args:
-        messages: the tasks' reports; anything other than a :class:`TaskReport` is ignored.
-        of_other_tasks: number of messages stored by tasks of an earlier run that no longer exist, by topic
-            partition.
+    Tasks of an earlier run that no longer exist have stored ``of_other_tasks`` messages, by topic partition.
     """
-    reports = [message.sent for message in messages if isinstance(message, TaskReport)]
-    total = add_up(
-        [*reports, {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}]
-    )
+    others = {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}
+    total = add_up([*(report.sent for report in reports), others])
     return [
         TopicPartitionMetrics(
             str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id, sent.possible_duplicates
@@ -148,40 +147,38 @@ def metrics_of(
 
 
 def report_batch(
-    messages: Sequence[WriterCommitMessage | None],
+    reports: Sequence[TaskReport],
     of_other_tasks: Mapping[TopicName, int],
     batch: int | None,
     callback: str | None,
 ) -> None:
     """Log what all tasks wrote, and pass it to the user's function and to the query's listener.
 
-    Args:
-        messages: the tasks' reports.
-        of_other_tasks: as in :func:`metrics_of`.
-        batch: id of the micro-batch; None: a batch write.
-        callback: dotted name of a function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`,
-            by topic. An error in it is only logged, because the rows are already written.
+    ``batch`` is the id of the micro-batch, None in a batch write. ``callback`` is the dotted name of a
+    function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. An error in it is
+    only logged, because the rows are already written. The other arguments are those of :func:`metrics_of`.
     """
-    metrics = metrics_of(messages, of_other_tasks)
+    metrics = metrics_of(reports, of_other_tasks)
     what = "the batch" if batch is None else f"micro-batch {batch}"
+    total = SinkTotals(retries=sum(each.retries for each in reports))
+    for each in metrics:
+        total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))
     if _log.isEnabledFor(logging.INFO):
-        listed = "".join(f"; {each}" for each in metrics[:_MAX_LISTED])
-        more = f"; and {len(metrics) - _MAX_LISTED} more" if len(metrics) > _MAX_LISTED else ""
         _log.info(
-            "%s is written: %d messages, %d bytes to %d topic partitions%s%s",
-            what,
-            sum(each.messages for each in metrics),
-            sum(each.bytes for each in metrics),
-            len(metrics),
-            listed,
-            more,
+            "%s is written: %d messages, %d bytes to %d topic partitions%s",
+            *(what, total.messages, total.bytes, len(metrics)),
+            "".join(f"; {each}" for each in _listed(list(map(str, metrics)))),
         )
-    _warn_of_duplicates(what, metrics)
-    reports = [each for each in messages if isinstance(each, TaskReport)]
+    twice = [f"{each.topic}: {each.possible_duplicates}" for each in metrics if each.possible_duplicates]
+    if twice:
+        _log.warning(
+            "%s ran before, and its rows differed or could not be compared: no row is missing, and up to %d "
+            "messages may be duplicated (%s)",
+            *(what, total.possible_duplicates, ", ".join(_listed(twice))),
+        )
     query = next((each.query for each in reports if each.query is not None), None)
     if query is not None:
-        retries = sum(each.retries for each in reports)
-        add_sink_totals(query, _totals(metrics)._replace(retries=retries))
+        add_sink_totals(query, total)
     if callback is not None:
         try:
             load_function("onBatchWritten", callback, 2)(batch, metrics)
@@ -189,22 +186,7 @@ def report_batch(
             _log.exception("onBatchWritten failed; the batch remains written")
 
 
-def _totals(metrics: Iterable[TopicPartitionMetrics]) -> SinkTotals:
-    total = SinkTotals()
-    for each in metrics:
-        total = total.plus(SinkTotals(each.messages, each.bytes, each.possible_duplicates))
-    return total
-
-
-def _warn_of_duplicates(what: str, metrics: Iterable[TopicPartitionMetrics]) -> None:
-    twice = [each for each in metrics if each.possible_duplicates]
-    if not twice:
-        return
-    total = sum(each.possible_duplicates for each in twice)
-    listed = ", ".join(f"{each.topic}: {each.possible_duplicates}" for each in twice[:_MAX_LISTED])
-    more = f", and {len(twice) - _MAX_LISTED} more" if len(twice) > _MAX_LISTED else ""
-    _log.warning(
-        "%s ran before, and its rows differed or could not be compared: no row is missing, and up to %d "
-        "messages may be duplicated (%s%s)",
-        *(what, total, listed, more),
-    )
+def _listed(texts: Sequence[str]) -> Sequence[str]:
+    """The first texts, and how many there are besides."""
+    left = len(texts) - _MAX_LISTED
+    return texts if left <= 0 else [*texts[:_MAX_LISTED], f"and {left} more"]

@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import (
-    BatcherBuilder,
     Client,
     ProducerOptions,
     SentTotals,
     TaskPlace,
+    TopicWriter,
     Transaction,
     UserCode,
     VersionedSchema,
     now,
     retry_count,
     shared_client,
+    task_memory,
 )
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import TopicName
@@ -29,14 +31,14 @@ from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
-from pulsar_spark.spark.rows.write import Encoders, MessageShape
+from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix, query_secret
 from pulsar_spark.spark.sink.joined_batches import joined
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.topic_encoders import ReplayEncoders, topic_encoders
+from pulsar_spark.spark.sink.topic_encoders import topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
 from pulsar_spark.spark.sink.write_numbers import write_number
@@ -54,13 +56,8 @@ def write_task(
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
-    Args:
-        options: options of the sink.
-        shape: the meaning of each column.
-        schemas: the schemas that the driver has chosen, by topic.
-        batches: the rows.
-        log: log of the query if there are transactions; None in a batch write.
-        writes: what the driver has counted, for ``write_number``.
+    The driver has chosen ``schemas``, by topic, and counted ``writes``, for ``write_number``. ``log`` is the
+    query's if there are transactions, and None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.
@@ -93,21 +90,22 @@ def _send(
     chosen = topic_encoders(client, options, shape, schemas)
     attempt = None
     began = now()
-    with TopicWriters(
+    open_writer = partial(
+        TopicWriter,
         client,
-        producer,
         transaction=transaction,
         dedup=dedup,
         place=None if micro is None else TaskPlace(micro.number, micro.task),
         code=code,
-        schema_of=None if chosen is None else chosen.schema,
-    ) as writers:
-        encoders: Encoders | None = chosen
+        memory=task_memory(producer),
+    )
+    schema_of = None if chosen is None else chosen.schema
+    with TopicWriters(open_writer, producer, dedup=dedup, schema_of=schema_of) as writers:
         if chosen is not None and dedup is not None:
-            encoders = ReplayEncoders(client, chosen, writers, dedup)
+            chosen.follow(client, writers, dedup)
         try:
             for batch in joined(batches) if _may_join(shape, producer, code) else batches:
-                for topic, columns in shape.messages(batch, encoders):
+                for topic, columns in shape.messages(batch, chosen):
                     writers.of(topic).send(columns)
             if dedup is not None and micro is not None and dedup.may_be_replay:
                 # An earlier run may have written to the topic, even if this one has no rows.
@@ -164,8 +162,7 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
     Rows that are put together by key are held in any case.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
-    is_held = producer.batcher_builder is BatcherBuilder.KEY_BASED
-    return shape.allows_joined_batches and not is_seen and not is_held
+    return shape.allows_joined_batches and not is_seen and not producer.is_key_based
 
 
 def _user_code(options: SinkOptions) -> UserCode:

@@ -3,7 +3,7 @@
 A micro-batch that is run again must give the same bytes. So if the option names the topic, the driver chooses
 its schema before any row is written. If each row names its topic, tasks choose, once per topic, and all tasks
 choose the same. Somebody may register a new version between two runs. A task that finds rows of the earlier
-run then returns to the version of those rows (``ReplayEncoders``).
+run then returns to the version of those rows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _KEY = "key"
 class TopicEncoders:
     """The encoders that turn the rows of one task into values of their topics.
 
-    Args:
-        rows: type of the rows.
-        pinned: schemas by topic.
-        choose: returns the schema of a topic that is not in ``pinned``; called once per topic.
+    ``choose`` returns the schema of a topic that is not in ``pinned``; it is called once per topic.
     """
 
     def __init__(
@@ -57,6 +54,12 @@ class TopicEncoders:
         self._choose = choose
         self._schemas = dict(pinned)
         self._encoders: dict[TopicName, ValueEncoder] = {}
+        self._replay: tuple[Client, TopicWriters, DedupTask] | None = None
+        self._load = uuid4().hex  # schemas cached in the process may be those of a topic deleted since
+
+    def follow(self, client: Client, writers: TopicWriters, dedup: DedupTask) -> None:
+        """From now on use the schema versions by which an earlier run of the task has stored rows."""
+        self._replay = client, writers, dedup
 
     def schema(self, topic: TopicName) -> VersionedSchema:
         """The schema of the topic's rows; raises the errors of :func:`schema_of_rows`."""
@@ -65,64 +68,37 @@ class TopicEncoders:
         return self._schemas[topic]
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; raises the errors of :func:`schema_of_rows`."""
+        """The encoder of the topic's rows; raises as ``schema``, and in a replay as opening a writer does."""
         if topic not in self._encoders:
-            self._encoders[topic] = row_encoder(self.schema(topic).schema, self._rows)
+            self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
 
-    def replace(self, topic: TopicName, schema: VersionedSchema) -> None:
-        """Write the topic's rows with another schema; raises SchemaError if they do not fit it."""
-        self._encoders[topic] = row_encoder(schema.schema, self._rows)
-        self._schemas[topic] = schema
-
-
-class ReplayEncoders:
-    """The encoders of a task that may be a replay: they use the schema versions of the earlier run.
-
-    Args:
-        client: client of the cluster.
-        encoders: encoders of the task.
-        writers: writers of the task; a topic's writer is opened before its rows are encoded.
-        dedup: deduplication of the task; it finds the stored rows.
-    """
-
-    def __init__(
-        self, client: Client, encoders: TopicEncoders, writers: TopicWriters, dedup: DedupTask
-    ) -> None:
-        self._client = client
-        self._encoders = encoders
-        self._writers = writers
-        self._dedup = dedup
-        self._known: set[TopicName] = set()
-        self._load = uuid4().hex  # schemas cached in the process may be those of a topic deleted since
-
-    def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; also raises the errors of opening a writer."""
-        if topic not in self._known:
-            self._writers.of(topic)
-            version = self._dedup.stored_version(topic)
-            if version is not None and version != self._encoders.schema(topic).version:
-                self._go_back(topic, version)
-            self._known.add(topic)
-        return self._encoders.of(topic)
-
-    def _go_back(self, topic: TopicName, version: int) -> None:
-        """Write with an older schema version.
+    def _earlier(self, topic: TopicName) -> ValueEncoder | None:
+        """The encoder by an earlier run's version, if that is another one.
 
         If it cannot be loaded, the comparison finds that the stored rows differ.
         """
-        schema = self._client.schemas.at(topic, version, load=self._load)
+        if self._replay is None:
+            return None
+        client, writers, dedup = self._replay
+        writers.of(topic)  # it finds the stored rows
+        version = dedup.stored_version(topic)
+        if version is None or version == self.schema(topic).version:
+            return None
+        schema = client.schemas.at(topic, version, load=self._load)
         if schema is None:
-            return
+            return None
         try:
-            self._encoders.replace(topic, VersionedSchema(version, schema))
+            encoder = row_encoder(schema, self._rows)
         except (SchemaError, UnsupportedError) as error:
             _log.warning(
                 "%s: rows are no longer written with version %d of the schema: %s", topic, version, error
             )
-            return
+            return None
         _log.info("%s: rows are written with version %d of the schema, as in an earlier run", topic, version)
-        self._writers.close(topic)
+        self._schemas[topic] = VersionedSchema(version, schema)
+        writers.close(topic)
+        return encoder
 
 
 def topic_encoders(
@@ -160,13 +136,9 @@ def with_topic_format(options: SinkOptions, client: Client) -> SinkOptions:
 
 
 def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:
-    """Choose on the driver the schema that rows are written with, and register it if it is new.
+    """Choose on the driver the schema of the topic that the option names, and register it if it is new.
 
-    Returns:
-        The schema of the topic that the option names; empty if rows name their topics or have no schema.
-
-    Raises:
-        PulsarError: as raised by :func:`schema_of_rows`.
+    Empty if rows name their topics or have no schema. Raises the errors of :func:`schema_of_rows`.
     """
     if options.topic is None or isinstance(shape.value, str):
         return {}

@@ -7,19 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from pulsar_spark.client import (
-    NO_USER_CODE,
-    Client,
-    DedupTask,
-    ProducerOptions,
-    SentTotals,
-    TaskMemory,
-    TaskPlace,
-    TopicWriter,
-    Transaction,
-    UserCode,
-    VersionedSchema,
-)
+from pulsar_spark.client import DedupTask, ProducerOptions, SentTotals, TopicWriter, VersionedSchema
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
 
@@ -31,15 +19,11 @@ class TopicWriters:
     """The writers of one task, one for each topic; a context manager that does not flush.
 
     Args:
-        client: client of the cluster.
-        options: options of all producers.
+        open_writer: opens the writer of a topic, by the options of its producers.
+        options: of all producers, but for the schema.
         max_open: maximum number of open writers. For one more, the least recently used one is flushed and
             closed.
-        transaction: the transaction that all messages belong to, or None.
         dedup: the task's deduplication in a micro-batch, or None.
-        place: the task's place in a micro-batch, by which rows without keys are spread; None in a batch
-            write.
-        code: the user's router, encryptor and interceptors, for all writers.
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:
@@ -48,25 +32,18 @@ class TopicWriters:
 
     def __init__(
         self,
-        client: Client,
+        open_writer: Callable[[TopicName, ProducerOptions], TopicWriter],
         options: ProducerOptions,
         max_open: int = MAX_OPEN_TOPICS,
         *,
-        transaction: Transaction | None = None,
         dedup: DedupTask | None = None,
-        place: TaskPlace | None = None,
-        code: UserCode = NO_USER_CODE,
         schema_of: Callable[[TopicName], VersionedSchema] | None = None,
     ) -> None:
-        self._code = code
-        self._schema_of = schema_of
-        self._client = client
+        self._open_writer = open_writer
         self._options = options
-        self._memory = TaskMemory(options.memory_limit)
         self._max_open = max_open
-        self._transaction = transaction
         self._dedup = dedup
-        self._place = place
+        self._schema_of = schema_of
         self.topics: set[TopicName] = set()
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, SentTotals] = {}
@@ -99,16 +76,7 @@ class TopicWriters:
         options = self._options
         if self._schema_of is not None:
             options = replace(options, schema=self._schema_of(topic).schema)
-        writer = self._open[topic] = TopicWriter(
-            self._client,
-            topic,
-            options,
-            transaction=self._transaction,
-            code=self._code,
-            dedup=self._dedup,
-            place=self._place,
-            memory=self._memory,
-        )
+        writer = self._open[topic] = self._open_writer(topic, options)
         return writer
 
     def close(self, topic: TopicName) -> None:

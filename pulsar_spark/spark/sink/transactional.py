@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Client, Transaction, Transactions, run_all
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
@@ -40,21 +39,6 @@ from pulsar_spark.spark.sink.report import TaskReport
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalTaskReport(WriterCommitMessage):
-    """A task's report to the driver.
-
-    Attributes:
-        report: the report as without a transaction.
-        log: topic of the query's log; None in a batch write, which is never replayed.
-        transaction: transaction that holds the task's rows; None if there were none.
-    """
-
-    report: TaskReport
-    log: TopicName | None
-    transaction: TxnId | None
-
-
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -64,20 +48,16 @@ def write_in_transaction(
     ttl: float,
     batches: Batches,
     write: Callable[[Batches, Transaction | None], TaskReport],
-) -> TransactionalTaskReport:
+) -> TaskReport:
     """Run one task's write in a transaction, which is aborted if the write fails.
 
-    Args:
-        client: client of the cluster.
-        log: log of the query; None in a batch write.
-        ttl: seconds after which the broker aborts the transaction.
-        batches: the rows.
-        write: writes the rows in a transaction. It has closed all its producers when it returns or raises.
+    The broker aborts it after ``ttl`` seconds. ``log`` is the query's, None in a batch write. ``write`` has
+    closed all its producers when it returns or raises.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
     if first is None:
-        return TransactionalTaskReport(write(iter([]), None), topic, None)
+        return replace(write(iter([]), None), log=topic)
     transactions = Transactions(client)
     transaction = transactions.begin(ttl)
     try:
@@ -87,65 +67,48 @@ def write_in_transaction(
     except BaseException:
         _try_abort(transactions, [transaction])
         raise
-    return TransactionalTaskReport(report, topic, transaction)
+    return replace(report, log=topic, transaction=transaction)
 
 
 def commit_batch(
-    client: Client,
-    messages: Iterable[WriterCommitMessage | None],
-    batch: int,
-    protection: LogProtection,
+    client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection
 ) -> None:
     """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
-
-    Args:
-        client: client of the cluster.
-        messages: the reports of the tasks.
-        batch: id of the micro-batch.
-        protection: protection of the query's log.
 
     Raises:
         TransactionError: transactions timed out. The text says whether nothing of the batch is committed, so
             that a restart writes it again, or only a part.
         PulsarError: a broker could not be reached; a restart continues from there.
     """
-    reports = _reports(messages)
-    topic = _log_topic(reports)
+    topic, written = _written(reports)
     if topic is None:
-        if _transactions(reports):
+        if written:
             commit_once(client, reports)
         return
     with CommitLog(client, QueryLog(topic, batch, protection)) as log:
-        _run(plan_commit(batch, _transactions(reports), log.state, log.topic), log, Transactions(client))
+        _run(plan_commit(batch, written, log.state, log.topic), log, Transactions(client))
 
 
-def abort_batch(
-    client: Client,
-    messages: Iterable[WriterCommitMessage | None],
-    batch: int,
-    protection: LogProtection,
-) -> None:
+def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
     """Abort the transactions of a failed micro-batch, except those that a started commit will end.
 
-    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions. The
-    arguments are those of :func:`commit_batch`.
+    If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
     """
-    reports = _reports(messages)
-    topic = _log_topic(reports)
-    written: Sequence[TxnId] = sorted(set(_transactions(reports)))
+    topic, ids = _written(reports)
+    written: Sequence[TxnId] = sorted(set(ids))
     if topic is not None:
         with CommitLog(client, QueryLog(topic, batch, protection)) as log:
             written = transactions_to_abort(log.state, written, batch)
     _try_abort(Transactions(client), written)
 
 
-def commit_once(client: Client, messages: Iterable[WriterCommitMessage | None]) -> None:
+def commit_once(client: Client, reports: Sequence[TaskReport]) -> None:
     """Commit a batch write, which has no log. The error names the first transaction that was not committed.
 
     Raises:
         PulsarError: the error of that transaction.
     """
-    written = _transactions(_reports(messages))
+    _, written = _written(reports)
     transactions = Transactions(client)
     for error in _failures(written, transactions.commit).values():
         raise error
@@ -172,7 +135,7 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
         case CommitAction.READ_LOG:
             log.refresh()
         case CommitAction.AWAIT_MARKERS:
-            log.await_markers()
+            log.await_all()
         case CommitAction.WRITE_INTENT:
             assert plan.intent is not None
             log.write(plan.intent)
@@ -200,17 +163,10 @@ def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> 
     return {}
 
 
-def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TransactionalTaskReport]:
-    """The reports of the tasks that have succeeded."""
-    return [message for message in messages if isinstance(message, TransactionalTaskReport)]
-
-
-def _log_topic(reports: Iterable[TransactionalTaskReport]) -> TopicName | None:
-    return next((report.log for report in reports if report.log is not None), None)
-
-
-def _transactions(reports: Iterable[TransactionalTaskReport]) -> list[TxnId]:
-    return [report.transaction for report in reports if report.transaction is not None]
+def _written(reports: Sequence[TaskReport]) -> tuple[TopicName | None, list[TxnId]]:
+    """The log of the query, and the transactions, of the tasks that have succeeded."""
+    topic = next((report.log for report in reports if report.log is not None), None)
+    return topic, [report.transaction for report in reports if report.transaction is not None]
 
 
 def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:

@@ -38,12 +38,9 @@ def read_write_numbers() -> dict[str, str]:
 
 
 def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: TopicName | None) -> int:
-    """The number of the next write of a micro-batch to a topic.
+    """The number of the next write of a micro-batch to a topic; 0 without a micro-batch.
 
-    Args:
-        counted: as ``read_write_numbers`` gave it when the write began.
-        batch: the micro-batch; None: 0.
-        topic: that the options name; None: rows name their topics.
+    ``counted`` is what ``read_write_numbers`` gave when the write began. Without a topic rows name theirs.
     """
     if batch is None:
         return 0
@@ -52,12 +49,6 @@ def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: To
 
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
     """Count a write that is committed; only one process of a query may call it at a time.
-
-    Args:
-        query: id of the query.
-        run: id of its run, as Spark names it.
-        batch: number of the micro-batch.
-        topic: that the options name; None: rows name their topics.
 
     Raises:
         SendError: it cannot be counted; then the next write would be taken for this one.

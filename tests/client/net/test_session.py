@@ -11,6 +11,7 @@ from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, ProtocolError, TopicNotFoundError
 from pulsar_spark.protocol import connection
+from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import commands
@@ -186,7 +187,7 @@ def test_a_login_that_cannot_be_renewed_ends_the_session(monkeypatch):
     with FakeBroker(token=b"first") as broker:
         session = challenged_session(broker, monkeypatch, b"first", AuthError("the issuer is away"))
         notes = Notes()
-        session.attach_producer(1, notes)
+        session.attach(Role.PRODUCER, 1, notes)
         broker.send(Type.AUTH_CHALLENGE, server_version="fake")
         notes.wait_for(lambda: notes.errors)
         assert "login" in str(session.error)
@@ -245,13 +246,13 @@ def test_a_session_that_nobody_uses_closes_itself(broker):
 def test_a_session_that_is_used_stays_open(broker):
     """By a producer, and by a request that takes its time; afterwards it is idle."""
     session = open_session(broker, max_idle=0.2)
-    session.attach_producer(1, Notes())
+    session.attach(Role.PRODUCER, 1, Notes())
     held = Held(broker)
     broker.script(Type.PARTITIONED_METADATA, [held])
     answer = session.ask(metadata(), HANG)
     with pytest.raises(FutureTimeoutError):
         answer.result(0.5)
-    session.detach_producer(1)
+    session.detach(Role.PRODUCER, 1)
     with pytest.raises(FutureTimeoutError):
         answer.result(0.5)
     held.release()
@@ -300,12 +301,12 @@ def test_frames_go_to_the_handlers_of_their_ids(broker, session):
     broker.create(TOPIC)
     consumers = {1: Notes(), 2: Notes()}
     for number, notes in consumers.items():
-        session.attach_consumer(number, notes)
+        session.attach(Role.CONSUMER, number, notes)
         subscribe(session, number)
     producer, watcher = Notes(), Notes()
-    session.attach_producer(1, producer)
+    session.attach(Role.PRODUCER, 1, producer)
     register(session)
-    session.attach_watcher(1, watcher)
+    session.attach(Role.WATCHER, 1, watcher)
     session.request(
         lambda request_id: commands.watch_topic_list(request_id, 1, "public/default"), Deadline(HANG)
     )
@@ -336,14 +337,14 @@ def _positions(notes):
 def test_what_is_detached_gets_nothing(broker, session):
     broker.create(TOPIC)
     consumer, producer, watcher = Notes(), Notes(), Notes()
-    session.attach_consumer(1, consumer)
-    session.attach_producer(1, producer)
-    session.attach_watcher(1, watcher)
+    session.attach(Role.CONSUMER, 1, consumer)
+    session.attach(Role.PRODUCER, 1, producer)
+    session.attach(Role.WATCHER, 1, watcher)
     subscribe(session)
     register(session)
-    session.detach_consumer(1)
-    session.detach_producer(1)
-    session.detach_watcher(1)
+    session.detach(Role.CONSUMER, 1)
+    session.detach(Role.PRODUCER, 1)
+    session.detach(Role.WATCHER, 1)
     session.send(commands.flow(1, 10))
     broker.publish(TOPIC, section_of(b"x"))
     broker.close_all(TOPIC)
@@ -355,7 +356,7 @@ def test_what_is_detached_gets_nothing(broker, session):
 def test_frames_that_come_together_are_delivered_as_columns(broker, session):
     broker.publish(TOPIC, *singles(numbered(50)))
     notes = Notes()
-    session.attach_consumer(1, notes)
+    session.attach(Role.CONSUMER, 1, notes)
     subscribe(session)
     session.send(commands.flow(1, 50))
     notes.wait_for(lambda: len(_positions(notes)) == 50)
@@ -417,7 +418,7 @@ def test_a_peer_that_is_silent_for_two_intervals_is_dead(broker):
     broker.script(Type.PING, [silence] * 10)
     session = open_session(broker, keep_alive=0.3)
     notes = Notes()
-    session.attach_consumer(1, notes)
+    session.attach(Role.CONSUMER, 1, notes)
     notes.wait_for(lambda: notes.errors)
     assert isinstance(session.error, ConnectError)
     assert "nothing was received from the broker for 0.6 s" in str(session.error)
@@ -433,9 +434,9 @@ def test_the_end_is_told_to_all_who_wait(broker, how):
     broker.script(Type.PARTITIONED_METADATA, [silence])
     waiting = session.ask(metadata(), HANG)
     handlers = [Notes(), Notes(), Notes()]
-    session.attach_consumer(1, handlers[0])
-    session.attach_producer(1, handlers[1])
-    session.attach_watcher(1, handlers[2])
+    session.attach(Role.CONSUMER, 1, handlers[0])
+    session.attach(Role.PRODUCER, 1, handlers[1])
+    session.attach(Role.WATCHER, 1, handlers[2])
     broker.wait_for_command(Type.PARTITIONED_METADATA)
     expected: type[Exception] = ConnectError
     if how == "cut":
@@ -455,9 +456,9 @@ def test_the_end_is_told_to_all_who_wait(broker, how):
     for call in (
         lambda: session.ask(metadata(), HANG),
         lambda: session.send(commands.ping()),
-        lambda: session.attach_consumer(2, Notes()),
-        lambda: session.attach_producer(2, Notes()),
-        lambda: session.attach_watcher(2, Notes()),
+        lambda: session.attach(Role.CONSUMER, 2, Notes()),
+        lambda: session.attach(Role.PRODUCER, 2, Notes()),
+        lambda: session.attach(Role.WATCHER, 2, Notes()),
     ):
         with pytest.raises(expected) as caught:
             call()

@@ -7,9 +7,10 @@ import pytest
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
 from pulsar_spark.client.encryption import Decryptor
 from pulsar_spark.client.reading import backward_search
-from pulsar_spark.client.reading.stored_run import RunToFind, count_stored_run, read_stored_run
+from pulsar_spark.client.reading.stored_run import count_stored_run, read_stored_run
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing

@@ -145,7 +145,7 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent():
     with FakeBroker(max_message_size=10_000) as broker, client_of(broker) as client:
         producer = open_producer(client)
         with pytest.raises(SendError, match="does not fit into the broker's limit of 10000 bytes"):
-            producer.check_singles(encode_singles(columns([b"x" * 10_000])))
+            producer.packer.check_singles(encode_singles(columns([b"x" * 10_000])))
         with pytest.raises(SendError, match="does not fit"):
             send(producer, [b"x" * 10_000])
         assert broker.seen(Type.SEND) == []
@@ -380,7 +380,7 @@ def test_a_first_entry_that_is_dropped_as_a_duplicate_is_an_error(broker, client
 def test_what_belongs_to_a_transaction_says_so_twice(broker, client, topic):
     producer = open_producer(client, transaction=TxnId(0, 5))
     send(producer, numbered(2))
-    producer.transaction = None
+    producer.packer.transaction = None
     send(producer, numbered(1, 2))
     producer.flush()
     producer.close()

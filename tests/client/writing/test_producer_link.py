@@ -180,10 +180,10 @@ class FullSession:
         self.marks = []
         self.sizes = []
 
-    def attach_producer(self, producer_id, link):
+    def attach(self, role, producer_id, link):
         pass
 
-    def detach_producer(self, producer_id):
+    def detach(self, role, producer_id):
         pass
 
     def ask(self, build, timeout, *, is_urgent):

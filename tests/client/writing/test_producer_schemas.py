@@ -13,6 +13,7 @@ from pulsar_spark.client import (
     TopicWriter,
     UserCode,
 )
+from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
@@ -268,7 +269,7 @@ def test_the_version_is_that_of_the_first_partition_with_rows(order):
         def open_all(task, partitions, schema=None):
             for number in partitions:
                 name = topic.of_partition(number)
-                yield task.open(topic, name, number, producing(schema=schema), 3)
+                yield DedupProducer(task, topic, name, number, producing(schema=schema), 3)
 
         for partition, schema in ((2, A), (1, B)):
             known(broker, A, B, topic=topic.of_partition(partition))

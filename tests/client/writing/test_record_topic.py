@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ class Fakes:
 class FakeProducer:
     def __init__(self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False):
         assert (topic, partitions) == (PARTITION, 1)
-        self.fakes, self.name, self.transaction = fakes, options.name, None
+        self.fakes, self.name, self.packer = fakes, options.name, SimpleNamespace(transaction=None)
         self.topic_epoch = fakes.epoch if options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING else None
         assert may_repeat is (options.name is not None)
         fakes.done.append(("open producer", self.name, encryptor))
@@ -88,7 +89,7 @@ class FakeProducer:
         (record,) = metadata.properties
         assert (record.key, bytes(message.payload)) == (b"record", b"")
         self.fakes.values.append(record.value)
-        self.fakes.done.append(("send", record.value.decode(), self.transaction))
+        self.fakes.done.append(("send", record.value.decode(), self.packer.transaction))
 
     def flush(self):
         self.fakes.done.append(("flush", self.name))

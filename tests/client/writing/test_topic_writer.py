@@ -11,7 +11,6 @@ from pulsar_spark.client import (
     NO_USER_CODE,
     ProducerInterceptor,
     RoutingMode,
-    TaskMemory,
     TaskPlace,
     TopicWriter,
     Transaction,
@@ -29,6 +28,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
@@ -539,7 +539,7 @@ def test_writers_of_a_task_share_its_memory(broker, client):
     """Each producer has one entry on the way in any case, and all together no more than the limit."""
     held = Held(broker)
     broker.script(Type.SEND, [held] * 10**4)
-    memory = TaskMemory(5000)
+    memory = MemoryBudget(5000, threading.Lock())
     topics = [parted(broker, 2, f"topic-{number}") for number in range(10)]
     writers = [
         open_writer(client, topic, memory=memory, batching=False, block_if_queue_full=False)

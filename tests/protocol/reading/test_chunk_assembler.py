@@ -137,7 +137,7 @@ def test_only_the_last_chunk_asks_for_a_missing_beginning():
     assert log.chunks.dropped == {Dropped.NO_BEGINNING: 1}
     log.chunks.finish(key_of("a"))
     assert log.take("a", 2) is None
-    assert log.chunks.is_finished(key_of("a"))
+    assert key_of("a") in log.chunks._finished
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_finished_messages_are_not_remembered_for_ever():
     log = Log()
     for number in range(3000):
         log.take_all(str(number), [0, 1, 2])
-    assert sum(log.chunks.is_finished(key_of(str(number))) for number in range(3000)) == 1000
+    assert sum(key_of(str(number)) in log.chunks._finished for number in range(3000)) == 1000
 
 
 # ---- properties

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunVerdict
+from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind, RunVerdict
 from pulsar_spark.wire.entry.origin import Origin
 
 RUN = Origin(7, 3, 0)
@@ -33,8 +33,7 @@ def search(
     may_be_replay: bool = True,
     may_be_own: bool = True,
 ) -> RunSearch:
-    claim = {"is_claimed": is_claimed, "may_be_own": may_be_own}
-    found = RunSearch(RUN, last, may_be_replay=may_be_replay, **claim)
+    found = RunSearch(RunToFind(RUN, b"", last, is_claimed, may_be_replay, may_be_own))
     for each in entries:
         found.take([each])
     return found
@@ -127,7 +126,7 @@ def test_all_verdicts():
 
 
 def test_ids_of_the_write_before_are_no_hidden_rows():
-    found = RunSearch(Origin(7, 3, 1), LAST, is_claimed=True, may_be_replay=False)
+    found = RunSearch(RunToFind(Origin(7, 3, 1), b"", LAST, may_be_replay=False))
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
@@ -149,7 +148,7 @@ def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
     ],
 )
 def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
-    found = RunSearch(Origin(7, 3, 2), LAST, is_claimed=True)
+    found = RunSearch(RunToFind(Origin(7, 3, 2), b"", LAST))
     found.take([entry(3, run=run)])
     assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
 
@@ -158,7 +157,7 @@ def test_entries_that_come_together_come_in_any_order():
     """All count: those after one of another run, and the first of two that name no begin."""
     later, other = entry(30, names=None, last=LAST - 5), entry(40, run=Origin(8, 4, 0))
     for entries in itertools.permutations([BEFORE, later, OLDER_FIRST, other]):
-        found = RunSearch(RUN, LAST, is_claimed=True, may_be_replay=False)
+        found = RunSearch(RunToFind(RUN, b"", LAST, may_be_replay=False))
         found.take(entries)
         assert found.begin == BEGIN
         assert found.is_begin_known  # by the older entry

@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
-from pulsar_spark.protocol.writing.batcher import BatchLimits
-from pulsar_spark.protocol.writing.entry_builder import EntryBuilder
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
@@ -30,42 +28,41 @@ CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
 
 
-def new_builder(
-    *, limits=(10, 0, 0.5), chunking=False, key_based=False, encryption=None, blocks_if_full=True
-):
-    packer = Packer(
-        TOPIC,
-        pb.NONE,
-        chunking=chunking,
-        chunk_max_message_size=None,
-        encryption=encryption,
-        key_based=key_based,
-    )
-    return EntryBuilder(packer, BatchLimits(*limits), blocks_if_full=blocks_if_full)
+def new_packer(*, chunking=False, **options):
+    return Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, **options)
 
 
 def new_writer(
     *,
     max_messages=FULL_AT,
-    limits=(10, 0, 0.5),
     chunking=False,
-    blocks_if_full=True,
     is_shared_name=True,
     **options,
 ):
-    builder = new_builder(limits=limits, chunking=chunking, blocks_if_full=blocks_if_full)
+    packer = new_packer(chunking=chunking)
     window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
-    return PartitionWriter(TOPIC, builder, window, stored, **options)
+    return PartitionWriter(TOPIC, packer, window, stored, **options)
 
 
 def register(writer, last=-1, now=0.0, *, stored=(), name="p"):
     """Register and resend, as an owner does who finds entries stored; returns what goes on the wire."""
     writer.registering()
-    proof = writer.registered(name, last, MAX_MESSAGE, None)
+    proof = writer.registered(success(name, last), MAX_MESSAGE)
     if proof is not None:
         prove(proof, stored)
     return writer.resend("1", now)
+
+
+def success(name, last=-1, topic_epoch=None, schema_version=b""):
+    """A broker's answer to the registration of a producer."""
+    return pb.CommandProducerSuccess(
+        request_id=1,
+        producer_name=name,
+        last_sequence_id=last,
+        topic_epoch=topic_epoch,
+        schema_version=schema_version,
+    )
 
 
 def prove(proof, stored):
@@ -103,7 +100,7 @@ def run_of(*values, first_id=0, transaction=None):
 
 
 def entries(writer, count=1):
-    return list(writer.builder.pack_singles(singles(*[b"x"] * count), 5))
+    return list(writer.packer.singles(singles(*[b"x"] * count), 5))
 
 
 def rows(*values):

@@ -43,8 +43,7 @@ def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes
         body, offsets = encoded(group, before)
         batches += batcher.add(body, offsets, 0.0)
         stream += bytes(body[before:])
-    last = batcher.take()
-    batches += [last] if last else []
+    batches += batcher.take()
     sizes = [size for group in groups for size in group]
     expected = greedy(sizes, max_messages, max_bytes)
     assert [(batch.messages, batch.size) for batch in batches] == [(len(one), sum(one)) for one in expected]
@@ -53,7 +52,7 @@ def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes
         assert len(content(batch)) == batch.size
         assert batch.messages == 1 or batch.size <= max_bytes
         assert max_messages <= 0 or batch.messages <= max_messages
-    assert batcher.take() is None
+    assert batcher.take() == []
 
 
 @given(message_sizes, limits, byte_limits)
@@ -62,8 +61,7 @@ def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes
 def test_what_is_full_is_not_held_back(sizes, max_messages, max_bytes):
     batcher = Batcher(max_messages, max_bytes, 1.0)
     batcher.add(*encoded(sizes), 0.0)
-    left = batcher.take()
-    if left is not None:
+    for left in batcher.take():
         assert left.size < max_bytes
         assert max_messages <= 0 or left.messages < max_messages
 
@@ -80,7 +78,7 @@ def test_one_byte_more_has_none():
     assert batcher.add(*encoded([4, 5]), 0.0) == []
     (batch,) = batcher.add(*encoded([2]), 0.0)
     assert (batch.messages, batch.size) == (2, 9)
-    assert (batcher.take().messages, batcher.take()) == (1, None)
+    assert [batch.messages for batch in batcher.take() + batcher.take()] == [1]
 
 
 @pytest.mark.parametrize("large", [11, 1000])
@@ -88,7 +86,7 @@ def test_a_large_message_is_a_batch_of_its_own(large):
     batcher = Batcher(1000, 10, 1.0)
     batches = batcher.add(*encoded([3, large, 3]), 0.0)
     assert [(batch.messages, batch.size) for batch in batches] == [(1, 3), (1, large)]
-    assert batcher.take().size == 3
+    assert batcher.take()[0].size == 3
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10**6])
@@ -97,14 +95,14 @@ def test_no_batch_has_more_messages_than_readers_accept(limit):
     assert batcher.add(*encoded([1] * 5000), 0.0) == []
     (batch,) = batcher.add(*encoded([1] * 99_000), 0.0)
     assert batch.messages == 100_000
-    assert batcher.take().messages == 4000
+    assert batcher.take()[0].messages == 4000
 
 
 def test_messages_are_not_copied():
     body, offsets = encoded([3, 4, 5])
     batcher = Batcher(1000, 1000, 1.0)
     batcher.add(body, offsets, 0.0)
-    (part,) = batcher.take().parts
+    (part,) = batcher.take()[0].parts
     assert part.obj is body.obj
 
 
@@ -112,7 +110,7 @@ def test_nothing_added():
     batcher = Batcher(10, 10, 1.0)
     assert batcher.add(*encoded([]), 5.0) == []
     assert batcher.due_at is None
-    assert batcher.take() is None
+    assert batcher.take() == []
 
 
 def test_time_counts_from_the_first_message():
@@ -145,7 +143,19 @@ def test_batches_tell_the_first_and_last_of_their_own_ids():
     closed = batcher.add(memoryview(b"f"), np.arange(2), 0.0, np.array([12]))
     assert [batch.sequence_ids for batch in closed] == [(8, 12)]
     batcher.add(memoryview(b"abcde"), offsets[:3], 0.0)
-    assert batcher.take().sequence_ids is None
+    assert batcher.take()[0].sequence_ids is None
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "fits", "messages"), [(0, 200, 4), (-1, 200, 4), (10**6, 200, 4), (112, 200, 2)]
+)
+def test_batches_fit_into_the_brokers_largest_message(max_bytes, fits, messages):
+    batcher = Batcher(0, max_bytes, 0.5)
+    assert batcher.take() == []
+    batcher.fit(fits)
+    batcher.fit(fits * 2)  # another broker takes more
+    batches = batcher.add(*encoded([50] * 9), 0.0)
+    assert [batch.messages for batch in batches] == [messages] * (9 // messages)
 
 
 # ---- groups
@@ -167,5 +177,5 @@ def test_groups_are_cut_one_by_one(groups, max_messages, max_bytes, before, open
     ]
     sent = b"".join(content(batch) for batch in batches)
     assert sent == bytes(encoded(open_sizes)[0]) + bytes(body[before:])
-    assert batcher.take() is None
+    assert batcher.take() == []
     assert batcher.due_at is None

@@ -38,6 +38,7 @@ from tests.protocol.writing.partition_writers import (
     register,
     rows,
     singles,
+    success,
 )
 
 REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
@@ -50,7 +51,7 @@ def writer_in(state, **options):
     writer.add(entries(writer), 0.0)
     if state is REGISTERING:
         writer.registering()
-        writer.registered("p", -1, MAX_MESSAGE, None)
+        writer.registered(success("p", -1), MAX_MESSAGE)
     elif state is FULL:
         writer.add(entries(writer, 2), 0.0)
     elif state is LOST:
@@ -160,7 +161,7 @@ def test_what_is_pending_is_sent_again_in_order(state, resent, after):
     writer.lost(CUT)
     assert ids(register(writer, now=5.0)) == resent
     assert writer.state is after
-    assert writer.send_due_at == TIMEOUT  # it counts from the first time
+    assert writer.window.due_at == TIMEOUT  # it counts from the first time
 
 
 def test_what_was_added_while_lost_goes_out_after_what_was_pending():
@@ -178,7 +179,7 @@ def test_what_was_added_while_lost_goes_out_after_what_was_pending():
 def test_a_connection_that_is_lost_before_the_resend_sends_nothing():
     writer = writer_in(LOST)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.registered(success("p", -1), MAX_MESSAGE)
     writer.lost(CUT)
     assert writer.resend("2", 1.0) == []
     assert writer.state is LOST
@@ -197,7 +198,7 @@ def test_receipts_still_count_after_the_send_timeout():
     assert writer.next_step(TIMEOUT) is Step.STOP
     assert writer.state is FAILED
     assert writer.receipt(0, *PLACE) is not None
-    assert writer.sent.messages == 1
+    assert writer.tally.sent.messages == 1
     writer.lost(CUT)
     assert writer.receipt(1, *PLACE) is None
 
@@ -206,7 +207,7 @@ def test_the_send_timeout_runs_from_the_last_receipts_or_bytes():
     writer = writer_in(FULL)
     writer.receipt(0, *PLACE)
     writer.receipts_taken(TIMEOUT - 1)
-    assert writer.send_due_at == 2 * TIMEOUT - 1
+    assert writer.window.due_at == 2 * TIMEOUT - 1
     assert writer.next_step(TIMEOUT) is Step.WAIT
     writer.progress(TIMEOUT)
     assert writer.next_step(2 * TIMEOUT - 0.1) is Step.WAIT
@@ -238,7 +239,7 @@ def test_a_comparison_that_has_succeeded_begins_the_send_timeout_anew():
 def test_a_comparison_that_ends_when_the_connection_is_lost_leaves_time_for_the_next():
     writer, added = with_pending(2)
     writer.registering()
-    prove(writer.registered("p", 1, MAX_MESSAGE, None), added)
+    prove(writer.registered(success("p", 1), MAX_MESSAGE), added)
     writer.lost(CUT)
     assert writer.resend("2", TIMEOUT + 5) == []
     assert writer.next_step(TIMEOUT + 6) is Step.REOPEN
@@ -254,17 +255,17 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     for sequence_id in (0, 0, 1):
         writer.receipt(sequence_id, 7, sequence_id)
     assert writer.receipt(1, *PLACE) is None
-    sent = writer.sent
+    sent = writer.tally.sent
     assert (sent.messages, sent.first_id, sent.last_id) == (2, MessageId(7, 0), MessageId(7, 1))
-    assert ids(writer.pending) == [2]
-    assert writer.has_pending
+    assert ids(list(writer.window)) == [2]
+    assert bool(writer.window)
     writer.receipt(2, *PLACE)
-    assert not writer.has_pending
-    assert writer.send_due_at is None
+    assert not bool(writer.window)
+    assert writer.window.due_at is None
 
 
 def test_nothing_is_sent_yet():
-    assert new_writer().sent == SentTotals()
+    assert new_writer().tally.sent == SentTotals()
 
 
 # ---- what went wrong
@@ -317,7 +318,7 @@ def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is
     assert isinstance(writer.loss, NotReadyError)
     payload = bytearray(b"payload")
     writer = writer_in(OPEN)
-    writer.add(list(writer.builder.pack_singles(singles(payload), 5)), 0.0)
+    writer.add(list(writer.packer.singles(singles(payload), 5)), 0.0)
     payload[0] ^= 1
     writer.refused(0, pb.ChecksumError, "checksum")
     assert isinstance(writer.loss, SendError)
@@ -368,7 +369,7 @@ def test_the_first_sequence_id(first, last, expected):
 def test_a_later_registration_does_not_change_the_ids():
     writer = writer_in(OPEN)
     writer.lost(CUT)
-    register(writer, 0, stored=writer.pending)
+    register(writer, 0, stored=list(writer.window))
     assert writer.last_sequence_id == -1
     assert ids(entries(writer)) == [1]
 
@@ -380,7 +381,7 @@ def test_what_the_next_registration_repeats():
     writer = new_writer(name="orders")
     assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders", 0, None)
     writer.registering()
-    assert writer.registered("orders-1", -1, MAX_MESSAGE, 3) is None
+    assert writer.registered(success("orders-1", -1, 3), MAX_MESSAGE) is None
     assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders-1", 1, 3)
     writer.resend("1", 0.0)
     register(writer, name="orders-1")
@@ -393,7 +394,7 @@ def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it
     writer = new_writer(max_messages=9)
     for number, version in enumerate((b"first", b"second", b"")):
         writer.registering()
-        writer.registered("p", number - 1, MAX_MESSAGE, None, version)
+        writer.registered(success("p", number - 1, None, version), MAX_MESSAGE)
         writer.resend("1", 0.0)
         (added,) = entries(writer)
         metadata = metadata_of(added)
@@ -406,16 +407,16 @@ def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it
 def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew):
     """The topic was deleted and made anew, under the producer."""
     writer = new_writer(max_messages=9)
-    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
     writer.resend("1", 0.0)
     writer.add(entries(writer), 0.0)
     writer.lost(CUT)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None, b"first")
+    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
     writer.resend("2", 0.0)
     writer.lost(CUT)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None, anew)
+    writer.registered(success("p", -1, None, anew), MAX_MESSAGE)
     with pytest.raises(SchemaError, match="version number of the rows' schema has changed"):
         writer.resend("3", 0.0)
 
@@ -424,7 +425,7 @@ def test_foreign_writes_are_found():
     writer = writer_in(LOST)
     writer.registering()
     with pytest.raises(SendError, match="somebody else"):
-        writer.registered("p", 5, MAX_MESSAGE, None)
+        writer.registered(success("p", 5), MAX_MESSAGE)
 
 
 def test_what_is_acknowledged_is_not_foreign():
@@ -435,7 +436,7 @@ def test_what_is_acknowledged_is_not_foreign():
     writer.lost(CUT)
     writer.registering()
     with pytest.raises(SendError, match="somebody else"):
-        writer.registered("p", 1, MAX_MESSAGE, None)
+        writer.registered(success("p", 1), MAX_MESSAGE)
 
 
 def test_what_was_stored_at_first_is_not_foreign():
@@ -448,20 +449,20 @@ def test_what_was_stored_at_first_is_not_foreign():
 def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.builder.packer.transaction = TxnId(1, 2)
+    writer.packer.transaction = TxnId(1, 2)
     body, _ = rows(b"a", b"b", b"c")
     batch = Batch((body,), 3, len(body))
-    writer.add(list(writer.builder.pack_batches([batch], 5)), 0.0)
-    writer.builder.packer.transaction = None
+    writer.add([writer.packer.batch(batch, 5)], 0.0)
+    writer.packer.transaction = None
     writer.add(entries(writer), 0.0)
     writer.lost(CUT)
     writer.registering()
     with pytest.raises(SendError, match=r"3 messages of a transaction .*persistent://a/b/t.* deduplication"):
-        writer.registered("p", -1, MAX_MESSAGE, None)
+        writer.registered(success("p", -1), MAX_MESSAGE)
 
 
 def large(writer):
-    return list(writer.builder.pack_singles(singles(b"x" * 500), 5))
+    return list(writer.packer.singles(singles(b"x" * 500), 5))
 
 
 @pytest.mark.parametrize("found", [True, False])
@@ -473,7 +474,7 @@ def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
     writer.add(chunks, 0.0)
     writer.lost(CUT)
     writer.registering()
-    proof = writer.registered("p", 0, MAX_MESSAGE, None)
+    proof = writer.registered(success("p", 0), MAX_MESSAGE)
     prove(proof, chunks if found else chunks[:-1])
     if found:
         assert writer.resend("2", 1.0) == chunks
@@ -501,7 +502,7 @@ def test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_si
     """Their bytes are counted when they are added, and again when they are acknowledged."""
     writer = new_writer(max_messages=10, chunking=True)
     writer.registering()
-    writer.registered("p", -1, MAX_MESSAGE, None)
+    writer.registered(success("p", -1), MAX_MESSAGE)
     writer.lost(CUT)
     assert writer.resend("1", 1.0) == []
     chunks = large(writer)
@@ -521,7 +522,7 @@ def test_what_was_proven_needs_no_proof_again():
     register(writer, 0, stored=chunks)
     writer.lost(CUT)
     writer.registering()
-    assert writer.registered("p", 0, MAX_MESSAGE, None) is None
+    assert writer.registered(success("p", 0), MAX_MESSAGE) is None
     assert writer.resend("3", 1.0) == chunks
 
 
@@ -541,7 +542,7 @@ def with_pending(count, **options):
 def other(writer, sequence_id):
     """An entry that somebody else has stored by an id of this writer's."""
     message = singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)
-    return next(writer.builder.pack_singles([message], 6))
+    return next(writer.packer.singles([message], 6))
 
 
 @pytest.mark.parametrize("ours", [0, 1, 2, 3, 4])
@@ -594,7 +595,7 @@ def test_what_the_broker_is_still_storing_is_not_refused(code, text, is_compared
     assert writer.state is LOST
     assert writer.loss.retriable
     writer.registering()
-    assert (writer.registered("p", 1, MAX_MESSAGE, None) is not None) == is_compared
+    assert (writer.registered(success("p", 1), MAX_MESSAGE) is not None) == is_compared
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
@@ -602,7 +603,7 @@ def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
     """Pulsar 4.0.7 may lose the first message, store the others, and take the first one for stored, too."""
     writer = new_writer(max_messages=10)
     register(writer)
-    writer.builder.packer.transaction = TxnId(1, 2)
+    writer.packer.transaction = TxnId(1, 2)
     writer.add(entries(writer, 3), 0.0)
     if is_refused:
         writer.refused(1, pb.ChecksumError, "damaged on the way")
@@ -612,7 +613,7 @@ def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
     with pytest.raises(
         SendError, match=r"3 messages of a transaction .*cannot be read.*persistent://a/b/t.*maxFailures"
     ):
-        writer.registered("p", 2, MAX_MESSAGE, None)
+        writer.registered(success("p", 2), MAX_MESSAGE)
 
 
 def test_a_refusal_is_settled_by_the_receipt():
@@ -636,7 +637,7 @@ def test_a_refusal_is_settled_by_the_receipt():
 def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():
     writer, _ = with_pending(3, is_shared_name=False)
     writer.registering()
-    assert writer.registered("p", 1, MAX_MESSAGE, None) is None
+    assert writer.registered(success("p", 1), MAX_MESSAGE) is None
 
 
 def test_what_is_dropped_as_known_counts_as_stored():
@@ -647,7 +648,7 @@ def test_what_is_dropped_as_known_counts_as_stored():
     assert writer.receipt(2, *PLACE) is None  # nothing counts any more
     with pytest.raises(SendError, match="somebody else"):
         writer.check()
-    assert (writer.sent.messages, ids(writer.pending)) == (2, [2])
+    assert (writer.tally.sent.messages, ids(list(writer.window))) == (2, [2])
 
 
 @pytest.mark.parametrize("last", [-1, 4])
@@ -667,7 +668,7 @@ def test_rows_with_ids_that_were_stored_before_may_be_dropped_and_are_counted():
     for sequence_id, place in ((2, DROPPED), (3, DROPPED), (9, PLACE), (10, PLACE)):
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *place) is not None
-    assert (writer.sent.messages, writer.dropped) == (4, 2)
+    assert (writer.tally.sent.messages, writer.dropped) == (4, 2)
 
 
 @pytest.mark.parametrize("sequence_id", [9, 8, 3])
@@ -681,7 +682,7 @@ def test_rows_with_ids_of_others_that_were_sent_before_are_lost_if_they_are_drop
     assert writer.receipt(sequence_id, *DROPPED) is None
     with pytest.raises(SendError, match=f"sequence id {sequence_id} on .*id 9 was sent before"):
         writer.check()
-    assert (writer.sent.messages, writer.dropped) == (2, 1)
+    assert (writer.tally.sent.messages, writer.dropped) == (2, 1)
 
 
 def test_rows_with_ids_that_do_not_ascend_may_be_stored():
@@ -690,7 +691,7 @@ def test_rows_with_ids_that_do_not_ascend_may_be_stored():
     for sequence_id in (9, 3, 3, 10):
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *PLACE) is not None
-    assert (writer.sent.messages, writer.dropped) == (4, 0)
+    assert (writer.tally.sent.messages, writer.dropped) == (4, 0)
 
 
 def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
@@ -707,16 +708,15 @@ def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
 # ---- another name
 
 
-def test_under_another_name_all_begins_again_but_the_open_batch_stays():
+def test_under_another_name_all_begins_again():
     writer = new_writer(name="first", first_sequence_id=100)
     register(writer, 120, name="first")
-    assert writer.builder.batch_rows(*rows(b"a", b"b"), 0.0) == []
     writer.restart("second", 0)
     assert (writer.state, writer.name, writer.epoch) == (REGISTERING, "second", 0)
     register(writer, name="second")
     assert writer.last_sequence_id == -1
-    (entry,) = writer.builder.pack_batches([writer.builder.close_batch()], 5)
-    assert (entry.sequence_id, entry.messages) == (0, 2)
+    (entry,) = writer.packer.singles(singles(b"a"), 5)
+    assert (entry.sequence_id, entry.messages) == (0, 1)
     assert metadata_of(entry).producer_name == b"second"
 
 

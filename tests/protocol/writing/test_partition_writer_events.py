@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import SendError
 from pulsar_spark.protocol.writing import packer
+from pulsar_spark.protocol.writing.batcher import Batcher
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -30,6 +31,7 @@ from tests.protocol.writing.partition_writers import (
     prove,
     rows,
     singles,
+    success,
 )
 
 FULL, LOST, OPEN = WriterState.FULL, WriterState.LOST, WriterState.OPEN
@@ -98,7 +100,8 @@ class World:
 
     def __init__(self, deduplicates, reached):
         self.reached = reached
-        self.writer = new_writer(max_messages=6, limits=(3, 0, 0.3), chunking=True)
+        self.writer = new_writer(max_messages=6, chunking=True)
+        self.batcher = Batcher(3, MAX_MESSAGE - packer.METADATA_ROOM, 0.3)
         self.broker = Broker(deduplicates=deduplicates)
         self.wire, self.receipts = [], []
         self.added, self.acknowledged = 0, []
@@ -118,28 +121,28 @@ class World:
         self.wire += [entry for item in outgoing for entry in item.entries]
 
     def add_rows(self, count):
-        batches = self.writer.builder.batch_rows(*rows(*self.new_rows(count)), self.now)
-        self.add(self.writer.builder.pack_batches(batches, 5))
+        body, offsets = rows(*self.new_rows(count))
+        batches = self.batcher.add(body, offsets, self.now)
+        self.add(self.writer.packer.batch(batch, 5) for batch in batches)
 
     def close_batch(self, _=0):
-        batch = self.writer.builder.close_batch()
-        self.add(self.writer.builder.pack_batches([] if batch is None else [batch], 5))
+        self.add(self.writer.packer.batch(batch, 5) for batch in self.batcher.take())
 
     def add_singles(self, count):
         self.close_batch()
-        self.add(self.writer.builder.pack_singles(singles(*self.new_rows(count)), 5))
+        self.add(self.writer.packer.singles(singles(*self.new_rows(count)), 5))
 
     def add_run(self, count):
         """As many as a run has at least, and more than the window takes at once."""
         self.close_batch()
-        self.add(self.writer.builder.pack_singles(by_column(*self.new_rows(2 * count)), 5))
+        self.add(self.writer.packer.singles(by_column(*self.new_rows(2 * count)), 5))
 
     def add_large(self, _=0):
         self.close_batch()
         self.added += 1
         fields = pb.MessageMetadata(partition_key=b"%d" % (self.added - 1)).SerializePartialToString()
         large = EncodedSingle(memoryview(fields), memoryview(b"x" * 300))
-        self.add(self.writer.builder.pack_singles([large], 5))
+        self.add(self.writer.packer.singles([large], 5))
 
     def store(self, count):
         taken, self.wire = self.wire[:count], self.wire[count:]
@@ -184,7 +187,7 @@ class World:
             self.has_failed = True
 
     def resend(self, last, fails):
-        proof = self.writer.registered("p", last, MAX_MESSAGE, None)
+        proof = self.writer.registered(success("p", last), MAX_MESSAGE)
         if proof is not None:
             self.reached["looked up"] += 1
             prove(proof, self.broker.stored)
@@ -192,7 +195,7 @@ class World:
             self.writer.lost(CUT)
         self.attempts += 1
         self.send(self.writer.resend(str(self.attempts), self.now))
-        if self.writer.pending and fails <= 3:
+        if list(self.writer.window) and fails <= 3:
             self.reached["resent"] += 1
 
     def restart(self, count):
@@ -225,15 +228,15 @@ class World:
 
     def wait(self, tenths):
         self.now += tenths / 10
-        due = self.writer.builder.batch_due_at
+        due = self.batcher.due_at
         if due is not None and due <= self.now:
             self.close_batch()
 
     def check(self):
         """Rows are stored and acknowledged in their order, each once; the window holds what it may."""
         assert self.acknowledged == list(range(len(self.acknowledged)))
-        assert self.writer.sent.messages == len(self.acknowledged)
-        pending = self.writer.pending
+        assert self.writer.tally.sent.messages == len(self.acknowledged)
+        pending = list(self.writer.window)
         assert ids(pending) == sorted(ids(pending))
         # Chunks that were acknowledged come back where the message begins again: they are not counted.
         assert sum(entry.messages for entry in pending if entry.kind is not EntryKind.CHUNK) <= 6
@@ -249,7 +252,7 @@ class World:
         while self.wire or self.receipts:
             self.store(10)
             self.acknowledge(10)
-        assert (self.writer.has_pending, self.writer.has_waiting, self.writer.state) == (False, False, OPEN)
+        assert (bool(self.writer.window), self.writer.has_waiting, self.writer.state) == (False, False, OPEN)
         assert self.acknowledged == list(range(self.added))
         first_seen = list(dict.fromkeys(self.broker.rows))
         assert first_seen == list(range(self.added))
@@ -329,7 +332,7 @@ def test_what_somebody_else_writes_under_the_name_is_an_error_whatever_came_befo
         if world.writer.state is LOST:
             world.reconnect(0)
         world.add_singles(5)
-        pending = world.writer.pending
+        pending = list(world.writer.window)
         world.somebody_else(count)
         assert world.has_failed
         reached["inside what is pending"] += bool(pending) and world.broker.last <= max(

@@ -13,7 +13,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.writing.partition_writers import (
     MAX_MESSAGE,
     chunk,
-    new_builder,
+    new_packer,
     outgoing,
     run_of,
     singles,
@@ -241,10 +241,10 @@ def test_receipts_of_a_run_show_that_a_resend_goes_on():
 
 def test_an_entry_that_was_damaged_on_its_way_may_be_sent_again_and_one_in_memory_may_not():
     payload = bytearray(b"payload")
-    builder = new_builder()
-    builder.registered("p", MAX_MESSAGE, b"")
+    packer = new_packer()
+    packer.registered("p", MAX_MESSAGE, b"")
     pending = window()
-    for entry in builder.pack_singles(singles(b"first", payload), 5):
+    for entry in packer.singles(singles(b"first", payload), 5):
         pending.push(entry, 0.0)
     assert isinstance(pending.refused(pb.ChecksumError, "checksum"), NotReadyError)
     payload[0] ^= 1

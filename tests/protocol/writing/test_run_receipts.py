@@ -34,28 +34,28 @@ def dropped(*numbers):
 
 def test_all_receipts_of_a_run_are_taken_at_once():
     writer = with_run(5)
-    size = sum(entry.size for entry in writer.pending)
+    size = sum(entry.size for entry in list(writer.window))
     assert taken(writer, *stored(0, 1)) == [([0, 1], 0)]
-    assert (writer.sent.first_id, writer.sent.last_id) == (MessageId(7, 100), MessageId(7, 101))
-    assert ids(writer.pending) == [2, 3, 4]
+    assert (writer.tally.sent.first_id, writer.tally.sent.last_id) == (MessageId(7, 100), MessageId(7, 101))
+    assert ids(list(writer.window)) == [2, 3, 4]
     assert taken(writer, *stored(2, 3, 4)) == [([2, 3, 4], 0)]
-    assert (writer.sent.messages, writer.sent.bytes) == (5, size)
-    assert (writer.sent.first_id, writer.sent.last_id) == (MessageId(7, 100), MessageId(7, 104))
-    assert not writer.has_pending
+    assert (writer.tally.sent.messages, writer.tally.sent.bytes) == (5, size)
+    assert (writer.tally.sent.first_id, writer.tally.sent.last_id) == (MessageId(7, 100), MessageId(7, 104))
+    assert not bool(writer.window)
 
 
 def test_receipts_reach_from_one_run_into_the_next():
     writer = with_run(2)
     writer.add([run_of(*[b"y"] * 3, first_id=2)], 0.0)
     assert taken(writer, *stored(0, 1, 2, 3)) == [([0, 1], 0), ([2, 3], 2)]
-    assert ids(writer.pending) == [4]
+    assert ids(list(writer.window)) == [4]
 
 
 def test_a_dropped_message_in_a_run_is_an_error_unless_it_is_known_to_be_stored():
     writer = with_run(5)
     assert taken(writer, *stored(0, 1), *dropped(2), *stored(3, 4)) == [([0, 1], 0)]
     assert writer.state is WriterState.FAILED
-    assert writer.sent.messages == 2
+    assert writer.tally.sent.messages == 2
     with pytest.raises(SendError, match="somebody else"):
         writer.check()
 
@@ -67,7 +67,7 @@ def test_messages_of_a_run_that_are_sent_again_may_be_dropped():
     assert ids(again.entries) == [0, 1, 2, 3, 4]
     found = taken(writer, *dropped(0, 1, 2), *stored(3, 4))
     assert found == [([0], 0), ([1], 1), ([2], 2), ([3, 4], 3)]
-    assert (writer.sent.messages, writer.sent.first_id) == (5, MessageId(7, 103))
+    assert (writer.tally.sent.messages, writer.tally.sent.first_id) == (5, MessageId(7, 103))
 
 
 def test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored():
@@ -77,14 +77,14 @@ def test_the_highest_id_of_an_acknowledged_run_is_known_to_be_stored():
     assert register(writer, 4) == []
     writer.add([run_of(b"y", first_id=5)], 0.0)
     assert taken(writer, *stored(5)) == [([5], 0)]
-    assert writer.sent.messages == 6
+    assert writer.tally.sent.messages == 6
 
 
 def test_receipts_of_a_lost_registration_acknowledge_nothing():
     writer = with_run(3)
     writer.lost(CUT)
     assert taken(writer, *stored(0, 1, 2)) == []
-    assert ids(writer.pending) == [0, 1, 2]
+    assert ids(list(writer.window)) == [0, 1, 2]
 
 
 def test_receipts_that_came_before_are_ignored():
@@ -102,7 +102,7 @@ def test_a_receipt_that_is_missing_ends_the_connection():
     writer = with_run(5)
     with pytest.raises(ProtocolError, match="sequence id 3 came before that of 2"):
         taken(writer, *stored(0, 1, 3, 4))
-    assert ids(writer.pending) == [2, 3, 4]
+    assert ids(list(writer.window)) == [2, 3, 4]
 
 
 @pytest.mark.parametrize("is_run", [False, True])
@@ -116,4 +116,4 @@ def test_a_receipt_of_ledger_0_is_no_drop(is_run):
     ((entry, number),) = writer.receipts(Receipts(3, [0], [0], [0]))
     assert (entry.sequence_id, number) == (0, 0)
     writer.check()
-    assert (writer.sent.first_id.ledger, writer.sent.last_id.ledger, writer.dropped) == (0, 0, 0)
+    assert (writer.tally.sent.first_id.ledger, writer.tally.sent.last_id.ledger, writer.dropped) == (0, 0, 0)

@@ -13,7 +13,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.writing.partition_writers import (
     TOPIC,
     chunk,
-    new_builder,
+    new_packer,
     outgoing,
     prove,
     run_of,
@@ -34,9 +34,9 @@ def new_ids(acknowledged_to=-1, *, last=None, **options):
 
 def entries(count):
     """Entries of one message each, with ids from 0 on, that can be compared with stored ones."""
-    builder = new_builder()
-    builder.registered("p", 5000, b"")
-    return list(builder.pack_singles(singles(*[b"x"] * count), 5))
+    packer = new_packer()
+    packer.registered("p", 5000, b"")
+    return list(packer.singles(singles(*[b"x"] * count), 5))
 
 
 # ---- dropped entries

@@ -91,7 +91,7 @@ def test_markers_are_read_when_all_are_visible(broker, query):
         log.refresh()
         assert not log.state.committed  # an open transaction hides what comes after it
         broker.end(one, "aborted")
-        log.await_markers()
+        log.await_all()
         assert log.state.committed == {two}
     assert broker.effects[-2:] == [("token",), ("read",)]
 

@@ -340,9 +340,9 @@ lost_history = commit_records.lost_history
 PLANTED = {
     "the intent is not written": row(S.WRITE_INTENT, action=A.READ_LOG, transactions=nothing),
     "no markers": row(S.ADD_LOG, after=to(S.COMMIT_FIRST)),
-    "a marker in the first transaction only": row(S.MARK, transactions=commit_plan._first),
+    "a marker in the first transaction only": row(S.MARK, transactions=lambda plan: plan.transactions[:1]),
     "a refused marker is ignored": row(S.MARK, after=to(S.COMMIT_FIRST)),
-    "the others are committed first": row(S.COMMIT_FIRST, transactions=commit_plan._rest),
+    "the others are committed first": row(S.COMMIT_FIRST, transactions=lambda plan: plan.transactions[1:]),
     "the others are not committed": row(S.COMMIT_FIRST, after=to(S.TRIM_LOG)),
     "the first commit is not looked for": row(S.COMMIT_FIRST, after=to(S.COMMIT_REST)),
     "the first commit counts as lost": row(S.FIND_FIRST, after=to(S.GIVE_UP)),

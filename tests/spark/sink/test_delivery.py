@@ -33,12 +33,12 @@ ENCRYPTED = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKey
 ASKED = {"delivery": "effectively-once"}
 EITHER = (False, True)
 
-# delivery, micro-batch, sequence ids of rows -> decision
+# delivery, micro-batch, sequence ids of rows -> decision, or text of the error
 TABLE = [
     (Delivery.AT_LEAST_ONCE, EITHER, EITHER, Dedup.NO),
     (Delivery.TRANSACTIONAL, EITHER, EITHER, Dedup.NO),
-    (Delivery.EFFECTIVELY_ONCE, EITHER, (True,), Dedup.REFUSED_SEQUENCE_IDS),
-    (Delivery.EFFECTIVELY_ONCE, (False,), (False,), Dedup.REFUSED_BATCH_WRITE),
+    (Delivery.EFFECTIVELY_ONCE, EITHER, (True,), "column __sequenceId"),
+    (Delivery.EFFECTIVELY_ONCE, (False,), (False,), "plain batch write"),
     (Delivery.EFFECTIVELY_ONCE, (True,), (False,), Dedup.REQUIRED),
     (None, (False,), EITHER, Dedup.NO),
     (None, (True,), (True,), Dedup.NO),
@@ -54,10 +54,14 @@ CASES = [
 @pytest.mark.parametrize(("asked", "is_batch", "has_ids", "expected"), CASES)
 def test_the_decision(asked, is_batch, has_ids, expected):
     given = {"is_micro_batch": is_batch, "has_sequence_ids": has_ids}
-    assert decide_dedup(asked, **given, has_initial_id=False) is expected
     is_deduplicated = expected in (Dedup.REQUIRED, Dedup.WHERE_ENABLED)
-    refused = Dedup.REFUSED_INITIAL_ID if is_deduplicated else expected
-    assert decide_dedup(asked, **given, has_initial_id=True) is refused
+    for has_initial_id in EITHER:
+        wanted = "initialSequenceId" if is_deduplicated and has_initial_id else expected
+        if isinstance(wanted, Dedup):
+            assert decide_dedup(asked, **given, has_initial_id=has_initial_id) is wanted
+        else:
+            with pytest.raises(OptionError, match=wanted):
+                decide_dedup(asked, **given, has_initial_id=has_initial_id)
 
 
 def test_the_table_is_complete():

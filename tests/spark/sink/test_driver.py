@@ -16,7 +16,6 @@ from pulsar_spark.spark.sink.commit_log import LogProtection
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.transactional import TransactionalTaskReport
 
 T = TopicName.parse("t")
 PLAIN = {"service.url": "pulsar://localhost:6650", "topic": "t", "onBatchWritten": "users.note"}
@@ -33,7 +32,7 @@ TWICE = {T: 7}
 TYPED = {**PLAIN, "valueFormat": "avro"}
 ATTEMPT = DedupAttempt("spark-query", Origin(3, 0, 0), b"secret", frozenset([T]))
 REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
-IN_TRANSACTION = TransactionalTaskReport(REPORT, TopicName.parse("log"), TxnId(0, 1))
+IN_TRANSACTION = replace(REPORT, attempt=None, log=TopicName.parse("log"), transaction=TxnId(0, 1))
 
 
 @pytest.fixture
@@ -69,12 +68,12 @@ BATCHES = {
 @pytest.mark.parametrize(("given", "messages", "batch", "commits"), BATCHES.values(), ids=BATCHES.keys())
 def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     finish_batch(parse_sink(given), messages, batch)
-    expected = [(name, url, messages, *more) for name, url, *more in commits]
-    attempts = [] if given is TRANSACTIONAL else [ATTEMPT]
+    expected = [(name, url, messages[:1], *more) for name, url, *more in commits]
+    attempts = [messages[0].attempt]
     assert calls == [
         *expected,
         ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is TYPED, given is ENCRYPTED),
-        ("report_batch", [REPORT, None], TWICE, batch, "users.note"),
+        ("report_batch", messages[:1], TWICE, batch, "users.note"),
     ]
 
 
@@ -84,7 +83,7 @@ WRITES = {
     "foreachBatch, rows name their topics": ({**PLAIN, "topic": None}, OF_FOREACH_BATCH, None, None),
     "foreachBatch, transactional": (
         TRANSACTIONAL,
-        replace(IN_TRANSACTION, report=OF_FOREACH_BATCH),
+        replace(IN_TRANSACTION, micro_batch=OF_FOREACH_BATCH.micro_batch),
         None,
         T,
     ),
@@ -133,8 +132,8 @@ def test_transactions_of_a_write_that_failed_are_aborted(calls):
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], 3)
     fail_batch(parse_sink(TRANSACTIONAL), [IN_TRANSACTION, None], None)
     assert calls == [
-        ("abort_batch", URL, [IN_TRANSACTION, None], 3, OPEN),
-        ("abort_batch", URL, [IN_TRANSACTION, None], -1, OPEN),
+        ("abort_batch", URL, [IN_TRANSACTION], 3, OPEN),
+        ("abort_batch", URL, [IN_TRANSACTION], -1, OPEN),
     ]
 
 
@@ -144,6 +143,6 @@ def test_what_tasks_have_to_warn_of_is_warned_of_once(calls, caplog, monkeypatch
     warned = replace(REPORT, warning="rows are written at least once")
     for batch in range(2):
         finish_batch(parse_sink(PLAIN), [warned, REPORT, warned], batch)
-    in_transaction = replace(IN_TRANSACTION, report=replace(REPORT, warning="anybody may write"))
+    in_transaction = replace(IN_TRANSACTION, warning="anybody may write")
     finish_batch(parse_sink(TRANSACTIONAL), [in_transaction], 2)
     assert caplog.messages == ["rows are written at least once", "anybody may write"]

@@ -55,7 +55,7 @@ def test_parts_add_up():
 
 def test_one_line_says_what_is_written(caplog):
     one, two = MessageId(1, 2, 0), MessageId(1, 9, 7)
-    reports = [TaskReport.of({T.of_partition(10): sent(2, one, one)}), None, TaskReport.of({})]
+    reports = [TaskReport.of({T.of_partition(10): sent(2, one, one)}), TaskReport.of({})]
     reports.append(
         TaskReport.of({T.of_partition(10): sent(3, two, two), T.of_partition(9): sent(1, None, None)})
     )

@@ -56,9 +56,10 @@ class Fakes:
         self.given: dict[str, Any] = {}
         self.schemas = self
 
-    def writers(self, client: object, producer: object, **given: Any) -> FakeWriters:
-        assert client is self
-        self.producer, self.given = producer, given
+    def writers(self, open_writer: Any, producer: object, **given: Any) -> FakeWriters:
+        assert open_writer.args == (self,)
+        self.producer, self.given = producer, {**open_writer.keywords, **given}
+        assert open_writer.keywords["dedup"] is given["dedup"]
         return FakeWriters(self)
 
     def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
@@ -354,6 +355,7 @@ def test_the_users_code_is_found(fakes):
         }
     )
     code = fakes.given["code"]
+    assert fakes.given["memory"].max_bytes(0) == fakes.producer.memory_limit
     assert code.router is route
     assert [type(each) for each in code.interceptors] == [Interceptor]
     assert code.encryptor is None

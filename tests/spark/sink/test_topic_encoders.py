@@ -17,12 +17,7 @@ from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 from pulsar_spark.spark.sink import topic_encoders
-from pulsar_spark.spark.sink.topic_encoders import (
-    ReplayEncoders,
-    TopicEncoders,
-    pinned_schemas,
-    with_topic_format,
-)
+from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas, with_topic_format
 from pulsar_spark.values.key_value import KeyValueParts
 from pulsar_spark.values.key_value import schema_of as key_value_schema
 from tests.spark.options.parsing import sink as options_of
@@ -75,7 +70,7 @@ class Replay:
         self.schemas = self
         self.encoders = TopicEncoders(NUMBERS, {T: LONG, U: LONG}, lambda topic: LONG)
         fake: Any = self
-        self.replay = ReplayEncoders(fake, self.encoders, fake, fake)
+        self.encoders.follow(fake, fake, fake)
 
     def at(self, topic: TopicName, version: int, *, load: str) -> Schema | None:
         assert load, "what other tasks have asked for may be of a topic that was deleted since"
@@ -92,7 +87,7 @@ class Replay:
         return self.stored.get(topic)
 
     def encode(self, topic: TopicName) -> list[bytes]:
-        payloads: list[bytes] = self.replay.of(topic).encode(ONE).values.to_pylist()
+        payloads: list[bytes] = self.encoders.of(topic).encode(ONE).values.to_pylist()
         return payloads
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from pulsar_spark.client import (
     ProducerOptions,
     Schema,
     SentTotals,
-    TaskPlace,
+    TopicWriter,
     VersionedSchema,
+    task_memory,
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.sink import topic_writers
-from pulsar_spark.spark.sink.topic_writers import TopicWriters
+from pulsar_spark.spark.sink.topic_writers import MAX_OPEN_TOPICS, TopicWriters
 from tests.client.clients import client_of, columns, producing
 from tests.fake_broker import HANG, FakeBroker, Held
 from tests.fake_clients import Type
@@ -81,26 +83,32 @@ class FakeWriter:
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    fakes = Fakes()
-    monkeypatch.setattr(topic_writers, "TopicWriter", fakes.writer)
-    return fakes
+def fakes() -> Fakes:
+    return Fakes()
 
 
-def writers(max_open: int, **more: Any) -> Any:
+def writers(fakes: Fakes, max_open: int, **more: Any) -> Any:
     """Writers that send numbers of rows to fakes."""
-    return TopicWriters(None, ProducerOptions(), max_open, **more)
+    return opened_by(fakes.writer, None, ProducerOptions(), max_open, **more)
+
+
+def opened_by(
+    kind: Any, client: object, options: ProducerOptions, max_open: int = MAX_OPEN_TOPICS, **more: Any
+) -> Any:
+    given = {name: more[name] for name in more if name != "schema_of"}
+    open_writer = partial(kind, client, memory=task_memory(options), **given)
+    return TopicWriters(open_writer, options, max_open, **more)
 
 
 def test_each_topic_has_its_schema(fakes):
     kinds = {X: SchemaType.STRING, Y: SchemaType.INT32}
     schemas = {topic: VersionedSchema(3, Schema(kind)) for topic, kind in kinds.items()}
-    with writers(1, schema_of=schemas.__getitem__) as opened:
+    with writers(fakes, 1, schema_of=schemas.__getitem__) as opened:
         for topic in (X, Y, X):
             opened.of(topic)
             expected = ProducerOptions(schema=schemas[topic].schema)
             assert fakes.given[topic.local]["options"] == expected
-    with writers(1) as opened:
+    with writers(fakes, 1) as opened:
         opened.of(X)
     assert fakes.given["x"]["options"] == ProducerOptions()
 
@@ -110,7 +118,7 @@ def calls(fakes: Fakes, *kinds: str) -> list[tuple[str, str]]:
 
 
 def test_a_writer_that_makes_room_is_flushed_before_it_is_closed(fakes):
-    with writers(2) as opened:
+    with writers(fakes, 2) as opened:
         for topic in TOPICS:
             opened.of(topic).send(1)
     assert fakes.calls[:8] == [
@@ -126,7 +134,7 @@ def test_a_writer_that_makes_room_is_flushed_before_it_is_closed(fakes):
 
 
 def test_all_that_are_open_are_flushed_before_they_are_closed(fakes):
-    with writers(2) as opened:
+    with writers(fakes, 2) as opened:
         opened.of(X).send(1)
         opened.of(Y).send(1)
         opened.finish()
@@ -135,7 +143,7 @@ def test_all_that_are_open_are_flushed_before_they_are_closed(fakes):
 
 
 def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
-    with writers(2) as opened:
+    with writers(fakes, 2) as opened:
         opened.of(X).send(1)
         opened.close(X)
         opened.of(X).send(2)
@@ -146,7 +154,7 @@ def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
 
 
 def test_the_one_that_was_used_longest_ago_makes_room(fakes):
-    with writers(2) as opened:
+    with writers(fakes, 2) as opened:
         first = opened.of(X)
         opened.of(Y)
         assert opened.of(X) is first
@@ -158,7 +166,7 @@ def test_the_one_that_was_used_longest_ago_makes_room(fakes):
 
 
 def test_what_closed_writers_have_sent_counts(fakes):
-    with writers(1) as opened:
+    with writers(fakes, 1) as opened:
         for rows, topic in enumerate([X, Y, X, Z], start=1):
             opened.of(topic).send(rows)
         opened.finish()
@@ -168,7 +176,7 @@ def test_what_closed_writers_have_sent_counts(fakes):
 
 def test_a_writer_that_cannot_be_flushed_is_closed_in_the_end(fakes):
     fakes.error = RuntimeError("no receipt")
-    with writers(1) as opened:
+    with writers(fakes, 1) as opened:
         opened.of(X)
         with pytest.raises(RuntimeError, match="no receipt"):
             opened.of(Y)
@@ -184,13 +192,13 @@ def fail_with_rows(opened: Any) -> None:
 
 def test_a_task_that_fails_flushes_nothing(fakes):
     with pytest.raises(RuntimeError, match="a row"):
-        fail_with_rows(writers(2))
+        fail_with_rows(writers(fakes, 2))
     assert fakes.calls == [("open", "x"), ("send", "x"), ("close", "x")]
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_once_whatever_topics_are_open():
     with FakeBroker() as broker, client_of(broker) as client:
-        opened, held = TopicWriters(client, producing()), Held(broker)
+        opened, held = opened_by(TopicWriter, client, producing()), Held(broker)
         for number in range(topic_writers.MAX_OPEN_TOPICS):
             opened.of(TopicName.parse(f"many-{number}"))
         broker.script(Type.CLOSE_PRODUCER, [held] * topic_writers.MAX_OPEN_TOPICS)
@@ -222,7 +230,7 @@ class Dedup:
 
 def test_a_task_is_finished_when_all_is_acknowledged(fakes):
     """Until then rows may still come; and what is stored is read until the last writer is closed."""
-    with writers(2, dedup=Dedup(fakes)) as opened:
+    with writers(fakes, 2, dedup=Dedup(fakes)) as opened:
         opened.of(X).send(1)
         opened.of(Y)
         opened.finish()
@@ -233,30 +241,18 @@ def test_a_task_is_finished_when_all_is_acknowledged(fakes):
 
 def test_what_is_stored_is_no_longer_read_for_a_task_that_fails(fakes):
     with pytest.raises(RuntimeError, match="a row"):
-        fail_with_rows(writers(2, dedup=Dedup(fakes)))
+        fail_with_rows(writers(fakes, 2, dedup=Dedup(fakes)))
     assert fakes.calls[-1] == ("close", "task")
     assert not calls(fakes, "finish", "flush")
 
 
 def test_rows_that_earlier_runs_have_stored_count(fakes):
-    with writers(1, dedup=Dedup(fakes)) as opened:
+    with writers(fakes, 1, dedup=Dedup(fakes)) as opened:
         opened.of(X).send(2)
         opened.of(Y).send(3)
         opened.finish()
     assert {topic.local: sent.messages for topic, sent in opened.sent.items()} == {"x": 7, "y": 3, "z": 1}
     assert opened.sent[Z].possible_duplicates == 2
-
-
-def test_all_writers_are_given_the_same(fakes):
-    given = {"transaction": object(), "dedup": Dedup(fakes), "code": object(), "place": TaskPlace(7, 1)}
-    with writers(2, **given) as opened:
-        opened.of(X)
-        opened.of(Y)
-    assert fakes.given["x"] == fakes.given["y"]
-    memory = fakes.given["x"].pop("memory")
-    assert fakes.given["x"].pop("options") == ProducerOptions()
-    assert fakes.given["x"] == given
-    assert memory.max_bytes(0) == ProducerOptions().memory_limit
 
 
 @pytest.mark.parametrize("max_open", [1, 2, 3])
@@ -270,7 +266,7 @@ def test_a_replay_stores_each_row_once_though_few_topics_may_be_open(max_open, s
         for count in (stored, 30, 30):
             task = DedupTask(client, "q-0", Origin(0, 0, 0), b"secret", required=True, strict=True)
             options = producing(batching_max_messages=2)
-            with TopicWriters(client, options, max_open, dedup=task) as opened:
+            with opened_by(TopicWriter, client, options, max_open, dedup=task) as opened:
                 for topic, value in rows[:count]:
                     opened.of(topic).send(columns([value]))
                 opened.finish()
@@ -288,7 +284,7 @@ def test_what_is_stored_in_topics_that_were_closed_is_not_read_any_more():
             broker.create(topic)
         for count in (21_000, 1, 21_000):
             task = DedupTask(client, "q-0", Origin(0, 0, 0), b"secret", required=True, strict=True)
-            with TopicWriters(client, producing(), 1, dedup=task) as opened:
+            with opened_by(TopicWriter, client, producing(), 1, dedup=task) as opened:
                 for topic in TOPICS:
                     opened.of(topic).send(columns(rows[:count]))
                     broker.wait_for(lambda: len({one.topic for one in broker.open_consumers}) <= 1)

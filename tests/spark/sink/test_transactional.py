@@ -17,7 +17,6 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
-    TransactionalTaskReport,
     abort_batch,
     commit_batch,
     commit_once,
@@ -56,13 +55,13 @@ def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
 def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
     """Do what Spark does for a micro-batch; its rows are spread over tasks in one of many ways."""
     rows = BATCHES[batch][shift % 2 :] + BATCHES[batch][: shift % 2]
-    reports: list[TransactionalTaskReport | None] = []
+    reports: list[TaskReport] = []
     try:
         for number in range(tasks):
             reports.append(task(broker, rows[number::tasks]))
         commit_batch(broker, reports, batch, OPEN)
     except PulsarError:
-        abort_batch(broker, [*reports, None], batch, OPEN)
+        abort_batch(broker, reports, batch, OPEN)
         raise
 
 
@@ -84,7 +83,7 @@ def rows(broker: SimulatedBroker) -> list[str]:
     return found
 
 
-def ids(reports: Sequence[TransactionalTaskReport]) -> list[TxnId]:
+def ids(reports: Sequence[TaskReport]) -> list[TxnId]:
     return [report.transaction for report in reports if report.transaction is not None]
 
 
@@ -287,7 +286,7 @@ def test_abort_leaves_what_a_commit_has_begun(broker):
     with pytest.raises(NotReadyError):
         commit_batch(broker, reports, 0, OPEN)
     broker.start_process()
-    abort_batch(broker, [*reports, failed, None], 0, OPEN)
+    abort_batch(broker, [*reports, failed], 0, OPEN)
     assert [broker.states[each] for each in (first, second, *ids([failed]))] == [
         "committed",
         "open",
@@ -298,7 +297,7 @@ def test_abort_leaves_what_a_commit_has_begun(broker):
 def test_abort_ends_what_killed_tasks_left_open(broker):
     (killed,) = ids([task(broker, "a")])
     reports = [task(broker, "b")]
-    abort_batch(broker, [*reports, None], 0, OPEN)
+    abort_batch(broker, [*reports], 0, OPEN)
     assert broker.states[killed] == "aborted"
     assert set(broker.states.values()) == {"aborted"}
 
@@ -311,7 +310,7 @@ def test_an_abort_that_fails_is_logged(broker, caplog):
 
 
 def test_a_batch_write_has_no_log(broker):
-    reports = [task(broker, "ab", log=None), task(broker, "c", log=None), None]
+    reports = [task(broker, "ab", log=None), task(broker, "c", log=None)]
     assert not [effect for effect in broker.effects if effect[0] == "announce"]
     broker.effects.clear()
     commit_once(broker, reports)
@@ -322,6 +321,6 @@ def test_a_batch_write_has_no_log(broker):
 
 
 def test_a_batch_without_rows_commits_nothing(broker):
-    commit_batch(broker, [task(broker, ""), None], 0, OPEN)
+    commit_batch(broker, [task(broker, "")], 0, OPEN)
     commit_batch(broker, [task(broker, "", log=None)], 0, OPEN)
     assert broker.effects == [("read",)]

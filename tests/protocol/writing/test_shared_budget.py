@@ -1,13 +1,13 @@
-"""TaskMemory: what windows report from several threads adds up."""
+"""MemoryBudget with a lock: what windows report from several threads adds up."""
 
 import sys
 import threading
 
-from pulsar_spark.client import TaskMemory
+from pulsar_spark.protocol.writing.pending import MemoryBudget
 
 
 def test_reports_of_several_threads_add_up():
-    memory = TaskMemory(1000)
+    memory = MemoryBudget(1000, threading.Lock())
 
     def change():
         for _ in range(2000):
