@@ -107,6 +107,7 @@ class Producer:
         self._changed = threading.Condition()
         self._link: ProducerLink | None = None
         self._reopening = Reopening()
+        self._is_fitted = False
         after = -1 if options.initial_sequence_id is None else options.initial_sequence_id
         max_pending = options.max_pending_messages_across_partitions // partitions
         self.packer = Packer(
@@ -401,7 +402,9 @@ class Producer:
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(answer, max_message_size)
-        self.batcher.fit(self.packer.max_shared_size)
+        if not self._is_fitted:  # once: what is pending must not need the encryption keys again
+            self.batcher.fit(self.packer.max_shared_size)
+            self._is_fitted = True
         self.schema_version = from_wire_version(answer.schema_version)
         if proof is not None:
             self._find_stored(proof)

@@ -117,15 +117,20 @@ def decode_record(value: bytes, *, lacks_after: bool = False) -> CommitRecord:
     """
     try:
         fields = json.loads(value)
-        if lacks_after and isinstance(fields, dict) and "batch" in fields:
-            fields["after"] = None
-        return _parsed(fields)
+        return _parsed(_with_after(fields) if lacks_after else fields)
     except (ValueError, RecursionError) as error:
         raise CorruptError(
             "this is not a record of a query's commits",
             advice="Use the version of this package that wrote it. If somebody else wrote it, see "
             "'Transactions' in docs/operations.md",
         ) from error
+
+
+def _with_after(fields: Any) -> Any:
+    """The fields of an older version's record as those of today; None for what no older version wrote."""
+    if not isinstance(fields, dict) or "after" in fields:
+        return None
+    return fields | {"after": None} if "batch" in fields else fields
 
 
 def _parsed(fields: Any) -> CommitRecord:

@@ -7,9 +7,11 @@ import pytest
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing import producer as producer_module
-from pulsar_spark.errors import AuthError, SendError, TopicNotFoundError
+from pulsar_spark.errors import AuthError, CryptoError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TxnId
+from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import (
     TOPIC,
@@ -113,6 +115,32 @@ def test_what_is_refused_or_cut_again_and_again_fails_after_the_send_timeout(bro
     with pytest.raises(SendError, match=r"2 messages were not acknowledged within 2\.5 s"):
         producer.flush()
     producer.close()
+
+
+def test_what_is_pending_is_sent_again_without_asking_for_keys(broker, client, topic, monkeypatch):
+    def no_keys(_packer):
+        raise CryptoError("the key reader fails")
+
+    producer = open_producer(client)
+    broker.script(Type.SEND, [cut])
+    monkeypatch.setattr(Packer, "max_shared_size", property(no_keys))
+    send(producer, numbered(2))
+    producer.flush()
+    producer.close()
+    assert topic.values == numbered(2)
+
+
+def test_the_open_batch_stays_when_the_connection_is_cut(broker, client, topic):
+    producer = open_producer(client)
+    encoded = encode_batch_messages(columns(numbered(2)))
+    producer.send_rows(encoded.buffer, encoded.offsets)
+    broker.script(Type.SEND, [cut])
+    send(producer, [b"before it"])
+    producer.flush()
+    producer.send_open_batch()
+    producer.flush()
+    producer.close()
+    assert topic.values == [b"before it", *numbered(2)]
 
 
 def test_bytes_that_change_in_memory_are_an_error(broker, client, topic):

@@ -181,6 +181,7 @@ def test_what_is_warned_of(intent, again, batch, drivers, expected):
 
 def test_messages_that_are_no_old_records_are_no_error():
     old = OldRecords()
-    for payload in (b"", b"text", b"[]", b'{"other": 1}'):
+    with_after = b'{"batch": 1, "after": %b, "transactions": [[0, 1]]}'
+    for payload in (b"", b"text", b"[]", b'{"other": 1}', with_after % b"null", with_after % b'"junk"'):
         old.add(payload)
     assert old.error(5, TOPIC) is None
