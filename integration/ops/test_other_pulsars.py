@@ -1,4 +1,7 @@
-"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all on it."""
+"""The other versions of Pulsar that are claimed, in small; `test --pulsar VERSION` runs all on one of them.
+
+Most of it before a release; a little of the newest line in each run.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +20,27 @@ from integration.broker import StandaloneBroker
 from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, numbered
-from integration.fixtures.spark import PulsarInSpark, await_rows, begun
+from integration.fixtures.spark import PulsarInSpark, await_rows, begun, finish
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 from integration.helpers.transactions import SETTINGS
 
-pytestmark = pytest.mark.long
-
-OLDEST = "4.0.7"
+OLDEST, NEWEST_LINE = "4.0.7", "5.0.0-M1"
 _PARTITIONS = 2
 _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
 
 
 @pytest.fixture(scope="module")
-def oldest() -> Iterator[StandaloneBroker]:
-    """A broker with transactions and small messages, whose namespace deduplicates."""
+def other(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+    """A broker of a version with transactions and small messages, whose namespace deduplicates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VERSION_VARIABLE, OLDEST)
+        patch.setenv(VERSION_VARIABLE, request.param)
         broker = StandaloneBroker(SETTINGS | {"maxMessageSize": "102400"}, jvm=TEST_JVM)
         with broker:
             broker.admin.set_deduplication("public/default", True)
             broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
+            assert broker.admin.version() == request.param
             yield broker
-
-
-def test_it_is_of_that_version(oldest: StandaloneBroker):
-    assert oldest.admin.version() == OLDEST
 
 
 def await_first_batch(
@@ -64,17 +62,29 @@ def await_first_batch(
     return query
 
 
-@pytest.mark.parametrize("options", [{}, {"delivery": "transactional"}], ids=["once", "transactional"])
+ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
+
+
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        pytest.param(OLDEST, ONCE, marks=pytest.mark.long),
+        pytest.param(OLDEST, TRANSACTIONAL, marks=pytest.mark.long),
+        pytest.param(NEWEST_LINE, ONCE, marks=pytest.mark.long),
+        pytest.param(NEWEST_LINE, TRANSACTIONAL, marks=pytest.mark.long),
+    ],
+    indirect=["other"],
+)
 def test_a_stream_from_topic_to_topic(
-    oldest: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
+    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
 ):
     """Single, batched and chunked messages come once and in order; the topic is unloaded meanwhile."""
-    admin, copy, pulsar = oldest.admin, f"{topic}-copy", PulsarInSpark(spark, oldest.service_url)
+    admin, copy, pulsar = other.admin, f"{topic}-copy", PulsarInSpark(spark, other.service_url)
     for name in (topic, copy):
         admin.create_partitioned_topic(name, _PARTITIONS)
     records = numbered(600, keys=20)
     chunked = [Record(os.urandom(300_000), key=f"chunked-{number}") for number in range(4)]
-    with Peer(oldest.service_url) as peer:
+    with Peer(other.service_url) as peer:
         peer.produce(topic, records[:100])
         peer.produce(topic, records[100:300], batch_size=50)
         rows = pulsar.stream(topic).select("value", "__key")
@@ -96,3 +106,20 @@ def test_a_stream_from_topic_to_topic(
         copied = peer.read_all(copy)
     assert len(copied) == len(records + chunked)
     assert by_key(copied) == by_key(records + chunked)
+
+
+@pytest.mark.parametrize("other", [NEWEST_LINE], indirect=True)
+def test_typed_rows_are_copied_once(
+    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path
+):
+    """By two runs of a query with one checkpoint, in CI."""
+    other.admin.create_partitioned_topic(topic, _PARTITIONS)
+    copy, pulsar = f"{topic}-copy", PulsarInSpark(spark, other.service_url)
+    rows = [(number, None if number % 5 == 0 else f"item {number}", number / 4) for number in range(600)]
+    for part in (rows[:400], rows[400:]):
+        pulsar.write(pulsar.rows(part, "id long, item string, price double"), topic, valueFormat="avro")
+        read = pulsar.stream(topic, valueFormat="columns").select("id", "item", "price")
+        writer = pulsar.write_stream(read, checkpoint, copy, valueFormat="avro")
+        finish(begun(writer.trigger(availableNow=True)))
+    copied = pulsar.read(copy, valueFormat="columns").select("id", "item", "price")
+    assert sorted(tuple(row) for row in copied.collect()) == rows
