@@ -42,7 +42,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "login_turns", "lookup", "outgoing_queue", "pauses", "reopening"}
+        {"encryption", "layout", "login_turns", "lookup", "outgoing_queue", "pauses", "reopening"}
         | {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
@@ -50,7 +50,7 @@ ORDER = {
         {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"first_contact", "topic_watch"},
+        {"first_contact", "layout_watch", "topic_watch"},
         {"consuming"},
         {"reading"},
         {"writing"},
@@ -67,7 +67,7 @@ ORDER = {
     ),
 }
 # Modules of a folder, without __init__ and what is generated.
-MAX_MODULES = {"pulsar_spark.spark.plan": 16}
+MAX_MODULES = {"pulsar_spark.spark.plan": 18}
 MAX_MODULES_ELSEWHERE = 14
 
 BLOCKING = (

@@ -67,11 +67,13 @@ _TO_PRODUCER: dict[int, str] = {
 }
 _MIGRATED: dict[int, str] = {_Type.TOPIC_MIGRATED: "topicMigrated"}
 _TO_WATCHER: dict[int, str] = {_Type.WATCH_TOPIC_UPDATE: "watchTopicUpdate"}
+_TO_LOOKUP: dict[int, str] = {_Type.SCALABLE_TOPIC_UPDATE: "scalableTopicUpdate"}
 _BODIES: dict[int, str] = {
     **_ANSWERS,
     **_TO_CONSUMER,
     **_TO_PRODUCER,
     **_TO_WATCHER,
+    **_TO_LOOKUP,
     **_MIGRATED,
     _Type.CONNECTED: "connected",
     _Type.AUTH_CHALLENGE: "authChallenge",
@@ -98,11 +100,13 @@ class Connected:
     """The handshake is done. ``max_message_size`` (bytes) is the broker's limit, or ours if that is less.
 
     ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
+    ``scalable_topics``: whether it has topics with segments (SCALABLE_TOPIC_LOOKUP).
     """
 
     server_version: str
     max_message_size: int
     topic_watchers: bool = False
+    scalable_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class ForProducer:
 
 @dataclass(frozen=True, slots=True)
 class ForWatcher:
-    """A frame for one watcher of topics."""
+    """A frame for one watcher of topics, or of the segments of a scalable one."""
 
     watcher_id: int
     frame: Frame
@@ -321,6 +325,8 @@ class Connection:
             return ForConsumer(command.topicMigrated.resource_id, frame)
         if kind in _TO_WATCHER:
             return ForWatcher(getattr(command, _TO_WATCHER[kind]).watcher_id, frame)
+        if kind in _TO_LOOKUP:
+            return ForWatcher(getattr(command, _TO_LOOKUP[kind]).session_id, frame)
         if kind in _ANSWERS:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
         if kind == _Type.PING:
@@ -353,8 +359,13 @@ class Connection:
         self.connected = True
         if command.max_message_size > 0:
             self._reader.max_message_size = min(command.max_message_size, MAX_MESSAGE_SIZE)
-        watchers = command.feature_flags.supports_topic_watchers
-        return Connected(command.server_version, self._reader.max_message_size, watchers)
+        features = command.feature_flags
+        return Connected(
+            command.server_version,
+            self._reader.max_message_size,
+            topic_watchers=features.supports_topic_watchers,
+            scalable_topics=features.supports_scalable_topics,
+        )
 
     def _answer(self, command: pb.BaseCommand, request_id: int) -> Answer | None:
         if command.type == _Type.ERROR and not self.connected:

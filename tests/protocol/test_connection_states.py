@@ -47,6 +47,7 @@ TARGETS = {
     **dict.fromkeys(TO_CONSUMER, ("consumer_id", ForConsumer, 7)),
     **dict.fromkeys(TO_PRODUCER, ("producer_id", ForProducer, 8)),
     **dict.fromkeys(TO_WATCHER, ("watcher_id", ForWatcher, 9)),
+    "SCALABLE_TOPIC_UPDATE": ("watcher_id", ForWatcher, 11),
     "TOPIC_MIGRATED": ("consumer_id", ForConsumer, 10),
 }
 ANSWERS = {
@@ -96,7 +97,14 @@ def example(name, request_id):
     body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
     fill(
         body,
-        {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "resource_id": 10, "request_id": request_id},
+        {
+            "consumer_id": 7,
+            "producer_id": 8,
+            "watcher_id": 9,
+            "resource_id": 10,
+            "session_id": 11,
+            "request_id": request_id,
+        },
     )
     body.SetInParent()
     assert command.IsInitialized()
