@@ -1,6 +1,6 @@
-"""The other versions of Pulsar that are claimed, in small; `test --pulsar VERSION` runs all on one of them.
+"""The other versions of Pulsar that are claimed, in small, before a release.
 
-Most of it before a release; a little of the newest line in each run.
+`test --pulsar VERSION` runs all tests on one of them; `test_pulsar_5.py` is a part of each run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from integration.broker import StandaloneBroker
 from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, numbered
-from integration.fixtures.spark import PulsarInSpark, await_rows, begun, finish
+from integration.fixtures.spark import PulsarInSpark, await_rows, begun
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 from integration.helpers.transactions import SETTINGS
+
+pytestmark = pytest.mark.long
 
 OLDEST, NEWEST_LINE = "4.0.7", "5.0.0-M1"
 _PARTITIONS = 2
@@ -68,10 +70,10 @@ ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
 @pytest.mark.parametrize(
     ("other", "options"),
     [
-        pytest.param(OLDEST, ONCE, marks=pytest.mark.long),
-        pytest.param(OLDEST, TRANSACTIONAL, marks=pytest.mark.long),
-        pytest.param(NEWEST_LINE, ONCE, marks=pytest.mark.long),
-        pytest.param(NEWEST_LINE, TRANSACTIONAL, marks=pytest.mark.long),
+        (OLDEST, ONCE),
+        (OLDEST, TRANSACTIONAL),
+        (NEWEST_LINE, ONCE),
+        (NEWEST_LINE, TRANSACTIONAL),
     ],
     indirect=["other"],
 )
@@ -106,20 +108,3 @@ def test_a_stream_from_topic_to_topic(
         copied = peer.read_all(copy)
     assert len(copied) == len(records + chunked)
     assert by_key(copied) == by_key(records + chunked)
-
-
-@pytest.mark.parametrize("other", [NEWEST_LINE], indirect=True)
-def test_typed_rows_are_copied_once(
-    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path
-):
-    """By two runs of a query with one checkpoint, in CI."""
-    other.admin.create_partitioned_topic(topic, _PARTITIONS)
-    copy, pulsar = f"{topic}-copy", PulsarInSpark(spark, other.service_url)
-    rows = [(number, None if number % 5 == 0 else f"item {number}", number / 4) for number in range(600)]
-    for part in (rows[:400], rows[400:]):
-        pulsar.write(pulsar.rows(part, "id long, item string, price double"), topic, valueFormat="avro")
-        read = pulsar.stream(topic, valueFormat="columns").select("id", "item", "price")
-        writer = pulsar.write_stream(read, checkpoint, copy, valueFormat="avro")
-        finish(begun(writer.trigger(availableNow=True)))
-    copied = pulsar.read(copy, valueFormat="columns").select("id", "item", "price")
-    assert sorted(tuple(row) for row in copied.collect()) == rows

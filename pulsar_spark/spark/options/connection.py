@@ -5,6 +5,7 @@ Owns their table and the :class:`ClientOptions` made of them. Must not know what
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pulsar_spark.client import (
@@ -130,11 +131,12 @@ LOG_LEVEL = CONNECTION.add(
 TOPIC = CONNECTION.add(
     "topic",
     "topic",
-    TopicName.parse,
+    partial(TopicName.parse, scalable=True),
     None,
     "Source: the topic to read. For a partitioned topic all partitions are read; `t-partition-2` reads only "
-    "that partition. Sink: the topic to write all rows to, even if they have a column `__topic`. Without "
-    "this option, the column `__topic` names the topic of each row.",
+    "that partition. A scalable topic is `topic://...`. See docs/pulsar5.md. Sink: the topic to write all "
+    "rows to, even if they have a column `__topic`. Without this option, the column `__topic` names the "
+    "topic of each row.",
 )
 
 

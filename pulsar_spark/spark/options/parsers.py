@@ -194,7 +194,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
 
 def topics(text: str) -> tuple[TopicName, ...]:
     """Topic names separated by commas, each once."""
-    return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
+    return tuple(dict.fromkeys(TopicName.parse(part, scalable=True) for part in text.split(",")))
 
 
 def metadata_columns(text: str) -> tuple[str, ...]:
