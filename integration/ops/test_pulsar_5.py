@@ -179,3 +179,31 @@ def test_changes_all_the_time(
     assert_complete(collector.rows, scalable.counts)
     # The broker looks each minute for segments that everybody has read.
     wait_until(lambda: len(scalable.segments) == len(scalable.active), timeout=300)
+
+
+@pytest.mark.long
+def test_a_broker_that_is_killed(spark: SparkSession, topic: str, checkpoint: Path) -> None:
+    """The query looks the segments up again, and continues."""
+    collector, rng, counts = Collector(), random.Random(7), dict[str, int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
+        with StandaloneBroker(jvm=TEST_JVM) as broker:
+            local = topic.rpartition("/")[2]
+            broker.admin.request("PUT", f"scalable/public/default/{local}?numInitialSegments=2", {})
+            pulsar = PulsarInSpark(spark, broker.service_url)
+            rows = pulsar.stream(f"topic://public/default/{local}", **{"admin.url": broker.admin_url})
+            query = start(rows, collector, checkpoint)
+            try:
+                for _ in range(3):
+                    with ScalableTopic(broker.service_url, broker.admin, local, segments=0) as scalable:
+                        scalable.counts = counts
+                        for _ in range(3):
+                            for key in KEYS:
+                                scalable.write(key)
+                            scalable.change(rng)
+                    broker.kill()
+                    broker.start()
+                await_rows(query, lambda: len(collector.rows) == sum(counts.values()))
+            finally:
+                query.stop()
+    assert_complete(collector.rows, counts)

@@ -33,7 +33,11 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     partitions = first_contact(client, options)
     for error in migrated(client, options):
         _log.warning("%s", error)
-    bounds = probe_bounds(client, partitions, must_exist=options.must_exist)
+    # A segment that was looked up just now may be removed, as old messages of any topic.
+    segments = [topic for topic in partitions if topic.is_segment]
+    classic = [topic for topic in partitions if not topic.is_segment]
+    bounds = probe_bounds(client, classic, must_exist=options.must_exist)
+    bounds |= probe_bounds(client, segments, must_exist=False)
     starts = _positions(client, options, options.start, bounds)
     warn_of_late_starts(client, options.start.option, starts, bounds)
     ranges = plan_batch(

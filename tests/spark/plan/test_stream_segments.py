@@ -8,9 +8,11 @@ import pytest
 from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import ConnectError, DataLossError, OptionError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan.batch import plan_read
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import HASHES, ScalableTopic
-from tests.spark.plan.simulated_spark import SimulatedSpark
+from tests.spark.plan.simulated_spark import SimulatedSpark, options_of
 
 KEYS = range(0, HASHES, HASHES // 16)
 
@@ -248,6 +250,32 @@ def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_o
 def test_a_stream_needs_the_admin_service(cluster, topic):
     with pytest.raises(OptionError, match=r"admin\.url"):
         query(topic, cluster, admin__url="")
+
+
+def test_a_topic_that_is_deleted_is_a_loss_of_what_was_seen_and_not_read(cluster, topic, caplog):
+    spark = query(topic, cluster, failOnDataLoss="false", maxMessagesPerTrigger="1")
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.trigger()
+    del cluster.layouts[topic.name]
+    for name in [name for name in cluster.topics if name.is_segment]:
+        del cluster.topics[name]
+    spark.trigger()
+    assert "[PULSAR_DATA_LOSS]" in caplog.text
+    assert spark.trigger() is None
+
+
+def test_a_batch_reads_all_segments_that_are_left(cluster, topic):
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    options = options_of(Mode.BATCH, topic=str(topic.name))
+    ranges = plan_read(options, cluster)
+    assert {(each.topic.partition, str(each.end)) for each in ranges} == {(0, "1:15"), (1, "2:7"), (2, "3:7")}
+    del cluster.topics[topic.named(0)]  # removed since the lookup
+    assert {each.topic.partition for each in plan_read(options, cluster)} == {1, 2}
 
 
 def test_random_histories():
