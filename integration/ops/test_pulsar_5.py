@@ -17,8 +17,10 @@ from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
 from integration.ops.test_other_pulsars import NEWEST_LINE
+from pulsar_spark.client import Client, ClientOptions, Schema, SchemaType, register_schema
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -131,6 +133,23 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
         values = [bytes(row.value).decode() for row in collector.rows]
         assert sorted(value for value in values if ":" not in value) == sorted(map(str, range(100)))
         assert_complete((row for row in collector.rows if b":" in row.value), scalable.counts)
+
+
+def test_typed_values_of_a_scalable_topic(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic
+) -> None:
+    """The schema is that of the topic."""
+    field = '{"name": "id", "type": "long"}'
+    schema = Schema(SchemaType.JSON, f'{{"type": "record", "name": "r", "fields": [{field}]}}'.encode())
+    (segment,) = scalable.active
+    with Client(ClientOptions(service_url=line_5.service_url)) as client:
+        version = register_schema(client, segment, schema).to_bytes(8, "big")
+    with RawConnection(line_5.service_url) as connection:
+        producer = RawProducer(connection, str(segment))
+        for number in range(10):
+            producer.send(b'{"id": %d}' % number, schema_version=version)
+    rows = pulsar.read(str(scalable.name), valueFormat="columns").select("id").collect()
+    assert sorted(row.id for row in rows) == list(range(10))
 
 
 def test_what_cannot_be_done_with_a_scalable_topic_says_so(
