@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from pulsar_spark.client import Segment, TopicLayout
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.segments import DONE, SegmentOrder
@@ -60,7 +62,13 @@ def test_a_sealed_segment_of_unknown_end_is_not_done():
 
 def test_random_histories():
     """The decision alone, over many histories: order, completeness, and always something to read."""
-    for seed in range(3000):
+    for seed in range(2000):
+        History(random.Random(seed)).run()
+
+
+@pytest.mark.long
+def test_very_many_random_histories():
+    for seed in range(2000, 102_000):
         History(random.Random(seed)).run()
 
 
