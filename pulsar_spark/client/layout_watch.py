@@ -77,8 +77,12 @@ class LayoutWatch(Closing):
         self._updates, self._id = _Updates(self._topic), self._client.new_id()
         session.attach_watcher(self._id, self._updates)
         self._session = session
-        session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
-        self._updates.await_first(deadline)
+        try:
+            session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
+            self._updates.await_first(deadline)
+        except PulsarError:
+            self.close()
+            raise
 
 
 class _Updates:

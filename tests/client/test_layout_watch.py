@@ -79,6 +79,7 @@ def test_what_does_not_exist_is_not_created(broker, client):
     missing = TopicName.parse("topic://public/default/missing", scalable=True)
     with pytest.raises(TopicNotFoundError, match="missing"):
         LayoutWatch(client, missing)
+    broker.wait_for_command(Type.SCALABLE_TOPIC_CLOSE)  # so that the connection may end
 
 
 def test_a_broker_without_scalable_topics(broker, client):
