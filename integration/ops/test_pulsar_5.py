@@ -20,7 +20,10 @@ from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
 from integration.ops.test_other_pulsars import NEWEST_LINE
-from pulsar_spark.client import Client, ClientOptions, Schema, SchemaType, register_schema
+from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.plan.topics import migrated
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -122,7 +125,15 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
     old(0, 40)
     drain(pulsar.stream(topic), collector, checkpoint)
     old(40, 100)
-    admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
+    options = parse_source({"service.url": line_5.service_url, "topic": topic}, Mode.STREAM)
+    with Client(options.client) as client:
+        assert migrated(PlanningClient(client), options) == []
+        admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
+        (told,) = migrated(PlanningClient(client), options)
+    assert (
+        f"[PULSAR_TOPIC_MIGRATED] new messages of this topic are in topic://public/default/{local};"
+        in str(told)
+    )
     drain(pulsar.stream(topic), collector, checkpoint)
     with ScalableTopic(line_5.service_url, admin, local, segments=0) as scalable:
         for _ in range(5):

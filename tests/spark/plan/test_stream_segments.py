@@ -280,7 +280,16 @@ def test_a_batch_reads_all_segments_that_are_left(cluster, topic):
 
 def test_random_histories():
     """Writes, splits, merges, clean-ups, failed batches, restarts and AvailableNow, in any order."""
-    for seed in range(300):
+    try_histories(range(120))
+
+
+@pytest.mark.long
+def test_very_many_random_histories():
+    try_histories(range(120, 4000))
+
+
+def try_histories(seeds):
+    for seed in seeds:
         try:
             random_history(random.Random(seed))
         except Exception as error:
