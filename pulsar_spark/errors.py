@@ -22,6 +22,7 @@
         ├── AuthError                   PULSAR_AUTH
         ├── TopicNotFoundError          PULSAR_TOPIC_NOT_FOUND
         ├── TopicEndedError             PULSAR_TOPIC_ENDED
+        │   └── TopicMigratedError      PULSAR_TOPIC_MIGRATED
         ├── NotAllowedError             PULSAR_NOT_ALLOWED
         │   └── SubscriptionLimitError  PULSAR_SUBSCRIPTION_LIMIT
         ├── SchemaError                 PULSAR_SCHEMA
@@ -290,6 +291,16 @@ class TopicEndedError(BrokerError):
     code = "PULSAR_TOPIC_ENDED"
     usual_advice = (
         "Stop the query if it reads nothing else. If the topic continues elsewhere, start a new query there"
+    )
+
+
+class TopicMigratedError(TopicEndedError):
+    """The topic was made a scalable topic, which has all its new messages. Only a warning."""
+
+    code = "PULSAR_TOPIC_MIGRATED"
+    usual_advice = (
+        "Set the option topic to the name of the scalable topic (topic://...) and start the query again with "
+        "the same checkpoint: it reads what is left, and then the new messages"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import ClassVar, NamedTuple
 
-from pulsar_spark.errors import OptionError, is_shown
+from pulsar_spark.errors import OptionError, UnsupportedError, is_shown
 
 _NO_BATCH = 1 << 31
 _TEXT = re.compile(r"(-1|[0-9]{1,19}):(-1|[0-9]{1,19})(?::(-1|[0-9]{1,10}))?")
@@ -116,6 +116,9 @@ _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
+# What names a segment within its scalable topic: its range of hashes, and its number.
+_SEGMENT = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-(0|[1-9][0-9]{0,17})")
+_SCALABLE, _SEGMENT_DOMAIN = "topic", "segment"
 
 
 class TxnId(NamedTuple):
@@ -129,7 +132,11 @@ class TxnId(NamedTuple):
 
 
 class TopicName(NamedTuple):
-    """A full topic name, taken apart: ``domain://tenant/namespace/local``."""
+    """A full topic name, taken apart: ``domain://tenant/namespace/local``.
+
+    A scalable topic (``topic://``) has segments instead of partitions. The local name of a segment is
+    ``topic/0000-7fff-0``.
+    """
 
     domain: str
     tenant: str
@@ -140,18 +147,32 @@ class TopicName(NamedTuple):
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
 
     @classmethod
-    def parse(cls, text: str) -> TopicName:
+    def parse(cls, text: str, *, scalable: bool = False) -> TopicName:
         """Read a short or full name (``t``, ``tenant/ns/t``, ``persistent://tenant/ns/t``).
 
-        Raises OptionError where the name is malformed or not persistent: Spark must be able to read a range
-        again, which a non-persistent topic cannot serve.
+        Args:
+            text: the name.
+            scalable: whether it may be that of a scalable topic.
+
+        Raises:
+            OptionError: the name is malformed or not persistent: Spark must be able to read a range again,
+                which a non-persistent topic cannot serve.
+            UnsupportedError: it is that of a scalable topic.
         """
         domain, parts = _split(text)
         if domain == "non-persistent":
             raise OptionError(
                 f"topic {text!r} is not persistent", advice="Only persistent topics are supported"
             )
-        _check_domain(domain, text)
+        if domain != _SCALABLE:
+            _check_domain(domain, text)
+        elif not scalable:
+            raise UnsupportedError(
+                "a scalable topic can be read, and not be written or used otherwise: its versions disagree "
+                "on the segment of a key, and no deduplication survives the split of a segment",
+                topic=text[:500],
+                advice="Write to a topic persistent://..., or use Pulsar's Java client of version 5",
+            )
         why = _why_invalid(parts)
         if why is not None:
             raise OptionError(
@@ -166,25 +187,67 @@ class TopicName(NamedTuple):
         """Read a full name as a broker sends it; None if it is invalid or not in its full form."""
         try:
             topic = cls.parse(text)
-        except OptionError:
+        except (OptionError, UnsupportedError):
             return None
         return topic if str(topic) == text else None
 
     @property
     def partition(self) -> int:
-        """Number of the partition that this name stands for, or -1."""
+        """Number of the partition or segment that this name stands for, or -1."""
+        if self.is_segment:
+            return int(self.local.rpartition("-")[2])
+        if self.is_scalable:
+            return -1
         match = _PARTITION.fullmatch(self.local)
         return int(match[2]) if match else -1
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that a partition belongs to; the name itself if it is not a partition."""
+        """The topic that a partition or segment belongs to; the name itself if it is neither."""
+        if self.is_segment:
+            return self._replace(domain=_SCALABLE, local=self.local.rpartition("/")[0])
+        if self.is_scalable:
+            return self
         match = _PARTITION.fullmatch(self.local)
         return self._replace(local=match[1]) if match else self
 
     def of_partition(self, number: int) -> TopicName:
         """The name of one partition of this topic."""
         return self._replace(local=f"{self.local}-partition-{number}")
+
+    @property
+    def is_scalable(self) -> bool:
+        """Whether it is a scalable topic, which is read by its segments."""
+        return self.domain == _SCALABLE
+
+    @property
+    def is_segment(self) -> bool:
+        """Whether it is a segment of a scalable topic."""
+        return self.domain == _SEGMENT_DOMAIN
+
+    @property
+    def scalable(self) -> TopicName:
+        """The scalable topic that a segment belongs to, or that this topic, or its partition, may become."""
+        return self.base._replace(domain=_SCALABLE)
+
+    def segment(self, first_hash: int, last_hash: int, number: int) -> TopicName:
+        """The name of one segment of this scalable topic, which has the keys with these hashes."""
+        local = f"{self.local}/{first_hash:04x}-{last_hash:04x}-{number}"
+        return self._replace(domain=_SEGMENT_DOMAIN, local=local)
+
+    @property
+    def part(self) -> str:
+        """The partition's number, ``-1`` without one, or a segment's range of hashes and number."""
+        return self.local.rpartition("/")[2] if self.is_segment else str(self.partition)
+
+    def of_part(self, part: str) -> TopicName:
+        """The inverse of :attr:`part` and :attr:`base`; raises ValueError for what is not such a text."""
+        if not self.is_scalable:
+            number = int(part)
+            return self if number < 0 else self.of_partition(number)
+        if not _SEGMENT.fullmatch(part):
+            raise ValueError(part)
+        return self._replace(domain=_SEGMENT_DOMAIN, local=f"{self.local}/{part}")
 
 
 def _split(text: str) -> tuple[str, list[str]]:

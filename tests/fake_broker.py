@@ -43,6 +43,7 @@ class FakeBroker:
         deduplicates: whether the namespaces do.
         has_transactions: whether there is a transaction coordinator.
         has_watches: whether it tells which topics come and go.
+        has_segments: whether it has scalable topics.
         token: that clients must log in with, or None.
         max_message_size: bytes of an entry.
 
@@ -53,6 +54,7 @@ class FakeBroker:
         commands: all that came, in order, over all connections.
         topics: topic partitions by name.
         partitions: of each partitioned topic, how many it has.
+        layouts: of scalable topics, by name: what a lookup of their segments is answered.
         schemas: of topics.
         transactions: the open ones, with the topics that were added to them.
         consumers: all that there were, also those that are closed.
@@ -64,12 +66,14 @@ class FakeBroker:
         deduplicates: bool = False,
         has_transactions: bool = False,
         has_watches: bool = True,
+        has_segments: bool = False,
         requires_encryption: bool = False,
         token: bytes | None = None,
         max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE,
     ) -> None:
         self.deduplicates = deduplicates
         self.has_watches = has_watches
+        self.has_segments = has_segments
         self.requires_encryption = requires_encryption
         self.token = token
         self.max_message_size = max_message_size
@@ -78,6 +82,7 @@ class FakeBroker:
         self.commands: list[Seen] = []
         self.topics: dict[str, FakeTopic] = {}
         self.partitions: dict[str, int] = {COORDINATORS: 1} if has_transactions else {}
+        self.layouts: dict[str, pb.ScalableTopicDAG] = {}
         self.schemas = FakeSchemas()
         self.transactions: dict[TxnId, set[str]] = {}
         self.consumers: list[FakeConsumer] = []
@@ -119,6 +124,15 @@ class FakeBroker:
                 self.topics[one] = FakeTopic(one, lambda: next(self.numbers))
             self._tell_watchers(new_topics=new)
             return self.topics[str(names[0])]
+
+    def lay_out(self, name: str, layout: pb.ScalableTopicDAG) -> None:
+        """Give a scalable topic other segments, and tell those who have looked it up."""
+        with self.changed:
+            self.layouts[name] = layout
+            for connection in self._connections:
+                for session_id, topic in connection.lookups.items():
+                    if topic == name:
+                        connection.send(Type.SCALABLE_TOPIC_UPDATE, session_id=session_id, dag=layout)
 
     def delete(self, name: TopicName | str) -> None:
         """Delete a topic under its consumers and producers, which are closed."""

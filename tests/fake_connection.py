@@ -37,6 +37,7 @@ class FakeConnection:
         self.consumers: dict[int, FakeConsumer] = {}
         self.producers: dict[int, FakeProducer] = {}
         self.watchers: dict[int, tuple[str, str]] = {}
+        self.lookups: dict[int, str] = {}  # sessions, each with its scalable topic
         self._broker = broker
         self._socket = opened
         self._is_connected = False
@@ -52,6 +53,8 @@ class FakeConnection:
             Type.GET_TOPICS_OF_NAMESPACE: self._topics_of_namespace,
             Type.WATCH_TOPIC_LIST: self._watch,
             Type.WATCH_TOPIC_LIST_CLOSE: self._close_watch,
+            Type.SCALABLE_TOPIC_LOOKUP: self._look_up_segments,
+            Type.SCALABLE_TOPIC_CLOSE: self._close_lookup,
             Type.GET_SCHEMA: self._get_schema,
             Type.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Type.SUBSCRIBE: self._subscribe,
@@ -147,6 +150,7 @@ class FakeConnection:
                 server_version="fake", protocol_version=21, max_message_size=self._broker.max_message_size
             )
             connected.feature_flags.supports_topic_watchers = self._broker.has_watches
+            connected.feature_flags.supports_scalable_topics = self._broker.has_segments
             self.write(encode_command(pb.BaseCommand(type=Type.CONNECTED, connected=connected)))
 
     def _log_in(self, body: Any) -> None:
@@ -192,6 +196,18 @@ class FakeConnection:
     def _close_watch(self, body: Any) -> None:
         self.watchers.pop(body.watcher_id, None)
         self.send(Type.SUCCESS, request_id=body.request_id)
+
+    def _look_up_segments(self, body: Any) -> None:
+        assert not body.create_if_missing  # a misspelt name would become a topic
+        self.lookups[body.session_id] = body.topic
+        layout = self._broker.layouts.get(body.topic)
+        answer: dict[str, object] = {"dag": layout, "resolved_topic_name": body.topic}
+        if layout is None:
+            answer = {"error": pb.TopicNotFound, "message": "Scalable topic not found"}
+        self.send(Type.SCALABLE_TOPIC_UPDATE, session_id=body.session_id, **answer)
+
+    def _close_lookup(self, body: Any) -> None:
+        self.lookups.pop(body.session_id, None)
 
     # ---- schemas
 

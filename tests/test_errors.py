@@ -35,6 +35,7 @@ TABLE = [
     ("AuthError", "PULSAR_AUTH", False, "BrokerError"),
     ("TopicNotFoundError", "PULSAR_TOPIC_NOT_FOUND", False, "BrokerError"),
     ("TopicEndedError", "PULSAR_TOPIC_ENDED", False, "BrokerError"),
+    ("TopicMigratedError", "PULSAR_TOPIC_MIGRATED", False, "TopicEndedError"),
     ("NotAllowedError", "PULSAR_NOT_ALLOWED", False, "BrokerError"),
     ("SubscriptionLimitError", "PULSAR_SUBSCRIPTION_LIMIT", False, "NotAllowedError"),
     ("SchemaError", "PULSAR_SCHEMA", False, "BrokerError"),

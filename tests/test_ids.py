@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 
 LARGEST = 2**63 - 1
@@ -421,3 +421,37 @@ def test_a_name_that_cannot_be_read(text):
 def test_bad_topic_patterns(text):
     with pytest.raises(OptionError):
         TopicPattern.parse(text)
+
+
+def test_a_scalable_topic_is_one_only_where_it_may_be():
+    text = "topic://tenant/ns/st"
+    topic = TopicName.parse(text, scalable=True)
+    assert str(topic) == text
+    assert (topic.is_scalable, topic.is_segment, topic.partition, topic.base) == (True, False, -1, topic)
+    with pytest.raises(UnsupportedError, match=r"can be read.*topic://tenant/ns/st.*persistent://"):
+        TopicName.parse(text)
+    assert TopicName.found("topic://tenant/ns/st") is None
+
+
+def test_a_segment_has_a_number_hashes_and_a_base():
+    topic = TopicName.parse("topic://tenant/ns/st-partition-3", scalable=True)
+    segment = topic.segment(0x8000, 0xBFFF, 12)
+    assert str(segment) == "segment://tenant/ns/st-partition-3/8000-bfff-12"
+    assert (segment.partition, segment.part, segment.base) == (12, "8000-bfff-12", topic)
+    assert (segment.is_scalable, segment.is_segment, segment.scalable) == (False, True, topic)
+    assert topic.of_part("8000-bfff-12") == segment
+
+
+@pytest.mark.parametrize("part", ["0", "-1", "8000-bfff", "8000-BFFF-1", "8000-bfff-01", "done"])
+def test_what_is_no_segment(part):
+    with pytest.raises(ValueError, match=part):
+        TopicName.parse("topic://tenant/ns/st", scalable=True).of_part(part)
+
+
+def test_a_partition_is_its_number_or_none():
+    topic = TopicName.parse("t")
+    assert topic.part == "-1"
+    assert topic.of_partition(3).part == "3"
+    assert topic.of_part("3") == topic.of_partition(3)
+    assert topic.of_part("-1") == topic
+    assert str(topic.of_partition(3).scalable) == "topic://public/default/t"

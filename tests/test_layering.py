@@ -42,14 +42,14 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "lookup", "outgoing_queue", "pauses", "reopening"} | {"reading", "writing"},
+        {"encryption", "layout", "lookup", "outgoing_queue", "pauses", "reopening"} | {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (
         {"closing", "parallel", "pending_calls", "net"},
         {"schemas"},
         {"client", "encryption"},
-        {"first_contact", "topic_watch"},
+        {"first_contact", "layout_watch", "topic_watch"},
         {"consuming"},
         {"reading"},
         {"writing"},
@@ -66,7 +66,7 @@ ORDER = {
     ),
 }
 # Modules of a folder, without __init__ and what is generated.
-MAX_MODULES = {"pulsar_spark.spark.plan": 16}
+MAX_MODULES = {"pulsar_spark.spark.plan": 18}
 MAX_MODULES_ELSEWHERE = 14
 
 BLOCKING = (

@@ -1,6 +1,7 @@
 """Run a standalone Pulsar broker in the foreground until Ctrl-C or SIGTERM.
 
     python3 -m integration broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
+        [--pulsar VERSION]
 
 It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
 prints to the standard output, when it is ready. It has deduplication and transactions, so that streams can be
@@ -11,6 +12,7 @@ network, and Maven (`mvn`) or pyspark.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import socket
 import sys
@@ -19,6 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from integration.broker.errors import BrokerError
+from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.process import DEFAULT_JVM, Jvm
 from integration.broker.standalone import StandaloneBroker
 
@@ -29,6 +32,8 @@ class _StopRequest(BaseException):
 
 def main() -> int:
     options = _parser().parse_args()
+    if options.pulsar:
+        os.environ[VERSION_VARIABLE] = options.pulsar
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _request_stop)
     usual = {
@@ -79,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KEY=VALUE",
         help="override a setting of conf/broker/standalone.conf; may be repeated",
+    )
+    parser.add_argument(
+        "--pulsar", metavar="VERSION", help="one of conf/broker/jars-VERSION.sha256 (default: the usual one)"
     )
     jvm = DEFAULT_JVM
     parser.add_argument("--heap", default=jvm.heap, help="Java heap (default: %(default)s)")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from integration.broker.jars import pulsar_version
 from integration.broker.java import java
 
 _CONF = Path(__file__).resolve().parents[2] / "conf" / "broker"
@@ -47,12 +48,14 @@ DEFAULT_JVM = Jvm()
 
 def broker_command(jars: list[Path], *, folder: Path, config: Path, bookie_port: int, jvm: Jvm) -> list[str]:
     """Return the command line of a standalone broker that keeps its data in `folder`."""
+    # Pulsar 5 has no such option: its bookie takes any port.
+    bookie = [] if pulsar_version().startswith("5.") else [f"--bookkeeper-port={bookie_port}"]
     return [
         *java_command(jars, folder=folder, jvm=jvm),
         "org.apache.pulsar.PulsarStandaloneStarter",
         f"--config={config}",
         "--num-bookies=1",
-        f"--bookkeeper-port={bookie_port}",
+        *bookie,
         f"--metadata-dir={folder / 'metadata'}",
         f"--bookkeeper-dir={folder / 'bookkeeper'}",
         "--no-functions-worker",

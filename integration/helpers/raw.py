@@ -183,4 +183,6 @@ class RawProducer:
         head = encode_section_head(metadata.SerializeToString(), payload)
         frame_head = encode_command_head(send, len(head) + len(payload))
         answer = self._connection.exchange(frame_head, head, payload)
+        if not answer.HasField("send_receipt"):
+            raise RuntimeError(f"no receipt: {answer}")
         return commands.from_wire_id(answer.send_receipt.message_id)

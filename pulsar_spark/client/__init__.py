@@ -20,6 +20,7 @@ from pulsar_spark.client.encryption import (
     ProducerCryptoFailureAction,
 )
 from pulsar_spark.client.first_contact import check_reachable, impatient_client
+from pulsar_spark.client.layout_watch import LayoutWatch
 from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url, namespace_parts
 from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
@@ -63,6 +64,7 @@ from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, 
 from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
 from pulsar_spark.client.writing.topic_writer import TopicWriter
 from pulsar_spark.client.writing.transactions import Transaction, Transactions
+from pulsar_spark.protocol.layout import Segment, TopicLayout
 from pulsar_spark.protocol.lookup import Address, parse_service_url
 from pulsar_spark.protocol.pauses import Pauses
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
@@ -126,6 +128,7 @@ __all__ = [
     "KeyStore",
     "KeyValueEncoding",
     "LastMessageId",
+    "LayoutWatch",
     "Ledger",
     "LostRange",
     "MessageColumns",
@@ -148,6 +151,7 @@ __all__ = [
     "RunToFind",
     "Schema",
     "SchemaType",
+    "Segment",
     "SentTotals",
     "StoredRecord",
     "SubscriptionOptions",
@@ -155,6 +159,7 @@ __all__ = [
     "TaskPlace",
     "TlsOptions",
     "TopicEnd",
+    "TopicLayout",
     "TopicSchemas",
     "TopicWatch",
     "TopicWriter",

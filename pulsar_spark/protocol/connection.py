@@ -62,7 +62,7 @@ class Role(Enum):
 
     CONSUMER = auto()
     PRODUCER = auto()
-    WATCHER = auto()  # of topics
+    WATCHER = auto()  # of topics, or of the segments of a scalable one
 
 
 # Commands that a broker sends unasked: for whom, the field that each fills, and the id in it.
@@ -76,6 +76,7 @@ _UNASKED: dict[int, tuple[Role, str, str]] = {
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
+    _Type.SCALABLE_TOPIC_UPDATE: (Role.WATCHER, "scalableTopicUpdate", "session_id"),
 }
 _BODIES: dict[int, str] = {
     **_ANSWERS,
@@ -105,11 +106,13 @@ class Connected:
     """The handshake is done. ``max_message_size`` (bytes) is the broker's limit, or ours if that is less.
 
     ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
+    ``scalable_topics``: whether it has topics with segments (SCALABLE_TOPIC_LOOKUP).
     """
 
     server_version: str
     max_message_size: int
     topic_watchers: bool = False
+    scalable_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +347,13 @@ class Connection:
         self.connected = True
         if command.max_message_size > 0:
             self._reader.max_message_size = min(command.max_message_size, MAX_MESSAGE_SIZE)
-        watchers = command.feature_flags.supports_topic_watchers
-        return Connected(command.server_version, self._reader.max_message_size, watchers)
+        features = command.feature_flags
+        return Connected(
+            command.server_version,
+            self._reader.max_message_size,
+            topic_watchers=features.supports_topic_watchers,
+            scalable_topics=features.supports_scalable_topics,
+        )
 
     def _answer(self, command: pb.BaseCommand, request_id: int) -> Answer | None:
         if command.type == _Type.ERROR and not self.connected:

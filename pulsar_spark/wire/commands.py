@@ -87,6 +87,7 @@ def connect(client_version: str, proxy_to_broker_url: str | None = None, login: 
         supports_partial_producer=True,
         supports_topic_watchers=True,
         supports_get_partitioned_metadata_without_auto_creation=True,
+        supports_scalable_topics=True,
     )
     command = pb.CommandConnect(
         client_version=client_version, protocol_version=PROTOCOL_VERSION, feature_flags=features
@@ -165,6 +166,18 @@ def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
     """WATCH_TOPIC_LIST_CLOSE."""
     command = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
     return encode_command(pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=command))
+
+
+def scalable_topic_lookup(session_id: int, topic: str) -> bytes:
+    """SCALABLE_TOPIC_LOOKUP: the segments of a topic, which is not created, and from then on each change."""
+    command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=False)
+    return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=command))
+
+
+def scalable_topic_close(session_id: int) -> bytes:
+    """SCALABLE_TOPIC_CLOSE, which has no answer."""
+    command = pb.CommandScalableTopicClose(session_id=session_id)
+    return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_CLOSE, scalableTopicClose=command))
 
 
 def subscribe(

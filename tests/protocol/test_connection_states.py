@@ -46,6 +46,7 @@ TARGETS = {
     **dict.fromkeys(TO_CONSUMER, (Role.CONSUMER, 7)),
     **dict.fromkeys(TO_PRODUCER, (Role.PRODUCER, 8)),
     **dict.fromkeys(TO_WATCHER, (Role.WATCHER, 9)),
+    "SCALABLE_TOPIC_UPDATE": (Role.WATCHER, 11),
     "TOPIC_MIGRATED": (Role.CONSUMER, 10),
 }
 ANSWERS = {
@@ -95,7 +96,14 @@ def example(name, request_id):
     body = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name)
     fill(
         body,
-        {"consumer_id": 7, "producer_id": 8, "watcher_id": 9, "resource_id": 10, "request_id": request_id},
+        {
+            "consumer_id": 7,
+            "producer_id": 8,
+            "watcher_id": 9,
+            "resource_id": 10,
+            "session_id": 11,
+            "request_id": request_id,
+        },
     )
     body.SetInParent()
     assert command.IsInitialized()

@@ -48,6 +48,7 @@ CASES = {
                 "supports_partial_producer": True,
                 "supports_topic_watchers": True,
                 "supports_get_partitioned_metadata_without_auto_creation": True,
+                "supports_scalable_topics": True,
             },
         ),
     ),
@@ -80,6 +81,14 @@ CASES = {
     "WATCH_TOPIC_LIST_CLOSE": (
         commands.watch_topic_list_close(9, 5),
         pb.CommandWatchTopicListClose(request_id=9, watcher_id=5),
+    ),
+    "SCALABLE_TOPIC_LOOKUP": (
+        commands.scalable_topic_lookup(5, "topic://a/b/c"),
+        pb.CommandScalableTopicLookup(session_id=5, topic="topic://a/b/c", create_if_missing=False),
+    ),
+    "SCALABLE_TOPIC_CLOSE": (
+        commands.scalable_topic_close(5),
+        pb.CommandScalableTopicClose(session_id=5),
     ),
     "CONSUMER_STATS": (
         commands.consumer_stats(9, 7),

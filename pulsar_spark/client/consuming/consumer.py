@@ -30,6 +30,10 @@ from pulsar_spark.wire.messages import Messages
 
 _ACK_TIMEOUT = 5.0
 
+# In the error by which Pulsar 5 answers an acknowledgement of what is acknowledged; others answer that it
+# succeeded. A message TTL may have been faster.
+_HAS_ACKED = "MarkDeletingMarkedPosition"
+
 _log = logging.getLogger(__name__)
 
 
@@ -311,7 +315,7 @@ class Consumer(Closing):
         return commands.from_wire_count(answer.msgBacklog)
 
     def _check_ack(self, answer: pb.CommandAckResponse) -> None:
-        if answer.HasField("error"):
+        if answer.HasField("error") and _HAS_ACKED not in answer.message:
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:

@@ -195,6 +195,16 @@ class Admin:
             return parse_json(answer) if answer.strip() else None
         except ValueError as error:
             raise _strange(f"unusable JSON: {error}", None) from error
+    def hold_scalable(self, topic: TopicName, name: str) -> None:
+        """Register a subscription on a scalable topic, so that its segments stay until it has read them.
+
+        Nothing changes where it is registered already. Cursors that it has on segments stay where they are.
+        """
+        self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
+
+    def release_scalable(self, topic: TopicName, name: str) -> None:
+        """Remove a subscription from a scalable topic, with its cursors on all segments."""
+        self._request("DELETE", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
     def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
         answer = self._request("GET", path, topic)
@@ -264,6 +274,11 @@ def _count(value: Any) -> int:
 
 def _path(topic: TopicName) -> str:
     return "/".join(map(_part, topic))
+
+
+def _scalable_subscription(topic: TopicName, name: str) -> str:
+    place = f"{_part(topic.tenant)}/{_part(topic.namespace)}/{_part(topic.local)}"
+    return f"scalable/{place}/subscriptions/{_part(name)}"
 
 
 def _part(name: str) -> str:

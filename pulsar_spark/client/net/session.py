@@ -71,6 +71,7 @@ class Session:
         address: as given.
         max_message_size: of the broker, in bytes.
         topic_watchers: whether the broker reports which topics come and go.
+        scalable_topics: whether it has topics with segments.
         error: the error that ended the session, or None.
         written_at: when the peer last took bytes, in monotonic seconds.
 
@@ -86,6 +87,7 @@ class Session:
         self.address = address
         self.max_message_size = 0
         self.topic_watchers = False
+        self.scalable_topics = False
         self.error: PulsarError | None = None
         self.written_at = 0.0
         self._max_idle = max_idle
@@ -337,6 +339,7 @@ class Session:
         if isinstance(event, Connected):
             self.max_message_size = event.max_message_size
             self.topic_watchers = event.topic_watchers
+            self.scalable_topics = event.scalable_topics
             self._connected.set_result(None)
         elif isinstance(event, Answer):
             with self._lock:

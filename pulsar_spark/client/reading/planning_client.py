@@ -13,6 +13,7 @@ from pulsar_spark.client.client import Client, ClientOptions, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.first_contact import impatient_client
+from pulsar_spark.client.layout_watch import LayoutWatch
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
 from pulsar_spark.client.net.retry import retry_count
@@ -21,6 +22,7 @@ from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBo
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+from pulsar_spark.protocol.layout import TopicLayout
 
 
 class PlanningClient:
@@ -70,8 +72,21 @@ class PlanningClient:
     # ---- topics
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
-        """The partitions of a topic, or the topic itself where it is not partitioned."""
-        return self._client.partitions(topic)
+        """The partitions or segments of a topic, or the topic itself where it has neither."""
+        return list(self.layout(topic).segments) if topic.is_scalable else self._client.partitions(topic)
+
+    def layout(self, topic: TopicName) -> TopicLayout:
+        """The segments of a topic now."""
+        with self.watch_layout(topic) as watch:
+            return watch.layout()
+
+    def watch_layout(self, topic: TopicName) -> LayoutWatch:
+        """Watch the segments of a topic."""
+        return LayoutWatch(self._client, topic)
+
+    def has_scalable_topics(self) -> bool:
+        """Whether the brokers have topics with segments."""
+        return self._client.service(self._client.operation()).scalable_topics
 
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
         """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name."""

@@ -133,8 +133,9 @@ TOPIC = CONNECTION.add(
     parsers.topic,
     None,
     "Source: the topic to read. For a partitioned topic all partitions are read; `t-partition-2` reads only "
-    "that partition. Sink: the topic to write all rows to, even if they have a column `__topic`. Without "
-    "this option, the column `__topic` names the topic of each row.",
+    "that partition. A scalable topic is `topic://...`. See docs/pulsar5.md. Sink: the topic to write all "
+    "rows to, even if they have a column `__topic`. Without this option, the column `__topic` names the "
+    "topic of each row.",
 )
 
 

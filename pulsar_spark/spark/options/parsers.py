@@ -199,12 +199,12 @@ def topic(text: str) -> TopicName:
             "one topic, without a comma. To read several, set topics; to write to several, name the topic of "
             "each row in a column __topic"
         )
-    return TopicName.parse(text)
+    return TopicName.parse(text, scalable=True)
 
 
 def topics(text: str) -> tuple[TopicName, ...]:
     """Topic names separated by commas, each once."""
-    return tuple(dict.fromkeys(TopicName.parse(part) for part in text.split(",")))
+    return tuple(dict.fromkeys(TopicName.parse(part, scalable=True) for part in text.split(",")))
 
 
 def metadata_columns(text: str) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def parse_times(option: str, text: str) -> Positions:
         return Positions(option, _time(option, text))
     named: dict[TopicName, Position] = {}
     for name, value in _object(option, text).items():
-        topic = TopicName.parse(name)
+        topic = TopicName.parse(name, scalable=True)
         if topic in named:
             raise OptionError(f"{option} names a topic twice", topic=str(topic))
         named[topic] = _time(option, value, topic)
@@ -224,7 +224,7 @@ def _named(option: str, topics: dict[str, Any], end: bool) -> dict[TopicName, Po
     """Positions by partition, of JSON by topic."""
     named: dict[TopicName, Position] = {}
     for name, value in topics.items():
-        for partition, place in _places(option, TopicName.parse(name), value).items():
+        for partition, place in _places(option, TopicName.parse(name, scalable=True), value).items():
             if partition in named:
                 raise OptionError(f"{option} names a partition twice", topic=str(partition))
             named[partition] = _taken(option, partition, place, end)
@@ -244,11 +244,25 @@ def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
         )
     places = {}
     for number, place in value.items():
+        if topic.is_scalable:
+            places[_segment(option, topic, number)] = place
+            continue
         if not re.fullmatch(r"-1|0|[1-9][0-9]{0,8}", number):
             raise OptionError(f"{option}: {number[:20]!r} is not a partition number", topic=str(topic))
         own = int(number) in (-1, topic.partition)
         places[topic if own else topic.of_partition(int(number))] = place
     return places
+
+
+def _segment(option: str, topic: TopicName, part: str) -> TopicName:
+    try:
+        return topic.of_part(part)
+    except ValueError:
+        raise OptionError(
+            f"{option}: {part[:40]!r} is not a segment",
+            topic=str(topic),
+            advice='Write its range of hashes and its number, such as "0000-7fff-0"',
+        ) from None
 
 
 def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
@@ -272,6 +286,8 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
 def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
     """The position that a named place is."""
     if isinstance(place, str):
+        if place == "done":  # as a query shows a segment that it has read to the end
+            return PositionWord.LATEST
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):
             return word

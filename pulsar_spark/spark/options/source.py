@@ -375,6 +375,17 @@ def _check_topics(values: Values, mode: Mode | None) -> None:
         )
 
 
+def _check_segments_are_held(values: Values, mode: Mode | None) -> None:
+    topics = (*(values[_TOPICS] or ()), values[TOPIC])
+    is_scalable = any(topic is not None and topic.is_scalable for topic in topics)
+    if mode is Mode.STREAM and is_scalable and values[ADMIN_URL] is None:
+        raise OptionError(
+            f"a stream of a scalable topic needs the option {ADMIN_URL.name}: only through the admin service "
+            "can it register its subscription, without which brokers delete segments before they are read",
+            advice=f"Set {ADMIN_URL.name}, such as http://host:8080",
+        )
+
+
 def _check_offsets_or_times(values: Values, mode: Mode | None) -> None:
     offsets = [option for option in (_ENDING_OFFSETS, _STARTING_OFFSETS) if option in values.given]
     times = [option for option in (_ENDING_TIME, _STARTING_TIME) if option in values.given]
@@ -427,6 +438,7 @@ def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
 # What is right by itself and wrong together; the first that finds something raises OptionError.
 _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_topics,
+    _check_segments_are_held,
     _check_offsets_or_times,
     _check_subscription_is_of_use,
     _check_start_before_end,

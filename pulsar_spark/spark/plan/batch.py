@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from pulsar_spark.client import PartitionBounds, PlanningClient
@@ -11,7 +12,9 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.ranges import Range, plan_batch, split_ranges
 from pulsar_spark.spark.plan.resolve import probe_bounds, resolve, subscribed, warn_of_late_starts
-from pulsar_spark.spark.plan.topics import first_contact
+from pulsar_spark.spark.plan.topics import first_contact, migrated
+
+_log = logging.getLogger(__name__)
 
 
 def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> list[Range]:
@@ -27,7 +30,14 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
         BrokerError: no broker answered.
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
-    bounds = probe_bounds(client, first_contact(client, options), must_exist=options.must_exist)
+    partitions = first_contact(client, options)
+    for error in migrated(client, options):
+        _log.warning("%s", error)
+    # A segment that was looked up just now may be removed, as old messages of any topic.
+    segments = [topic for topic in partitions if topic.is_segment]
+    classic = [topic for topic in partitions if not topic.is_segment]
+    bounds = probe_bounds(client, classic, must_exist=options.must_exist)
+    bounds |= probe_bounds(client, segments, must_exist=False)
     starts = _positions(client, options, options.start, bounds)
     warn_of_late_starts(client, options.start.option, starts, bounds)
     ranges = plan_batch(

@@ -238,5 +238,5 @@ class LossCheck:
     def _is_read(self, topic: TopicName) -> bool:
         """Whether the options name a partition, or its topic."""
         options = self._options
-        is_named = topic.base in options.topics or topic in options.topics
+        is_named = not {topic, topic.base, topic.scalable}.isdisjoint(options.topics)
         return is_named or (options.pattern is not None and options.pattern.matches(topic))

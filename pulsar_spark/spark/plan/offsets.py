@@ -4,7 +4,11 @@
      "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}}}
 
 A position is the last message taken: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
-of a topic without partitions is ``"-1"``. Pure: no Spark, no client.
+of a topic without partitions is ``"-1"``. A scalable topic has segments:
+
+     "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
+
+Pure: no Spark, no client.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from pulsar_spark.ids import MessageId, TopicName
 # An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
 
+_DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets nothing more
+
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
@@ -26,7 +32,7 @@ class Offsets:
 
     Attributes:
         subscription: name of the durable subscription that holds the messages not taken yet.
-        positions: last message taken, by topic partition.
+        positions: last message taken, by topic partition or segment; LATEST: it is done.
     """
 
     subscription: str
@@ -51,7 +57,7 @@ class Offsets:
                 if base not in copied:
                     copied.add(base)
                     topics[base] = dict(topics[base])
-                topics[base][str(topic.partition)] = str(position)
+                topics[base][topic.part] = _text(position)
         return {"subscription": self.subscription, "topics": topics}
 
     @classmethod
@@ -79,7 +85,8 @@ class Offsets:
             if not isinstance(partitions, dict):
                 raise _not_ours(data)
             for number, text in partitions.items():
-                positions[_partition(TopicName.parse(name), number)] = MessageId.parse(str(text))
+                part = _partition(TopicName.parse(name, scalable=True), number)
+                positions[part] = MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
         return cls(subscription, positions)
 
 
@@ -111,18 +118,22 @@ class OffsetCache:
 
 
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
-    """``{topic: {partition: "ledger:entry[:batch]"}}``, sorted by topic and partition number."""
+    """``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the partition or segment."""
     topics: dict[str, dict[str, str]] = {}
     for topic in sorted(positions, key=lambda name: (str(name.base), name.partition)):
-        topics.setdefault(str(topic.base), {})[str(topic.partition)] = str(positions[topic])
+        topics.setdefault(str(topic.base), {})[topic.part] = _text(positions[topic])
     return topics
 
 
-def _partition(topic: TopicName, number: str) -> TopicName:
+def _partition(topic: TopicName, part: str) -> TopicName:
     try:
-        return topic if int(number) < 0 else topic.of_partition(int(number))
+        return topic.of_part(part)
     except ValueError:
-        raise OptionError(f"{number!r} is not a partition number", topic=str(topic)) from None
+        raise OptionError(f"{part!r} is not a partition or segment", topic=str(topic)) from None
+
+
+def _text(position: MessageId) -> str:
+    return _DONE if position == MessageId.LATEST else str(position)
 
 
 def _not_ours(data: Json) -> OptionError:

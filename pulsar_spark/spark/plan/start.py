@@ -113,7 +113,8 @@ def _existing(
     options: SourceOptions, starts: Mapping[TopicName, Position], answers: Mapping[TopicName, LastMessageId]
 ) -> dict[TopicName, Position]:
     """The starts of partitions on which the subscription was opened."""
-    gone = sorted(starts.keys() - answers.keys())
+    # A segment may be removed at any time before the query holds it.
+    gone = sorted(topic for topic in starts.keys() - answers.keys() if not topic.is_segment)
     if gone and options.must_exist:
         raise TopicNotFoundError("the topic was deleted while the query started", topic=str(gone[0]))
     return {topic: starts[topic] for topic in answers}

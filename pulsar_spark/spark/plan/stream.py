@@ -32,7 +32,9 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.registration import register, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
+from pulsar_spark.spark.plan.segments import DONE, done_in, is_moved, without_done
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
@@ -66,6 +68,7 @@ class QueryPlanner:
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
+        self._holding: set[TopicName] = set()  # scalable topics that had the subscription at the start
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -88,6 +91,7 @@ class QueryPlanner:
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
+            register(self._client, self._options, started.subscription.name)
         return self._fresh
 
     def freeze(self) -> None:
@@ -118,24 +122,27 @@ class QueryPlanner:
         if not self._start_is_durable and not begins_with_rows and start == self._fresh:
             self._start_is_durable = True
             return start
-        self._add_new_partitions(subscription)
+        self._add_new_partitions(subscription, start)
         for topic, state in subscription.partitions.items():
-            state.take_up(start.positions.get(topic))
+            position = start.positions.get(topic)
+            state.take_up(state.last if position == DONE else position)
         # What a run leaves out that is limited to existing messages, or has one micro-batch (Trigger.Once),
         # would seem to be read.
         self._waits_for_all = self._frozen is not None or not limited
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends(self._ends.topic_end)
+        subscription.note_ends(self._ends.topic_end, self._topics.is_ordered)
+        self._leave_done(subscription, start)
         self._count_backlogs(subscription)
         self._log_processed()
+        held = self._topics.held(start.positions)
         planned = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
                 subscription.partitions,
                 start,
-                self._silent,
+                self._silent | held,
                 limited=limited,
                 available_now=self._frozen is not None,
             ),
@@ -143,7 +150,8 @@ class QueryPlanner:
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         self._report = None
-        if planned != start.positions:
+        planned = self._topics.with_done(planned, start)
+        if is_moved(planned, start):
             return Offsets(start.subscription, planned)
         due_at = self._next_due(is_all_acknowledged=is_all_acknowledged)
         self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
@@ -204,8 +212,9 @@ class QueryPlanner:
             begin = start.positions.get(topic, MessageId.EARLIEST)
             if begin < end.positions[topic]:
                 self._report_absent(topic, begin, end.subscription)
+        first, last = (without_done(each, start, subscription.partitions) for each in (start, end))
         tasks = self._without_deleted(
-            subscription, lambda: self._micro_batches.tasks(subscription.partitions, start, end)
+            subscription, lambda: self._micro_batches.tasks(subscription.partitions, first, last)
         )
         self._batch_began = self._client.now()
         return tasks
@@ -267,13 +276,20 @@ class QueryPlanner:
         before, name = self._subscription, offsets.subscription
         if before is not None and before.name == name:
             return before
+        self._topics.renew_segments()
         partitions = self._topics.partitions
-        for topic in sorted(processed.keys() - set(partitions)):
-            self._report_absent(topic, processed[topic], name)
+        done = done_in(Offsets(name, processed))
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
         try:
-            missing = found.missing([topic for topic in partitions if topic in processed])
+            asked = [topic for topic in partitions if topic in processed or topic.is_segment]
+            # Before it is opened: that would create it.
+            exists = found.exists([topic for topic in asked if topic not in done])
+            missing = {topic for topic, each in exists.items() if not each}
+            self._holding = {topic.scalable for topic, each in exists.items() if each}
+            self._holding -= {topic.scalable for topic, each in exists.items() if each is False}
+            for topic in sorted(processed.keys() - set(partitions) - done):
+                self._report_absent(topic, processed[topic], name)
             answers = found.open(
                 {
                     topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
@@ -282,10 +298,11 @@ class QueryPlanner:
             )
             found.begin_before(topic for topic in answers if topic not in processed)
             for topic in partitions:
-                if topic in processed and not self._check_restart(
+                if topic in processed.keys() - done and not self._check_restart(
                     found, topic, processed[topic], answers, missing
                 ):
                     self._report_absent(topic, processed[topic], name)
+            register(self._client, self._options, name)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise
@@ -332,10 +349,11 @@ class QueryPlanner:
         made_here = own and self._fresh is not None and subscription.name == self._fresh.subscription
         if (made_here and not self._fresh_is_planned) or not self._options.retain_subscription:
             subscription.unsubscribe()
+            unregister(self._client, self._options, subscription.name)
         else:
             subscription.close()
 
-    def _add_new_partitions(self, subscription: Subscription) -> None:
+    def _add_new_partitions(self, subscription: Subscription, start: Offsets) -> None:
         """Add new topics and partitions, which are read from their first message."""
         if self._frozen is not None:
             return
@@ -344,7 +362,9 @@ class QueryPlanner:
         new = [
             topic
             for topic in self._topics.partitions
-            if topic not in subscription.partitions and self._open_pauses.is_over(topic, now)
+            if topic not in subscription.partitions
+            and start.positions.get(topic) != DONE
+            and self._open_pauses.is_over(topic, now)
         ]
         opened, failed, gone = subscription.try_open(dict.fromkeys(new, InitialPosition.EARLIEST), PROMPT)
         now = self._client.now()
@@ -364,9 +384,25 @@ class QueryPlanner:
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
             self._track(opened)
 
+    def _leave_done(self, subscription: Subscription, start: Offsets) -> None:
+        """Close the subscription on segments that are done, once the broker knows that."""
+        for topic in done_in(start) & subscription.partitions.keys():
+            state = subscription.partitions[topic]
+            if state.acknowledged >= state.last:
+                subscription.drop(topic)
+                self._ends.drop(topic)
+                self._micro_batches.drop(topic)
+
+    # ---- partitions that are gone
+
     def _report_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
-        """Report a partition of the checkpoint that does not exist, or that the options no longer name."""
+        """Report a partition of the checkpoint that does not exist, or that the options no longer name.
+
+        A segment that the subscription was registered on all the time was read, or empty.
+        """
         self._absent.add(topic)
+        if topic.scalable in self._options.topics and topic.scalable in self._holding:
+            return
         self._loss_check.report_absent(topic, position, name)
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:

@@ -184,13 +184,20 @@ class Subscription:
         Raises:
             BrokerError: a broker did not answer.
         """
+        return {topic for topic, exists in self.exists(topics).items() if not exists}
+
+    def exists(self, topics: Sequence[TopicName]) -> dict[TopicName, bool | None]:
+        """Whether the broker has it on each partition; None for a partition that does not exist.
+
+        Raises:
+            BrokerError: a broker did not answer.
+        """
         calls = [partial(self._client.has_subscription, topic, self.name) for topic in topics]
-        found = set()
+        found: dict[TopicName, bool | None] = {}
         for topic, exists in zip(topics, run_all(calls), strict=True):
-            if isinstance(exists, TopicNotFoundError) or exists is False:
-                found.add(topic)
-            elif isinstance(exists, PulsarError):
+            if isinstance(exists, PulsarError) and not isinstance(exists, TopicNotFoundError):
                 raise exists.located(str(topic))
+            found[topic] = None if isinstance(exists, TopicNotFoundError) else exists
         return found
 
     def drop(self, topic: TopicName) -> None:
@@ -321,15 +328,20 @@ class Subscription:
         counts |= self._counts.run({}, PROMPT, begun)
         return {topic: count for topic, count in counts.items() if not isinstance(count, PulsarError)}
 
-    def note_ends(self, told_tail: Callable[[TopicName], TopicEnd | None]) -> None:
+    def note_ends(
+        self,
+        told_tail: Callable[[TopicName], TopicEnd | None],
+        is_expected: Callable[[TopicName], bool] = lambda topic: False,
+    ) -> None:
         """Note which topics have ended; warn of each once.
 
         Args:
             told_tail: what a partition's tail was told. A consumer without permits is told only when it
                 acknowledges the last message, or when the topic is terminated after that.
+            is_expected: whether it is a segment, which ends because others follow.
         """
         for topic, state in self.partitions.items():
-            if state.topic_end is None:
+            if state.topic_end is None and not is_expected(topic):
                 state.topic_end = self._consumers[topic].topic_end or told_tail(topic)
                 if state.topic_end is not None:
                     ended = TopicEndedError(

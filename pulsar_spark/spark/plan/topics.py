@@ -5,13 +5,23 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from pulsar_spark.client import PROMPT, Pauses, PendingCalls, PlanningClient, TopicWatch, run_all
-from pulsar_spark.errors import PulsarError, TopicNotFoundError
-from pulsar_spark.ids import TopicName, TopicPattern
+from pulsar_spark.client import (
+    PROMPT,
+    LayoutWatch,
+    Pauses,
+    PendingCalls,
+    PlanningClient,
+    TopicWatch,
+    run_all,
+)
+from pulsar_spark.errors import PulsarError, TopicMigratedError, TopicNotFoundError
+from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, done_in
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +41,7 @@ def find_partitions(
     client: PlanningClient,
     options: SourceOptions,
     if_missing: Callable[[TopicNotFoundError, TopicName], Iterable[TopicName]] | None = None,
+    partitions_of: Callable[[TopicName], list[TopicName]] | None = None,
 ) -> list[TopicName]:
     """All partitions of all topics to read now, each once.
 
@@ -38,6 +49,7 @@ def find_partitions(
         client: client that lists topics.
         options: options of the source, with the topics or the pattern.
         if_missing: what to read of a named topic that does not exist; None: that is an error.
+        partitions_of: the partitions or segments of a topic; None: as the client finds them.
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
@@ -46,7 +58,7 @@ def find_partitions(
     listed = [] if options.pattern is None else client.topics_matching(options.pattern)
     names = [*options.topics, *dict.fromkeys(topic.base for topic in listed)]
     found: dict[TopicName, None] = {}
-    answers = run_all([partial(client.partitions, name) for name in names])
+    answers = run_all([partial(partitions_of or client.partitions, name) for name in names])
     for name, partitions in zip(names, answers, strict=True):
         if isinstance(partitions, TopicNotFoundError):
             is_expected = name in options.topics and not options.wait_for_topics
@@ -61,6 +73,25 @@ def find_partitions(
             raise partitions
         found.update(dict.fromkeys(partitions))
     return list(found)
+
+
+def migrated(client: PlanningClient, options: SourceOptions) -> list[TopicMigratedError]:
+    """The named topics that were made scalable topics, where new messages go. Nothing else tells a reader.
+
+    Only the first 100 are looked at: each takes a request.
+    """
+    names = [name for name in dict.fromkeys(topic.base for topic in options.topics) if not name.is_scalable]
+    if not names or not client.has_scalable_topics():
+        return []
+    names = names[:_MAX_WATCHES]
+    found = []
+    for name, layout in zip(names, run_all([partial(client.layout, name) for name in names]), strict=True):
+        if isinstance(layout, PulsarError):
+            _log.info("%s: not known whether the topic was migrated: %s", name, layout)
+        elif layout.is_scalable:
+            what = f"new messages of this topic are in {name.scalable}"
+            found.append(TopicMigratedError(what, topic=str(name)))
+    return found
 
 
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
@@ -107,6 +138,13 @@ class Topics:
         self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses: Pauses[str] = Pauses()
+        self._layouts: dict[TopicName, LayoutWatch] = {}
+        self._orders: dict[TopicName, SegmentOrder] = {}
+        # From now on watched, and with the ends of sealed segments: a run may take this list alone.
+        if any(topic.is_scalable for topic in options.topics):
+            self.partitions = find_partitions(client, options, partitions_of=self._partitions_of)
+        self._migrated: set[str | None] = set()  # topics already named in a warning
+        self._warn_of_migrated()
 
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last list is a minute old.
@@ -119,6 +157,7 @@ class Topics:
         # A list that has come and was not taken does not show what watches have reported since.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = [watch.changed for watch in self._watches]
+            changed += [watch.changed for watch in self._layouts.values()]
             self._stale = self._stale or any(changed) or len(self._watches) < len(self._patterns)
             if self._stale:
                 calls = {_LIST: self._list}
@@ -139,6 +178,7 @@ class Topics:
             _ = watch.changed  # the list shows what has changed by now
             self._watches.append(watch)
         missing, self._missing = self._missing, set()
+        self._warn_of_migrated()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
             """The planner determines which of its partitions are gone, and whether that is loss."""
@@ -147,7 +187,63 @@ class Topics:
                 _log.warning("a topic of this query does not exist at the moment: %s", error)
             return [topic for topic in self.partitions if name in (topic, topic.base)]
 
-        return find_partitions(self._client, self._options, known)
+        return find_partitions(self._client, self._options, known, self._partitions_of)
+
+    def _warn_of_migrated(self) -> None:
+        for error in migrated(self._client, self._options):
+            if error.topic not in self._migrated:
+                self._migrated.add(error.topic)
+                _log.warning("%s", error)
+
+    def _partitions_of(self, topic: TopicName) -> list[TopicName]:
+        """The partitions of a topic; of a scalable one its segments, with what decides their order."""
+        if not topic.is_scalable:
+            return self._client.partitions(topic)
+        if topic not in self._layouts:
+            self._layouts[topic] = self._client.watch_layout(topic)
+        layout = self._layouts[topic].layout()
+        before = self._orders[topic].final_ends if topic in self._orders else {}
+        sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
+        new = [name for name in sealed if name not in before]
+        ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
+        final = {name: before[name] for name in sealed if name in before}
+        for name, end in ends.items():
+            if isinstance(end, MessageId):
+                final[name] = end
+            elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
+                raise end
+        self._orders[topic] = SegmentOrder(layout, final)
+        return list(layout.segments)
+
+    # ---- segments
+
+    def renew_segments(self) -> None:
+        """List again if the segments of a scalable topic have changed; raises as :func:`find_partitions`."""
+        if any(watch.changed for watch in self._layouts.values()):
+            self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
+
+    def is_ordered(self, topic: TopicName) -> bool:
+        """Whether it is a segment, of which an end is nothing to report."""
+        return topic.is_segment or any(topic in order.layout.segments for order in self._orders.values())
+
+    def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The segments that are not read yet; see :mod:`segments`."""
+        if not self._orders:
+            return set()
+        known = {name for order in self._orders.values() for name in order.layout.segments}
+        held = {name for name in self.partitions if name.is_segment and name not in known}
+        return held.union(*(order.held(processed) for order in self._orders.values()))
+
+    def with_done(self, planned: dict[TopicName, MessageId], start: Offsets) -> dict[TopicName, MessageId]:
+        """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
+        if not self._orders:
+            return planned
+        orders = list(self._orders.values())
+        ends = {
+            topic: DONE if any(order.is_done(topic, end) for order in orders) else end
+            for topic, end in planned.items()
+        }
+        return ends | dict.fromkeys(done_in(start) & set(self.partitions), DONE)
 
     def _take(self, found: list[TopicName] | PulsarError) -> None:
         """Use a list, or report why there is none."""
@@ -196,6 +292,8 @@ class Topics:
     def _close_watches(self) -> None:
         while self._watches:
             self._watches.pop().close()
+        while self._layouts:
+            self._layouts.popitem()[1].close()
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
@@ -203,7 +301,8 @@ def _patterns(options: SourceOptions) -> list[TopicPattern]:
     if options.pattern is not None:
         return [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)
-    for topic in dict.fromkeys(topic.base for topic in options.topics):
+    classic = [topic.base for topic in options.topics if not topic.is_scalable]
+    for topic in dict.fromkeys(classic):
         places[topic.tenant, topic.namespace].append(TopicPattern.of(topic))
     patterns: list[TopicPattern] = []
     for place, named in places.items():

@@ -125,6 +125,10 @@ def _entry_field(field: EntryField) -> Callable[[TopicName], Maker]:
     return _any_topic(lambda messages: messages.entry_field(field))
 
 
+def _topic(topic: TopicName) -> pa.Scalar:
+    return pa.scalar(str(topic.base if topic.is_segment else topic))
+
+
 def _partition(topic: TopicName) -> pa.Scalar:
     return pa.scalar(None if topic.partition < 0 else topic.partition, pa.int32())
 
@@ -170,7 +174,7 @@ def _ordering_key(messages: DecodedMessages) -> pa.BinaryArray:
 # The columns, in the order of the docs.
 METADATA_COLUMNS: dict[str, MetadataColumn] = {
     KEY: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.key)),
-    TOPIC: MetadataColumn(StringType(), _same(lambda topic: pa.scalar(str(topic)))),
+    TOPIC: MetadataColumn(StringType(), _same(_topic)),
     MESSAGE_ID: MetadataColumn(BinaryType(), _any_topic(lambda messages: messages.message_id)),
     PUBLISH_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_publish_time)),
     EVENT_TIME: MetadataColumn(_TIMESTAMP, _any_topic(_event_time)),

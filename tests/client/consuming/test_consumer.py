@@ -408,6 +408,14 @@ def test_an_ack_never_moves_back_and_is_sent_again(broker, client, ids):
     assert [from_wire_id(ack.message_id[0]) for ack in broker.seen(Type.ACK)] == [ids[5]] * 3
 
 
+def test_an_ack_of_what_is_acknowledged_has_succeeded_also_where_that_is_an_error(broker, client, ids):
+    said = "org.apache.bookkeeper.mledger.impl.ManagedCursorImpl$MarkDeletingMarkedPosition: Mark deleting"
+    with open_consumer(client) as consumer:
+        broker.script(Type.ACK, [refuses(pb.UnknownError, said)] * 2)
+        consumer.ack_cumulative(ids[3])
+        assert consumer.begin_ack_cumulative(ids[3]).result(HANG) == ids[3]
+
+
 def test_an_ack_that_is_refused_is_sent_again_on_closing(broker, client, ids):
     with Consumer(client, TOPIC, DURABLE) as consumer:
         broker.script(Type.ACK, [refuses(pb.AuthorizationError, "no right")])

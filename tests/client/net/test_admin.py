@@ -54,7 +54,7 @@ def service(answer, pem=None, logins=None):
             self.end_headers()
             self.wfile.write(body)
 
-        do_DELETE = do_GET  # noqa: N815
+        do_DELETE = do_PUT = do_GET  # noqa: N815
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if pem is not None:
@@ -329,3 +329,18 @@ def test_what_is_no_url(url):
 def test_what_is_no_namespace(namespace):
     with pytest.raises(OptionError, match="is not a namespace"):
         Admin("http://localhost").topics(namespace)
+
+
+def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
+    asked = []
+
+    def note(method, path):
+        asked.append((method, path))
+        return 204, b"", {}
+
+    topic = TopicName("topic", "a", "b", "c/d")
+    with service(note) as url:
+        Admin(url).hold_scalable(topic, "na me")
+        Admin(url).release_scalable(topic, "na me")
+    path = "/admin/v2/scalable/a/b/c%2Fd/subscriptions/na%20me?type=STREAM"
+    assert asked == [("PUT", path), ("DELETE", path)]

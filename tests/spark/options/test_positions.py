@@ -357,3 +357,14 @@ def test_a_message_is_the_next_after_the_position_before_it(ledger, entry, index
     before = first.previous
     assert before < first
     assert not any(before < MessageId(ledger, entry, earlier) < first for earlier in range(max(index, 0)))
+
+
+def test_segments_are_named_by_their_hashes_and_numbers():
+    given = '{"topic://public/default/st": {"0000-7fff-1": "16:5", "0000-ffff-0": "done"}}'
+    topic = TopicName.parse("topic://public/default/st", scalable=True)
+    assert start(given).named == {
+        topic.segment(0, 0x7FFF, 1): MessageId(16, 4),
+        topic.segment(0, 0xFFFF, 0): PositionWord.LATEST,
+    }
+    with pytest.raises(OptionError, match=r"'0' is not a segment.*0000-7fff-0"):
+        start('{"topic://public/default/st": {"0": "16:5"}}')

@@ -1,7 +1,7 @@
 import pytest
 
 from pulsar_spark.client import KeyValueEncoding, ProducerCryptoFailureAction
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
@@ -108,3 +108,8 @@ def test_an_encoding_of_keys_needs_them():
 def test_a_delivery_of_other_connectors_is_answered_with_ours(text, right):
     with pytest.raises(OptionError, match=f"option delivery is '{text}'. It must be {right}"):
         sink(delivery=text)
+
+
+def test_a_scalable_topic_is_not_written():
+    with pytest.raises(UnsupportedError, match=r"topic://public/default/st.*persistent://"):
+        sink(topic="topic://public/default/st")

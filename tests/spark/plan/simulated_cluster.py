@@ -17,6 +17,7 @@ from pulsar_spark.client import (
     PlanningClient,
     SubscriptionOptions,
     TopicEnd,
+    TopicLayout,
 )
 from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
@@ -144,6 +145,8 @@ class SimulatedCluster(PlanningClient):
         deleted: what watches have yet to report as deleted.
         read_compacted: whether what compaction left is read.
         unopened: after how many turns a compacted topic that the broker has not opened is opened.
+        layouts: of scalable topics.
+        registered: the subscriptions of scalable topics.
     """
 
     def __init__(self, *, read_compacted: bool = False) -> None:
@@ -158,6 +161,8 @@ class SimulatedCluster(PlanningClient):
         self.open_readers = 0
         self.deleted: set[TopicName] = set()
         self.unopened: dict[TopicName, int] = {}
+        self.layouts: dict[TopicName, TopicLayout] = {}
+        self.registered: dict[TopicName, set[str]] = {}
         self._partitioned: dict[TopicName, int] = {}
         self._changes = 0
         self._lock = threading.Lock()
@@ -215,10 +220,26 @@ class SimulatedCluster(PlanningClient):
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
         self.note("list")
+        if topic.is_scalable:
+            return list(self.layout(topic).segments)
         count = self._partitioned.get(topic, 0)
         if not count:
             self.topic(topic)
         return [topic.of_partition(number) for number in range(count)] or [topic]
+
+    def layout(self, topic: TopicName) -> TopicLayout:
+        self.note("layout", topic)
+        if not topic.is_scalable:
+            return self.layouts.get(topic, TopicLayout(0, {}, is_scalable=False))
+        if topic not in self.layouts:
+            raise TopicNotFoundError("it does not exist", topic=str(topic))
+        return self.layouts[topic]
+
+    def has_scalable_topics(self) -> bool:
+        return bool(self.layouts)
+
+    def watch_layout(self, topic: TopicName) -> Any:
+        return _LayoutChanges(self, topic)
 
     def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
         return sorted({topic.base for topic in self.topics if pattern.matches(topic)})
@@ -513,6 +534,28 @@ class _TopicChanges:
         self._cluster.open_readers -= 1
 
 
+class _LayoutChanges:
+    """A LayoutWatch."""
+
+    def __init__(self, cluster: SimulatedCluster, topic: TopicName) -> None:
+        cluster.layout(topic)
+        cluster.open_readers += 1
+        self._cluster, self._topic, self._given = cluster, topic, -1
+
+    @property
+    def changed(self) -> bool:
+        found = self._cluster.layouts.get(self._topic)
+        return found is None or found.epoch != self._given
+
+    def layout(self) -> TopicLayout:
+        found = self._cluster.layout(self._topic)
+        self._given = found.epoch
+        return found
+
+    def close(self) -> None:
+        self._cluster.open_readers -= 1
+
+
 class _Ledgers:
     """An Admin."""
 
@@ -524,3 +567,11 @@ class _Ledgers:
         found = self._cluster.topic(topic)
         counts = {each: sum(entry.id.ledger == each for entry in found.entries) for each in found.ledgers}
         return [Ledger(each, count, 100 * count) for each, count in counts.items()]
+
+    def hold_scalable(self, topic: TopicName, name: str) -> None:
+        self._cluster.registered.setdefault(topic, set()).add(name)
+
+    def release_scalable(self, topic: TopicName, name: str) -> None:
+        self._cluster.registered[topic].discard(name)
+        for segment in self._cluster.layout(topic).segments:
+            self._cluster.topics[segment].cursors.pop(name, None)

@@ -102,3 +102,22 @@ def test_what_a_newer_version_added_is_not_ignored():
         OptionError, match="the checkpoint contains epochs, which this version of pulsar_spark cannot read"
     ):
         Offsets.from_json(data)
+
+
+def test_segments_have_their_hashes_and_may_be_done():
+    topic = TopicName.parse("topic://public/default/st", scalable=True)
+    positions = {
+        topic.segment(0, 0xFFFF, 0): MessageId.LATEST,
+        topic.segment(0, 0x7FFF, 2): MessageId(16, 5),
+        topic.segment(0x8000, 0xFFFF, 10): MessageId(17, -1),
+    }
+    offsets = Offsets("s", positions)
+    json = offsets.to_json()
+    parts = {"0000-ffff-0": "done", "0000-7fff-2": "16:5", "8000-ffff-10": "17:-1"}
+    assert json == {"subscription": "s", "topics": {"topic://public/default/st": parts}}
+    assert list(json["topics"]["topic://public/default/st"]) == list(parts)
+    assert Offsets.from_json(json) == offsets
+    moved = Offsets("s", positions | {topic.segment(0, 0x7FFF, 2): MessageId.LATEST})
+    assert moved.to_json_after(offsets, json) == moved.to_json()
+    with pytest.raises(OptionError, match="'3' is not a partition or segment"):
+        Offsets.from_json({"subscription": "s", "topics": {"topic://public/default/st": {"3": "1:1"}}})

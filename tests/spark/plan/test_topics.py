@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from pulsar_spark.client import TopicLayout
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
@@ -17,6 +18,7 @@ from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import POLL, options_of
 
 
@@ -321,3 +323,33 @@ def test_only_the_watch_of_a_topic_is_asked_whether_it_was_deleted(cluster):
     cluster.deleted.add(partition)
     topics.forget_deleted([partition])
     assert not topics.take_deleted(partition)
+
+
+def test_a_topic_that_became_scalable_is_named_once(cluster, caplog):
+    """At the start, and in lists; a batch names it as well."""
+    ScalableTopic(cluster, "topic://public/default/other")
+    planner = QueryPlanner(options_of(topics="plain,parted"), cluster)
+    assert "MIGRATED" not in caplog.text
+    for name in ("plain", "parted"):
+        cluster.layouts[TopicName.parse(name)] = TopicLayout(1, {}, is_scalable=True)
+    start = planner.initial()
+    for _ in range(4):
+        cluster.create(f"more-{len(cluster.topics)}")
+        cluster.clock += POLL
+        start = planner.latest(start)
+    planner.close()
+    plan_read(options_of(Mode.BATCH, topic="plain"), cluster)
+    told = [line for line in caplog.messages if line.startswith("[PULSAR_TOPIC_MIGRATED]")]
+    assert [line.partition("; ")[2].partition(". ")[0] for line in told] == [
+        "topic persistent://public/default/plain",
+        "topic persistent://public/default/parted",
+        "topic persistent://public/default/plain",
+    ]
+    assert "are in topic://public/default/plain" in told[0]
+
+
+def test_brokers_without_scalable_topics_are_not_asked_for_them(cluster):
+    planner = QueryPlanner(options_of(topic="plain"), cluster)
+    planner.latest(planner.initial())
+    planner.close()
+    assert cluster.count("layout") == 0

@@ -1,4 +1,7 @@
-"""The oldest Pulsar that is claimed, in small, before a release; `test --pulsar 4.0.7` runs all on it."""
+"""The other versions of Pulsar that are claimed, in small, before a release.
+
+`test --pulsar VERSION` runs all tests on one of them; `test_pulsar_5.py` is a part of each run.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,22 @@ from integration.helpers.transactions import SETTINGS
 
 pytestmark = pytest.mark.long
 
-OLDEST = "4.0.7"
+OLDEST, NEWEST_LINE = "4.0.7", "5.0.0-M1"
 _PARTITIONS = 2
 _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
 
 
 @pytest.fixture(scope="module")
-def oldest() -> Iterator[StandaloneBroker]:
-    """A broker with transactions and small messages, whose namespace deduplicates."""
+def other(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+    """A broker of a version with transactions and small messages, whose namespace deduplicates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VERSION_VARIABLE, OLDEST)
+        patch.setenv(VERSION_VARIABLE, request.param)
         broker = StandaloneBroker(SETTINGS | {"maxMessageSize": "102400"}, jvm=TEST_JVM)
         with broker:
             broker.admin.set_deduplication("public/default", True)
             broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
+            assert broker.admin.version() == request.param
             yield broker
-
-
-def test_it_is_of_that_version(oldest: StandaloneBroker):
-    assert oldest.admin.version() == OLDEST
 
 
 def await_first_batch(
@@ -64,17 +64,29 @@ def await_first_batch(
     return query
 
 
-@pytest.mark.parametrize("options", [{}, {"delivery": "transactional"}], ids=["once", "transactional"])
+ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
+
+
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        (OLDEST, ONCE),
+        (OLDEST, TRANSACTIONAL),
+        (NEWEST_LINE, ONCE),
+        (NEWEST_LINE, TRANSACTIONAL),
+    ],
+    indirect=["other"],
+)
 def test_a_stream_from_topic_to_topic(
-    oldest: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
+    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
 ):
     """Single, batched and chunked messages come once and in order; the topic is unloaded meanwhile."""
-    admin, copy, pulsar = oldest.admin, f"{topic}-copy", PulsarInSpark(spark, oldest.service_url)
+    admin, copy, pulsar = other.admin, f"{topic}-copy", PulsarInSpark(spark, other.service_url)
     for name in (topic, copy):
         admin.create_partitioned_topic(name, _PARTITIONS)
     records = numbered(600, keys=20)
     chunked = [Record(os.urandom(300_000), key=f"chunked-{number}") for number in range(4)]
-    with Peer(oldest.service_url) as peer:
+    with Peer(other.service_url) as peer:
         peer.produce(topic, records[:100])
         peer.produce(topic, records[100:300], batch_size=50)
         rows = pulsar.stream(topic).select("value", "__key")

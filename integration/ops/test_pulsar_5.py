@@ -1,0 +1,239 @@
+"""Pulsar 5: typed rows, topics that become scalable, and scalable topics while their segments change."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from integration.broker import StandaloneBroker
+from integration.broker.jars import VERSION_VARIABLE
+from integration.broker.waiting import wait_until
+from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
+from integration.helpers.cluster import TEST_JVM
+from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
+from integration.helpers.segments import ScalableTopic
+from integration.ops.test_other_pulsars import NEWEST_LINE
+from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.options.parse import parse_source
+from pulsar_spark.spark.plan.topics import migrated
+
+KEYS = [f"key-{number}" for number in range(12)]
+
+
+@pytest.fixture(scope="module")
+def line_5() -> Iterator[StandaloneBroker]:
+    """A broker whose namespace deduplicates; it keeps nothing that no subscription holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
+        with StandaloneBroker(jvm=TEST_JVM) as broker:
+            assert broker.admin.version() == NEWEST_LINE
+            broker.admin.set_deduplication("public/default", True)
+            yield broker
+
+
+@pytest.fixture
+def pulsar(spark: SparkSession, line_5: StandaloneBroker) -> PulsarInSpark:
+    return PulsarInSpark(spark, line_5.service_url)
+
+
+@pytest.fixture
+def scalable(line_5: StandaloneBroker, topic: str) -> Iterator[ScalableTopic]:
+    with ScalableTopic(line_5.service_url, line_5.admin, topic.rpartition("/")[2]) as created:
+        yield created
+
+
+def assert_complete(rows: Iterable[Row], counts: dict[str, int]) -> None:
+    """Each message came once, and those of a key in order."""
+    seen = dict.fromkeys(counts, 0)
+    for row in rows:
+        key, _, number = bytes(row.value).decode().partition(":")
+        assert int(number) == seen[key], f"{number} of {key} came where {seen[key]} was to come"
+        seen[key] += 1
+    assert seen == counts
+
+
+def test_typed_rows_are_copied_once(pulsar: PulsarInSpark, topic: str, checkpoint: Path) -> None:
+    """By two runs of a query with one checkpoint."""
+    copy = f"{topic}-copy"
+    rows = [(number, None if number % 5 == 0 else f"item {number}", number / 4) for number in range(600)]
+    for part in (rows[:400], rows[400:]):
+        pulsar.write(pulsar.rows(part, "id long, item string, price double"), topic, valueFormat="avro")
+        options = {"valueFormat": "columns", "startingOffsets": "earliest"}
+        read = pulsar.stream(topic, **options).select("id", "item", "price")
+        writer = pulsar.write_stream(read, checkpoint, copy, valueFormat="avro")
+        finish(begun(writer.trigger(availableNow=True)))
+    copied = pulsar.read(copy, valueFormat="columns").select("id", "item", "price")
+    assert sorted(tuple(row) for row in copied.collect()) == rows
+
+
+def test_a_scalable_topic_in_two_runs(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
+) -> None:
+    """Segments split and merge before, between and during the runs."""
+    collector = Collector()
+    rows = pulsar.stream(
+        str(scalable.name), **{"admin.url": line_5.admin_url, "metadataColumns": "__topic,__partition"}
+    )
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            for key in KEYS:
+                scalable.write(key)
+
+    write(5)
+    scalable.split(scalable.active[0])
+    write(5)
+    assert pulsar.read(str(scalable.name)).count() == 10 * len(KEYS)
+    query = start(rows, collector, checkpoint)
+    try:
+        await_rows(query, lambda: len(collector.rows) == 10 * len(KEYS))
+        scalable.merge(*scalable.active)
+        write(5)
+        await_rows(query, lambda: len(collector.rows) == 15 * len(KEYS))
+    finally:
+        query.stop()
+    write(5)
+    scalable.split(scalable.active[0])
+    write(5)
+    drain(rows, collector, checkpoint)
+    assert_complete(collector.rows, scalable.counts)
+    assert {(row["__topic"], row["__partition"]) for row in collector.rows} == {
+        (str(scalable.name), number) for number in range(6)
+    }
+    assert len(scalable.subscriptions()) == 1
+
+
+def test_a_query_moves_with_a_topic_that_becomes_scalable(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, topic: str, checkpoint: Path
+) -> None:
+    """From its own checkpoint: each message of before and of after comes once."""
+    admin, collector, local = line_5.admin, Collector(), topic.rpartition("/")[2]
+    admin.create_partitioned_topic(topic, 2)
+
+    def old(begin: int, end: int) -> None:
+        with Peer(line_5.service_url) as peer:
+            peer.produce(topic, [Record(b"%d" % number, key=str(number)) for number in range(begin, end)])
+
+    old(0, 40)
+    drain(pulsar.stream(topic), collector, checkpoint)
+    old(40, 100)
+    options = parse_source({"service.url": line_5.service_url, "topic": topic}, Mode.STREAM)
+    with Client(options.client) as client:
+        assert migrated(PlanningClient(client), options) == []
+        admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
+        (told,) = migrated(PlanningClient(client), options)
+    assert (
+        f"[PULSAR_TOPIC_MIGRATED] new messages of this topic are in topic://public/default/{local};"
+        in str(told)
+    )
+    drain(pulsar.stream(topic), collector, checkpoint)
+    with ScalableTopic(line_5.service_url, admin, local, segments=0) as scalable:
+        for _ in range(5):
+            for key in KEYS:
+                scalable.write(key)
+        rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
+        drain(rows, collector, checkpoint)
+        values = [bytes(row.value).decode() for row in collector.rows]
+        assert sorted(value for value in values if ":" not in value) == sorted(map(str, range(100)))
+        assert_complete((row for row in collector.rows if b":" in row.value), scalable.counts)
+
+
+def test_typed_values_of_a_scalable_topic(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic
+) -> None:
+    """The schema is that of the topic."""
+    field = '{"name": "id", "type": "long"}'
+    schema = Schema(SchemaType.JSON, f'{{"type": "record", "name": "r", "fields": [{field}]}}'.encode())
+    (segment,) = scalable.active
+    with Client(ClientOptions(service_url=line_5.service_url)) as client:
+        version = register_schema(client, segment, schema).to_bytes(8, "big")
+    with RawConnection(line_5.service_url) as connection:
+        producer = RawProducer(connection, str(segment))
+        for number in range(10):
+            producer.send(b'{"id": %d}' % number, schema_version=version)
+    rows = pulsar.read(str(scalable.name), valueFormat="columns").select("id").collect()
+    assert sorted(row.id for row in rows) == list(range(10))
+
+
+def test_what_cannot_be_done_with_a_scalable_topic_says_so(
+    pulsar: PulsarInSpark, scalable: ScalableTopic, checkpoint: Path
+) -> None:
+    with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*admin\.url"):
+        drain(pulsar.stream(str(scalable.name)), Collector(), checkpoint)
+    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.*can be read"):
+        pulsar.write(pulsar.rows([("x",)], "value string"), str(scalable.name))
+
+
+@pytest.mark.long
+def test_changes_all_the_time(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
+) -> None:
+    """Segments split or merge each second, nothing is retained, and runs of two kinds take turns."""
+    rng, collector, is_over = random.Random(7), Collector(), threading.Event()
+    rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
+
+    def write() -> None:
+        while not is_over.is_set():
+            for key in KEYS:
+                scalable.write(key)
+
+    def change() -> None:
+        while not is_over.wait(1.0):
+            scalable.change(rng)
+
+    drain(rows, collector, checkpoint)
+    threads = [threading.Thread(target=write), threading.Thread(target=change)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(6):
+            query = start(rows, collector, checkpoint)
+            newest, seen = scalable.segments[-1].partition, len(collector.rows)
+            await_rows(query, lambda seen=seen: len(collector.rows) > seen + 1000)
+            await_rows(query, lambda newest=newest: scalable.segments[-1].partition > newest + 10)
+            query.stop()
+            drain(rows, collector, checkpoint)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    drain(rows, collector, checkpoint)
+    assert_complete(collector.rows, scalable.counts)
+    # The broker looks each minute for segments that everybody has read.
+    wait_until(lambda: len(scalable.segments) == len(scalable.active), timeout=300)
+
+
+@pytest.mark.long
+def test_a_broker_that_is_killed(spark: SparkSession, topic: str, checkpoint: Path) -> None:
+    """The query looks the segments up again, and continues."""
+    collector, rng, counts = Collector(), random.Random(7), dict[str, int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
+        with StandaloneBroker(jvm=TEST_JVM) as broker:
+            local = topic.rpartition("/")[2]
+            broker.admin.request("PUT", f"scalable/public/default/{local}?numInitialSegments=2", {})
+            pulsar = PulsarInSpark(spark, broker.service_url)
+            rows = pulsar.stream(f"topic://public/default/{local}", **{"admin.url": broker.admin_url})
+            query = start(rows, collector, checkpoint)
+            try:
+                for _ in range(3):
+                    with ScalableTopic(broker.service_url, broker.admin, local, segments=0) as scalable:
+                        scalable.counts = counts
+                        for _ in range(3):
+                            for key in KEYS:
+                                scalable.write(key)
+                            scalable.change(rng)
+                    broker.kill()
+                    broker.start()
+                await_rows(query, lambda: len(collector.rows) == sum(counts.values()))
+            finally:
+                query.stop()
+    assert_complete(collector.rows, counts)

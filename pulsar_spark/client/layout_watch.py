@@ -1,0 +1,127 @@
+"""LayoutWatch: the segments of a scalable topic, kept up to date by the broker."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.closing import Closing
+from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import DeadlineError, PulsarError, UnsupportedError, from_server
+from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.connection import Role
+from pulsar_spark.protocol.layout import TopicLayout, read_layout
+from pulsar_spark.wire import commands
+from pulsar_spark.wire.frames import Frame
+
+
+class LayoutWatch(Closing):
+    """A lookup session of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
+
+    Args:
+        client: where to connect.
+        topic: a scalable topic, or any name of one; a classic topic has one segment a partition.
+
+    Raises:
+        UnsupportedError: the broker has no scalable topics.
+        TopicNotFoundError: the topic does not exist.
+        BrokerError: the broker refused, or none answered within the operation timeout.
+    """
+
+    def __init__(self, client: Client, topic: TopicName) -> None:
+        self._client = client
+        self._topic = topic
+        self._updates = _Updates(topic)
+        self._session: Session | None = None
+        self._id = 0
+        self._given: int | None = None  # epoch of what was given last
+        self.layout()
+
+    @property
+    def changed(self) -> bool:
+        """Whether :meth:`layout` gives more than it did last, or must look up again. Makes no request."""
+        latest = self._updates.latest
+        return self._updates.error is not None or latest is None or latest.epoch != self._given
+
+    def layout(self) -> TopicLayout:
+        """The segments now; looks them up again after the session was lost. Raises as the constructor."""
+        if self._session is None or self._updates.error is not None:
+            deadline = self._client.operation()
+            retry(lambda: self._open(deadline), deadline)
+        latest = self._updates.latest
+        assert latest is not None
+        self._given = latest.epoch
+        return latest
+
+    def close(self) -> None:
+        """End the lookup session, without waiting for the broker."""
+        session, self._session = self._session, None
+        if session is not None and session.error is None:
+            session.detach(Role.WATCHER, self._id)
+            with suppress(PulsarError):  # the connection ended meanwhile, and the lookup session with it
+                session.send(commands.scalable_topic_close(self._id))
+
+    def _open(self, deadline: Deadline) -> None:
+        """One attempt."""
+        self.close()
+        session = self._client.service(deadline)
+        if not session.scalable_topics:
+            raise UnsupportedError(
+                "the broker has no scalable topics",
+                topic=str(self._topic),
+                advice="Scalable topics need Pulsar 5 and scalableTopicsEnabled=true. For a topic of another "
+                "kind write persistent://tenant/namespace/topic",
+            )
+        self._updates, self._id = _Updates(self._topic), self._client.new_id()
+        session.attach(Role.WATCHER, self._id, self._updates)
+        self._session = session
+        try:
+            session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
+            self._updates.await_first(deadline)
+        except PulsarError:
+            self.close()
+            raise
+
+
+class _Updates:
+    """The newest layout of one lookup session; the session's thread calls it."""
+
+    def __init__(self, topic: TopicName) -> None:
+        self._topic = topic
+        self._changed = threading.Condition()
+        self.latest: TopicLayout | None = None
+        self.error: PulsarError | None = None
+
+    def deliver(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            update = frame.command.scalableTopicUpdate
+            if update.HasField("error"):
+                self.lost(from_server(update.error, update.message, topic=str(self._topic)))
+                continue
+            try:
+                layout = read_layout(update, self._topic)
+            except PulsarError as error:
+                self.lost(error)
+                continue
+            with self._changed:
+                # Brokers repeat older ones.
+                if self.latest is None or layout.epoch > self.latest.epoch:
+                    self.latest = layout
+                    self._changed.notify_all()
+
+    def lost(self, error: PulsarError) -> None:
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+    def await_first(self, deadline: Deadline) -> None:
+        """Wait for the first layout; raises the error that came, DeadlineError if nothing did."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.latest is not None or self.error is not None, deadline.left)
+            if self.error is not None:
+                raise self.error
+            if self.latest is None:
+                raise DeadlineError("the broker did not answer a lookup of segments", topic=str(self._topic))

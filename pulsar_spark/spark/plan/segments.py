@@ -1,0 +1,96 @@
+"""SegmentOrder: which segments of scalable topics may be read, so that the rows of a key stay in order. Pure.
+
+Of two segments with a key in common, all messages of the older one come first (:class:`TopicLayout`). A
+micro-batch has no order between its tasks. So a segment is read by the micro-batches after those that have
+read what it follows:
+
+    the segment                                             it is
+    follows one that is HELD or OPEN                        HELD: it is not read
+    else, and it is not sealed, or what is processed is     OPEN: it is read up to its last message
+    before its final end
+    else                                                    DONE: its position in the offset is ``done``
+
+The final end of a sealed segment is its last entry, whether readers are given it or not: a transaction that
+is open may still make messages visible up to there. A segment that has left the layout was removed by the
+broker, after the query's subscription had acknowledged all of it; so it does not count. ``done`` stays in the
+offset until the segment leaves the layout: of others nobody could tell whether they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pulsar_spark.client import Segment, TopicLayout
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import PartitionState
+
+# The position of a segment that has been read to its final end.
+DONE = MessageId.LATEST
+
+
+class SegmentOrder(NamedTuple):
+    """One scalable topic at one time.
+
+    Attributes:
+        layout: its segments.
+        final_ends: the last entry of each sealed segment.
+    """
+
+    layout: TopicLayout
+    final_ends: Mapping[TopicName, MessageId]
+
+    def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The segments that are HELD.
+
+        Args:
+            processed: position up to which each segment is processed; nothing is of those not named.
+        """
+        held: set[TopicName] = set()
+        older: list[Segment] = []  # those that are HELD or OPEN
+        for name, segment in self.layout.segments.items():
+            if any(map(segment.follows, older)):
+                held.add(name)
+                older.append(segment)
+            elif not self.is_done(name, processed.get(name, MessageId.EARLIEST)):
+                older.append(segment)
+        return held
+
+    def is_done(self, segment: TopicName, position: MessageId) -> bool:
+        """Whether a segment that is not HELD is DONE, if everything up to a position is processed."""
+        if position == DONE:
+            return True
+        final = self.final_ends.get(segment)
+        return final is not None and (not final.is_message or position.last_whole_entry >= final)
+
+
+def done_in(offsets: Offsets) -> set[TopicName]:
+    """The segments that are done in an offset."""
+    return {topic for topic, position in offsets.positions.items() if position == DONE}
+
+
+def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
+    """Whether a micro-batch moves any position. That a segment which is done has left its topic does not."""
+    if planned == start.positions:
+        return False
+    kept = {topic: end for topic, end in start.positions.items() if topic in planned or end != DONE}
+    return planned != kept
+
+
+def without_done(
+    offsets: Offsets, before: Offsets, partitions: Mapping[TopicName, PartitionState]
+) -> Offsets:
+    """The same offset with the last messages of segments that are done, without those done ``before``.
+
+    A segment that is done has no messages after the last one that readers are given.
+    """
+    done, old = done_in(offsets), done_in(before)
+    if not done:
+        return offsets
+    positions = {
+        topic: partitions[topic].last if topic in done and topic in partitions else position
+        for topic, position in offsets.positions.items()
+        if topic not in old
+    }
+    return Offsets(offsets.subscription, positions)

@@ -1,0 +1,53 @@
+"""A subscription on scalable topics, by the admin service; test_stream_segments.py shows what it is for."""
+
+import logging
+
+import pytest
+
+from pulsar_spark.errors import AuthError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.plan.registration import register, unregister
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_segments import ScalableTopic
+from tests.spark.plan.simulated_spark import options_of
+
+NAME = TopicName.parse("topic://public/default/st", scalable=True)
+
+
+@pytest.fixture
+def cluster():
+    cluster = SimulatedCluster()
+    ScalableTopic(cluster, str(NAME))
+    return cluster
+
+
+def options(topics):
+    return options_of(topics=topics, admin__url="http://localhost:1")
+
+
+def test_scalable_topics_get_it_and_lose_it(cluster):
+    register(cluster, options(f"{NAME},classic"), "s")
+    register(cluster, options(f"{NAME},classic"), "s")
+    assert cluster.registered == {NAME: {"s"}}
+    unregister(cluster, options(f"{NAME},classic"), "s")
+    assert cluster.registered == {NAME: set()}
+
+
+def test_classic_topics_need_no_admin_service(cluster):
+    register(cluster, options_of(topic="classic"), "s")
+    unregister(cluster, options_of(topic="classic"), "s")
+
+
+def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
+    class Refusing:
+        def hold_scalable(self, topic, name):
+            raise AuthError("no")
+
+        release_scalable = hold_scalable
+
+    cluster.admin = lambda url: Refusing()
+    with pytest.raises(AuthError):
+        register(cluster, options(str(NAME)), "s")
+    with caplog.at_level(logging.WARNING):
+        unregister(cluster, options(str(NAME)), "s")
+    assert str(NAME) in caplog.text

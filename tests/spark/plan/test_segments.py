@@ -1,0 +1,154 @@
+"""SegmentOrder: no key comes out of order, in any history of splits, merges and clean-ups."""
+
+import random
+
+import pytest
+
+from pulsar_spark.client import Segment, TopicLayout
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.segments import DONE, SegmentOrder
+
+TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
+HASHES = 16
+
+
+def order(*segments, ends=None):
+    """One of ``(number, first hash, last hash)``; a segment with an end is sealed."""
+    ends = {number: MessageId(number, last) for number, last in (ends or {}).items()}
+    named = {number: TOPIC.segment(first, last, number) for number, first, last in segments}
+    layout = {
+        named[number]: Segment(named[number], number in ends, first, last) for number, first, last in segments
+    }
+    return SegmentOrder(
+        TopicLayout(0, layout, is_scalable=True), {named[each]: end for each, end in ends.items()}
+    )
+
+
+def held(given, **processed):
+    names = {name.partition: name for name in given.layout.segments}
+    positions = {names[int(number[1:])]: position for number, position in processed.items()}
+    return [name.partition for name in given.layout.segments if name in given.held(positions)]
+
+
+def test_children_are_held_until_the_last_entry_of_their_parent_is_processed():
+    split = order((0, 0, 15), (1, 0, 7), (2, 8, 15), ends={0: 4})
+    assert held(split) == [1, 2]
+    assert held(split, _0=MessageId(0, 3)) == [1, 2]
+    assert held(split, _0=MessageId(0, 4, 0)) == [1, 2]
+    assert held(split, _0=MessageId(0, 4)) == []
+    assert held(split, _0=DONE) == []
+
+
+def test_only_those_are_held_that_have_a_key_in_common():
+    both = order((1, 0, 7), (2, 8, 15), (3, 0, 3), (4, 4, 7), ends={1: 9})
+    assert held(both) == [3, 4]
+
+
+def test_an_empty_segment_releases_nothing_while_it_is_held():
+    three = order((0, 0, 15), (1, 0, 7), (3, 0, 15), ends={0: 4, 1: -1})
+    assert held(three) == [1, 3]
+    assert held(three, _0=DONE) == []
+
+
+def test_one_that_left_the_layout_hides_no_older_one():
+    """As brokers do with an empty segment, whose own parent nobody has read yet."""
+    assert held(order((0, 0, 15), (5, 0, 3), ends={0: 4})) == [5]
+
+
+def test_a_sealed_segment_of_unknown_end_is_not_done():
+    layout = order((0, 0, 15), (1, 0, 15), ends={0: 4}).layout
+    assert held(SegmentOrder(layout, {}), _0=MessageId(0, 4)) == [1]
+
+
+def test_random_histories():
+    """The decision alone, over many histories: order, completeness, and always something to read."""
+    for seed in range(2000):
+        History(random.Random(seed)).run()
+
+
+@pytest.mark.long
+def test_very_many_random_histories():
+    for seed in range(2000, 102_000):
+        History(random.Random(seed)).run()
+
+
+class History:
+    """A topic of segments with numbered messages, a reader that obeys the decision, and a broker."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.segments = [(0, HASHES - 1)]
+        self.sealed = set()
+        self.removed = set()
+        self.messages = {0: []}  # keys, by segment
+        self.read = {}  # how many were read of each
+        self.rows = []
+        self.written = []
+
+    def run(self):
+        for _ in range(self.rng.randint(5, 60)):
+            self.rng.choice((self.write, self.write, self.change, self.clean_up, self.take))()
+        while self.take(limit=None):
+            pass
+        for key in range(HASHES):
+            assert [each for each in self.rows if each[0] == key] == [
+                each for each in self.written if each[0] == key
+            ]
+
+    def active(self):
+        numbers = [each for each in range(len(self.segments)) if each not in self.sealed]
+        return sorted(numbers, key=self.segments.__getitem__)
+
+    def write(self):
+        key = self.rng.randrange(HASHES)
+        (segment,) = [each for each in self.active() if self.covers(each, key)]
+        message = key, len(self.written)
+        self.written.append(message)
+        self.messages[segment].append(message)
+
+    def covers(self, segment, key):
+        first, last = self.segments[segment]
+        return first <= key <= last
+
+    def change(self):
+        """Split one or merge two."""
+        active = self.active()
+        left = self.rng.randrange(len(active))
+        first, last = self.segments[active[left]]
+        if self.rng.random() < 0.5 and first < last:
+            middle = (first + last) // 2
+            self.replace([active[left]], [(first, middle), (middle + 1, last)])
+        elif left + 1 < len(active):
+            self.replace(active[left : left + 2], [(first, self.segments[active[left + 1]][1])])
+
+    def replace(self, old, new):
+        self.sealed.update(old)
+        for hashes in new:
+            self.messages[len(self.segments)] = []
+            self.segments.append(hashes)
+
+    def clean_up(self):
+        """Remove sealed segments in which nothing is left to read, some of them."""
+        for each in self.sealed - self.removed:
+            if self.read.get(each, 0) == len(self.messages[each]) and self.rng.random() < 0.7:
+                self.removed.add(each)
+
+    def take(self, limit=3):
+        """A micro-batch: from each segment that may be read a few messages, in any order of the segments."""
+        here = [each for each in range(len(self.segments)) if each not in self.removed]
+        ends = {each: len(self.messages[each]) - 1 for each in here if each in self.sealed}
+        now = order(*((each, *self.segments[each]) for each in here), ends=ends)
+        positions = {
+            name: MessageId(name.partition, self.read.get(name.partition, 0) - 1)
+            for name in now.layout.segments
+        }
+        held = {name.partition for name in now.held(positions)}
+        open_ = [each for each in here if each not in held]
+        self.rng.shuffle(open_)
+        before = len(self.rows)
+        for each in open_:
+            begin = self.read.get(each, 0)
+            taken = self.messages[each][begin:][: None if limit is None else self.rng.randint(0, limit)]
+            self.rows += taken
+            self.read[each] = begin + len(taken)
+        return len(self.rows) > before

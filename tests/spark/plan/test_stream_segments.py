@@ -1,0 +1,329 @@
+"""Streams of scalable topics: each message once, those of a key in order, whatever happens to segments."""
+
+import json
+import random
+
+import pytest
+
+from pulsar_spark.client import EntryInfo
+from pulsar_spark.errors import ConnectError, DataLossError, OptionError
+from pulsar_spark.ids import MessageId
+from pulsar_spark.spark.options.option import Mode
+from pulsar_spark.spark.plan.batch import plan_read
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_segments import HASHES, ScalableTopic
+from tests.spark.plan.simulated_spark import SimulatedSpark, options_of
+
+KEYS = range(0, HASHES, HASHES // 16)
+
+
+@pytest.fixture
+def topic(cluster):
+    return ScalableTopic(cluster)
+
+
+@pytest.fixture
+def cluster():
+    return SimulatedCluster()
+
+
+def query(topic, cluster, **options):
+    options = {"startingOffsets": "earliest", "admin__url": "http://localhost:1"} | options
+    return SimulatedSpark(cluster, str(topic.name), **options)
+
+
+def positions(spark):
+    """The offset of a query as JSON, without the subscription."""
+    return json.loads(spark.offsets[-1])["topics"]
+
+
+def read(topic, spark):
+    """The keys and numbers of all rows, batch by batch in the order of the offsets."""
+    return [topic.written[row] for row in spark.rows]
+
+
+def assert_complete(topic, spark):
+    """Each message came once, and those of a key in order."""
+    rows = read(topic, spark)
+    assert len(rows) == sum(topic.counts.values())
+    seen = dict.fromkeys(topic.counts, 0)
+    for key, number in rows:
+        assert number == seen[key], f"{number} of key {key} came where {seen[key]} was to come"
+        seen[key] += 1
+
+
+def test_children_wait_for_the_end_of_their_parent(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    first, second, third = spark.trigger(), spark.trigger(), spark.trigger()
+    assert {row[0].partition for row in first} == {0}
+    assert {row[0].partition for row in second} == {1, 2}
+    assert third is None
+    assert_complete(topic, spark)
+
+
+def test_the_offset_names_segments_and_those_that_are_done(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    assert positions(spark) == {
+        "topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "2:7", "8000-ffff-2": "3:7"}
+    }
+
+
+def test_unrelated_branches_are_read_side_by_side(cluster, topic):
+    topic.split(topic.active[0])
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.named(1))
+    topic.write(KEYS)
+    assert {row[0].partition for row in spark.trigger()} == {1, 2}
+
+
+def test_an_empty_parent_does_not_release_its_children_before_its_own_parent_is_done(cluster, topic):
+    """Three generations, of which the second got nothing."""
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.merge(*topic.active)
+    topic.write(KEYS)
+    spark = query(topic, cluster)
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_a_segment_that_is_done_costs_no_request(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    cluster.requests.clear()
+    topic.write(KEYS)
+    spark.drain()
+    asked = {request[1] for request in cluster.requests if len(request) > 1 and request[0] != "layout"}
+    assert topic.named(0) not in asked
+    assert topic.named(1) in asked
+
+
+def test_what_is_done_is_acknowledged_and_then_deleted_and_no_batch_comes_of_that(cluster, topic):
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.clean_up()
+    assert [name.partition for name in topic.sealed] == [0]
+    spark.drain()
+    topic.clean_up()
+    assert topic.sealed == []
+    assert spark.trigger() is None
+    topic.write(KEYS)
+    spark.drain()
+    assert set(positions(spark)[str(topic.name)]) == {"0000-7fff-1", "8000-ffff-2"}
+    assert_complete(topic, spark)
+
+
+def test_a_done_segment_is_acknowledged_by_a_later_run(cluster, topic):
+    """The run that read its last message ended before it could do that, and the first answer is lost."""
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark.trigger()
+    assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
+    segment = topic.named(0)
+    cluster.held["ack", segment] = []
+    spark.restart()
+    spark.trigger()
+    (answer,) = cluster.held.pop(("ack", segment))
+    answer.set_exception(ConnectError("lost"))
+    topic.write(KEYS)
+    spark.drain()
+    assert cluster.topics[segment].cursors[spark.subscription] == cluster.topics[segment].last
+
+
+def test_a_batch_is_planned_again_after_a_restart_with_segments_that_it_ended(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark.trigger(fails=True)
+    assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
+    spark.restart()
+    topic.write(KEYS)
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segment(cluster, topic):
+    """Its children wait for it."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    parent = cluster.topics[topic.named(0)]
+    place = parent.mark_transaction()
+    topic.split(topic.active[0])
+    topic.written[topic.named(0), place] = 0, topic.counts[0]
+    topic.counts[0] += 1
+    topic.write(KEYS)
+    assert not spark.trigger()
+    parent.entries.append(EntryInfo(place, 1, 100, 0, None, False, False))
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_available_now_reads_all_generations(cluster, topic):
+    spark = query(topic, cluster)
+    spark.drain()
+    for _ in range(3):
+        topic.write(KEYS)
+        topic.split(topic.active[0])
+        topic.write(KEYS)
+        topic.merge(*topic.active)
+        topic.write(KEYS)
+        spark.restart(available_now=True)
+        spark.drain()
+        assert_complete(topic, spark)
+        topic.clean_up()
+
+
+def test_a_start_at_the_latest_message_leaves_out_sealed_segments(cluster, topic):
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    old = sum(topic.counts.values())
+    spark = query(topic, cluster, startingOffsets="latest")
+    spark.drain()
+    topic.write(KEYS)
+    spark.drain()
+    assert len(spark.rows) == sum(topic.counts.values()) - old
+
+
+def test_a_shown_offset_is_a_start(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    again = query(topic, cluster, startingOffsets=spark.offsets[-1])
+    again.drain()
+    topic.write(KEYS)
+    again.drain()
+    assert len(again.rows) == len(KEYS)
+
+
+def test_what_nobody_held_is_reported_with_its_segment(cluster, topic):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.write(KEYS)
+    spark.planner.close()
+    cluster.registered[topic.name].clear()
+    topic.split(topic.active[0])
+    topic.clean_up()
+    spark.start()
+    with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
+        spark.trigger()
+
+
+def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
+    spark = query(topic, cluster)
+    spark.planner.initial()
+    assert len(cluster.registered[topic.name]) == 1
+    spark.planner.close()
+    assert cluster.registered[topic.name] == set()
+    spark = query(topic, cluster)
+    spark.drain()
+    cluster.registered[topic.name].clear()
+    spark.restart()
+    spark.drain()
+    assert cluster.registered[topic.name] == {spark.subscription}
+
+
+def test_a_stream_needs_the_admin_service(cluster, topic):
+    with pytest.raises(OptionError, match=r"admin\.url"):
+        query(topic, cluster, admin__url="")
+
+
+def test_a_topic_that_is_deleted_is_a_loss_of_what_was_seen_and_not_read(cluster, topic, caplog):
+    spark = query(topic, cluster, failOnDataLoss="false", maxMessagesPerTrigger="1")
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.trigger()
+    del cluster.layouts[topic.name]
+    for name in [name for name in cluster.topics if name.is_segment]:
+        del cluster.topics[name]
+    spark.trigger()
+    assert "[PULSAR_DATA_LOSS]" in caplog.text
+    assert spark.trigger() is None
+
+
+def test_a_batch_reads_all_segments_that_are_left(cluster, topic):
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    options = options_of(Mode.BATCH, topic=str(topic.name))
+    ranges = plan_read(options, cluster)
+    assert {(each.topic.partition, str(each.end)) for each in ranges} == {(0, "1:15"), (1, "2:7"), (2, "3:7")}
+    del cluster.topics[topic.named(0)]  # removed since the lookup
+    assert {each.topic.partition for each in plan_read(options, cluster)} == {1, 2}
+
+
+def test_random_histories():
+    """Writes, splits, merges, clean-ups, failed batches, restarts and AvailableNow, in any order."""
+    try_histories(range(120))
+
+
+@pytest.mark.long
+def test_very_many_random_histories():
+    try_histories(range(120, 4000))
+
+
+def try_histories(seeds):
+    for seed in seeds:
+        try:
+            random_history(random.Random(seed))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+def random_history(rng):
+    cluster = SimulatedCluster()
+    topic = ScalableTopic(cluster)
+    capped = {"maxMessagesPerTrigger": str(rng.randint(1, 40))} if rng.random() < 0.5 else {}
+    spark = query(topic, cluster, **capped)
+    spark.drain()
+
+    def write():
+        topic.write(rng.choices(KEYS, k=rng.randint(1, 30)))
+
+    def split():
+        if len(topic.active) < 6:
+            topic.split(rng.choice(topic.active))
+
+    def merge():
+        if len(topic.active) > 1:
+            left = rng.randrange(len(topic.active) - 1)
+            topic.merge(topic.active[left], topic.active[left + 1])
+
+    def trigger():
+        spark.trigger(fails=rng.random() < 0.2)
+
+    def restart():
+        spark.restart(available_now=rng.random() < 0.3)
+
+    for _ in range(rng.randint(5, 40)):
+        rng.choice((write, write, split, merge, topic.clean_up, trigger, trigger, restart))()
+    spark.restart()
+    spark.drain()
+    assert_complete(topic, spark)
+    assert MessageId.LATEST not in [each.end for each in spark.ranges]
