@@ -13,7 +13,6 @@ REASONS = {
     "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/producer_options.py": "values only",
-    "client/writing/user_code.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
     "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
