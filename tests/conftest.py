@@ -5,12 +5,19 @@ import threading
 import time
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-# Machines that build several things at once are slow at random, so time is not judged example by example;
+# Machines that build several things at once are slow at random, so time is not judged;
 # a failing example is printed so that it can be repeated, and nothing is written into the checkout. The many
 # examples are those of `integration hostile`; each test here has its small part of two minutes.
-settings.register_profile("pulsar", max_examples=25, deadline=None, database=None, print_blob=True)
+settings.register_profile(
+    "pulsar",
+    max_examples=25,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 # For those who only want to know whether a test fails: to find its smallest example may take minutes.
 settings.register_profile(
     "unshrunk", settings.get_profile("pulsar"), phases=(Phase.explicit, Phase.generate), print_blob=False
