@@ -22,11 +22,10 @@ from integration.helpers.transactions import SETTINGS
 from integration.sink.test_transactional_commits import Query, transactions
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
 from pulsar_spark.client.writing.record_topic import _RecordProducer
-from pulsar_spark.errors import CorruptError, SendError, TransactionError
+from pulsar_spark.errors import CorruptError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection
-from pulsar_spark.spark.sink.transactional import abort_batch
 
 # Short ledgers without retention.
 _BROKER = SETTINGS | {
@@ -134,27 +133,6 @@ def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
     query.commit(2, query.task("c"))
     query.commit(2, query.task("c"))
     assert query.rows() == ["a", "b", "c"]
-
-
-def test_the_log_of_an_older_version_stops_the_query_until_it_is_deleted(
-    query: Query, peer: Peer, transactional_broker: StandaloneBroker
-) -> None:
-    """Its records are payloads, and its own subscription holds them."""
-    query.protection = LogProtection()
-    admin, log = transactional_broker.admin, str(query.log)
-    admin.create_topic(log)
-    admin.create_subscription(log, "spark-transactions")
-    old = [{"opened": [0, 999]}, {"batch": 0, "transactions": [[0, 999]]}, {"committed": [0, 999]}]
-    peer.produce(log, [Record(json.dumps(each).encode()) for each in old])
-    report = query.task("a")
-    with pytest.raises(
-        TransactionError, match=r"whose commit it started is 0; topic .* Delete the log's topic"
-    ):
-        query.commit(0, report)
-    abort_batch(query.client, [report], 0, query.protection)
-    admin.delete_topic(log)
-    query.commit(0, query.task("a"))
-    assert query.rows() == ["a"]
 
 
 def test_what_was_written_before_the_first_commit_does_not_stop_a_query_with_a_key(

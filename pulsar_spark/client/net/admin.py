@@ -195,6 +195,7 @@ class Admin:
             return parse_json(answer) if answer.strip() else None
         except ValueError as error:
             raise _strange(f"unusable JSON: {error}", None) from error
+
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         """Register a subscription on a scalable topic, so that its segments stay until it has read them.
 

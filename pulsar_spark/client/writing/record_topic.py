@@ -51,13 +51,11 @@ class StoredRecord:
         position: of its entry.
         value: the record's bytes; None: the message is no record.
         transaction: that it is visible by, or None.
-        payload: of a message that is not a record, as it is stored; else empty.
     """
 
     position: MessageId
     value: bytes | None
     transaction: TxnId | None = None
-    payload: bytes = b""
 
 
 class _RecordProducer(Producer):
@@ -241,8 +239,7 @@ def _stored(entry: Entry) -> StoredRecord:
     if metadata.HasField("txnid_most_bits"):
         transaction = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
     value = _record(metadata)
-    payload = bytes(entry.payload) if value is None else b""
-    return StoredRecord(MessageId(entry.ledger, entry.entry), value, transaction, payload)
+    return StoredRecord(MessageId(entry.ledger, entry.entry), value, transaction)
 
 
 def _record(metadata: pb.MessageMetadata) -> bytes | None:

@@ -24,7 +24,6 @@ from pulsar_spark.spark.sink.commit_records import (
     CommittedRecord,
     Intent,
     LogState,
-    OldRecords,
     OpenedRecord,
     RecordFormat,
     TokenRecord,
@@ -126,12 +125,10 @@ class CommitLog(Closing):
     def __init__(self, client: Client, log: QueryLog) -> None:
         self.state = LogState()
         self._batch = log.batch
-        self._has_key = log.protection.key is not None
         self._format = _format(log)
         self._records = RecordTopic(client, log.topic, _NAME, encryptor=log.protection.encryptor)
         self._before_intent: MessageId | None = None
         self._is_found_again = False
-        self._old_records = OldRecords()
         try:
             records = self._records.read()
             self._take(records)
@@ -163,10 +160,8 @@ class CommitLog(Closing):
 
         Raises:
             DeadlineError: an open transaction of somebody else keeps the intent invisible.
-            TransactionError: another driver of the query has written an intent meanwhile, or an older version
-                has written the log.
+            TransactionError: another driver of the query has written an intent meanwhile.
         """
-        self._refuse_old_records()
         try:
             self._records.open_for_writing()
         except SendError as error:
@@ -224,7 +219,6 @@ class CommitLog(Closing):
         transactions of running tasks end by their timeout. Raises SendError, caused by the one that refused a
         producer, if the records are still needed.
         """
-        self._refuse_old_records()
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:
             raise SendError(
@@ -244,12 +238,6 @@ class CommitLog(Closing):
         intent = self.state.intent
         kept: list[CommitRecord] = [] if intent is None else [intent]
         self.append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
-
-    def _refuse_old_records(self) -> None:
-        """Raise TransactionError if there is no key and only an older version has written intents."""
-        error = None if self._has_key else self._old_records.error(self._batch, str(self.topic))
-        if self.state.intent is None and error is not None:
-            raise error
 
     def append(self, records: Iterable[CommitRecord]) -> None:
         """Write records outside of any transaction, and wait for the broker's receipts."""
@@ -279,7 +267,6 @@ class CommitLog(Closing):
             except CorruptError as error:
                 raise error.located(str(self.topic), str(stored.position)) from error
             if record is None:
-                self._old_records.add(stored.payload)
                 left_out.append((stored, "it is not a record, or is not signed with the query's key"))
             elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
                 left_out.append((stored, "it names another transaction than the one it was written in"))

@@ -24,9 +24,6 @@ do the following, with these results:
 Without a key, records made up by others are believed, except a marker outside its transaction and an intent
 that does not follow the last one. A record in any other form is an error: a later version may have written
 it.
-
-Older versions stored records without a signature, as payloads of messages (:class:`OldRecords`). With a key
-they are left out like everything that is not signed.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_spark.errors import CorruptError, TransactionError, assert_never
+from pulsar_spark.errors import CorruptError, assert_never
 from pulsar_spark.ids import TxnId
 
 # Maximum of each number in a record, as in the protocol.
@@ -109,28 +106,20 @@ def encode_record(record: CommitRecord) -> bytes:
     return json.dumps(fields).encode()
 
 
-def decode_record(value: bytes, *, lacks_after: bool = False) -> CommitRecord:
-    """Decode a record from its JSON; an intent that ``lacks_after`` has no such field.
+def decode_record(value: bytes) -> CommitRecord:
+    """Decode a record from its JSON.
 
     Raises:
         CorruptError: the JSON is not a record, or one of its fields is invalid.
     """
     try:
-        fields = json.loads(value)
-        return _parsed(_with_after(fields) if lacks_after else fields)
+        return _parsed(json.loads(value))
     except (ValueError, RecursionError) as error:
         raise CorruptError(
             "this is not a record of a query's commits",
             advice="Use the version of this package that wrote it. If somebody else wrote it, see "
             "'Transactions' in docs/operations.md",
         ) from error
-
-
-def _with_after(fields: Any) -> Any:
-    """The fields of an older version's record as those of today; None for what no older version wrote."""
-    if not isinstance(fields, dict) or "after" in fields:
-        return None
-    return fields | {"after": None} if "batch" in fields else fields
 
 
 def _parsed(fields: Any) -> CommitRecord:
@@ -147,38 +136,6 @@ def _parsed(fields: Any) -> CommitRecord:
             if len(set(transactions)) == len(transactions):
                 return Intent(_number(batch), transactions, None if after is None else _transaction(after))
     raise ValueError("not a record")
-
-
-class OldRecords:
-    """The records of older versions, which were payloads, without ``after`` and signatures.
-
-    They are not believed, but must be found. In a log that has no others, a query would write a micro-batch
-    again that was committed, and the old subscription ``spark-transactions`` would retain the log forever.
-    """
-
-    def __init__(self) -> None:
-        self._last: str | None = None
-
-    def add(self, payload: bytes) -> None:
-        """Add the payload of a message that is not a record in the current form."""
-        try:
-            record = decode_record(payload, lacks_after=True)
-        except CorruptError:
-            return
-        self._last = str(record.batch) if isinstance(record, Intent) else self._last or "none"
-
-    def error(self, batch: int, topic: str) -> TransactionError | None:
-        """The error if ``batch`` may not be committed in a log without an intent; None for no old records."""
-        if self._last is None:
-            return None
-        return TransactionError(
-            f"micro-batch {batch} is not committed, and none of its rows is in the topic: an older version "
-            "of this package wrote the query's log; the last micro-batch whose commit it started is "
-            f"{self._last}",
-            topic=topic,
-            advice="Delete the log's topic, and start the query again. If both are the same micro-batch, its "
-            "rows may then be duplicated. If somebody else wrote to the log, set transactionLogKey",
-        )
 
 
 class RecordFormat:

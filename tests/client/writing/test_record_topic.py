@@ -209,11 +209,9 @@ def test_a_message_says_its_transaction_and_whether_it_is_a_record(fakes):
     ]
 
 
-def test_what_a_message_holds_that_is_no_record_is_given():
+def test_the_payload_of_a_message_is_no_record():
     metadata = pb.MessageMetadata()
-    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(
-        at(0), None, payload=b"text"
-    )
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(at(0), None)
     metadata.properties.add(key=b"record", value=b"a")
     assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(at(0), b"a")
 

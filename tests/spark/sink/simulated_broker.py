@@ -41,7 +41,6 @@ class Stored(NamedTuple):
     position: MessageId
     value: bytes | None
     transaction: TxnId | None
-    payload: bytes = b""
 
 
 class SimulatedBroker:
@@ -132,16 +131,12 @@ class SimulatedBroker:
 
     # ---- topics
 
-    def store(
-        self, topic: TopicName, value: bytes | None, transaction: TxnId | None, payload: bytes = b""
-    ) -> None:
+    def store(self, topic: TopicName, value: bytes | None, transaction: TxnId | None) -> None:
         if transaction is not None:
             self._check_open(transaction)
             assert topic in self._parts[transaction], "it would never end there"
         self._next += 1
-        self._topics.setdefault(topic, []).append(
-            Stored(MessageId(1, self._next), value, transaction, payload)
-        )
+        self._topics.setdefault(topic, []).append(Stored(MessageId(1, self._next), value, transaction))
 
     def visible(self, topic: TopicName, *, with_released: bool = False) -> Iterator[Stored]:
         """What a reader gets: not what was aborted or released, and nothing from an open transaction on."""

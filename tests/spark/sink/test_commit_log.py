@@ -162,10 +162,9 @@ def test_what_is_made_up_changes_nothing_where_there_is_a_key(broker, caplog, re
     assert KEY.decode() not in line
 
 
-@pytest.mark.parametrize("payload", [b"", b"plain", b'{"batch": 9, "after": null, "transactions": [[0, 9]]}'])
-def test_a_message_that_is_no_record_is_left_out(broker, query, caplog, payload):
+def test_a_message_that_is_no_record_is_left_out(broker, query, caplog):
     _, state = committed_batch(broker, query)
-    broker.store(TOPIC, None, None, payload)
+    broker.store(TOPIC, None, None)
     caplog.clear()
     assert CommitLog(broker, query).state == state
     assert len(caplog.messages) == 1
@@ -296,63 +295,21 @@ def test_a_signed_record_that_cannot_be_read_is_an_error_that_names_it(broker, m
     assert closed == [TOPIC]
 
 
-# ---- records as versions stored them that did not sign them
-
-
-def store_old(broker, *texts: str) -> None:
-    for text in texts:
-        broker.store(TOPIC, None, None, text.encode())
-
-
-@pytest.mark.parametrize(
-    ("old", "last"),
-    [
-        (
-            ['{"batch": 4, "transactions": [[0, 0]]}', '{"batch": 5, "transactions": [[0, 1]]}'],
-            "5",
-        ),
-        (['{"committed": [0, 0]}'], "none"),
-        (['{"opened": [0, 0]}', '{"read to": "x"}'], "none"),
-    ],
-)
-def test_the_log_of_an_older_version_stops_the_commit(broker, old, last):
-    """What it had committed is not known by it: the micro-batch would be written twice."""
-    store_old(broker, *old)
-    announce(broker, PLAIN, TWO)
-    with CommitLog(broker, PLAIN) as log:
-        assert log.state == LogState(opened=frozenset([TWO]))  # an abort needs it
-        with pytest.raises(
-            TransactionError, match=r"micro-batch 5 is not committed, and none of its rows .* older"
-        ) as raised:
-            log.write(Intent(5, (TWO,)))
-    assert (
-        f"the last micro-batch whose commit it started is {last}; topic {TOPIC}. Delete the log's topic"
-        in str(raised.value)
-    )
-    assert ("intent", 5, (TWO,)) not in broker.effects
+# ---- what is no record
 
 
 @pytest.mark.parametrize("batch", [0, 5])
 def test_what_is_not_signed_does_not_stop_a_query_with_a_key(broker, caplog, batch):
     """Whatever somebody has written before the query's first commit, as a payload or as a record."""
     texts = ['{"batch":5,"transactions":[[0,1]]}', '{"opened":[0,1]}', '{"committed":[0,1]}', "plain"]
-    store_old(broker, *texts)
     for text in texts:
+        broker.store(TOPIC, None, None)
         broker.store(TOPIC, text.encode(), None)
     transaction, state = committed_batch(broker, SIGNED, batch)
     assert state == LogState(Intent(batch, (transaction,)), frozenset([transaction]))
     first, *more = caplog.messages
     assert "8 messages that are not records of the query's commits are ignored" in first
-    # What was left out may have been an older version's: where it matters, this is said, too.
     assert ["may be duplicated" in line for line in more] == [True] * (batch > 0)
-
-
-def test_records_as_older_versions_stored_them_mean_nothing_behind_an_intent(broker, query):
-    """Who may produce to the log cannot stop the query by them for good."""
-    transaction, _ = committed_batch(broker, query, 4)
-    store_old(broker, '{"batch": 9, "transactions": [[0, 0]]}')
-    with CommitLog(broker, query) as log:
-        log.write(Intent(5, (TWO,), transaction))
 
 
 # ---- records that were removed by somebody else

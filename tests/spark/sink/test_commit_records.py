@@ -12,7 +12,6 @@ from pulsar_spark.spark.sink.commit_records import (
     CommittedRecord,
     Intent,
     LogState,
-    OldRecords,
     OpenedRecord,
     RecordFormat,
     TokenRecord,
@@ -174,14 +173,3 @@ def test_what_is_warned_of(intent, again, batch, drivers, expected):
     log = state(intent, opened=[THREE])
     found = lost_history(log, batch, drivers_before=drivers, is_found_again=again)
     assert (found is None) if expected is None else (found is not None and expected in found)
-
-
-# ---- what older versions have stored
-
-
-def test_messages_that_are_no_old_records_are_no_error():
-    old = OldRecords()
-    with_after = b'{"batch": 1, "after": %b, "transactions": [[0, 1]]}'
-    for payload in (b"", b"text", b"[]", b'{"other": 1}', with_after % b"null", with_after % b'"junk"'):
-        old.add(payload)
-    assert old.error(5, TOPIC) is None
