@@ -20,7 +20,7 @@ class TopicWriters:
 
     Args:
         open_writer: opens the writer of a topic, by the options of its producers.
-        options: of all producers, but for the schema.
+        options: of all producers, except the schema.
         max_open: maximum number of open writers. For one more, the least recently used one is flushed and
             closed.
         dedup: the task's deduplication in a micro-batch, or None.
