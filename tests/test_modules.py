@@ -12,6 +12,7 @@ REASONS = {
     "cli/__init__.py": "tests/cli/test_main.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/writing/producer_options.py": "values only",
+    "cli/admin_arguments.py": "tests/cli/test_main.py and tests/cli/test_subscriptions.py give them",
     "client/writing/user_code.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
