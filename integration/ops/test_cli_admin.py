@@ -44,7 +44,7 @@ def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer
     assert [run(action, topic) for action in ("compact", "unload")] == ["done"] * 2
     assert run("unsubscribe", topic, "mine") == "done"
     assert "mine" not in run("subscriptions", topic)
-    namespace = f"public/{topic}"
+    namespace = f"public/{parts[0].base.local}"
     admin.create_namespace(namespace)
     assert run("retention", namespace).startswith("not set")
     assert run("retention", namespace, "--minutes", "60", "--megabytes", "-1") == "done"
