@@ -25,7 +25,7 @@ from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.values import formats
 
 _LOAD_SECONDS = 3.0
-_WORK_SECONDS = 10.0
+_WORK_SECONDS = 20.0  # for all values
 _MEMORY = 300 << 20  # bytes
 _TEXT: Final = (4 << 20) - 1_000  # bytes of a definition
 _VALUE: Final = 1_000_000  # bytes

@@ -363,3 +363,12 @@ def test_a_column_is_added_beside_them():
     more = merged(schema, rows)
     assert json.loads(more.data)["fields"][0]["type"] == ["null", OBJECT]
     assert formats.column_type(more) == rows
+
+
+def test_a_name_that_only_the_payload_has_is_a_null():
+    """Java's ``@JsonProperty("v_") int v``."""
+    schema = json_schema({"type": "record", "name": "R", "fields": [{"name": "v", "type": "int"}]})
+    decoder = formats.decoder(schema, schema, formats.column_type(schema))
+    rows = decoder.decode(pa.array([b'{"v_":5}']), pa.nulls(1, pa.binary()))
+    assert rows.is_bad is None
+    assert rows.column.to_pylist() == [{"v": None}]

@@ -500,7 +500,6 @@ def refused(of, error, text):
         b"",
         b"[]",
         b"{}",
-        b"[" * 100_000,
         b"\xff",
         json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": 7}).encode(),
         json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": "%%%%"}).encode(),
