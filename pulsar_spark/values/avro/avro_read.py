@@ -16,6 +16,7 @@ from pulsar_spark.values.avro.payloads import AvroPayloads
 from pulsar_spark.values.avro.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import Step, added_text, growth
+from pulsar_spark.values.avro.varint_ends import MAX_LISTED
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
@@ -23,9 +24,12 @@ from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_uncheck
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
 
-# What is read together: enough to make up for what each call of numpy costs, and less than the caches hold.
+# What is read together: as much as the caches hold, or more where that is too few rows to make up for what each
+# call of numpy costs.
 _MAX_ROWS = 16_384
-_MAX_BYTES = 1 << 20
+_MIN_ROWS = 1_000
+_MIN_BYTES = 1 << 20
+_MAX_BYTES = MAX_LISTED
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -168,7 +172,11 @@ def _value_of(payload: bytes) -> AvroValue:
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
     """Which values are read together."""
-    return parts_by_size(offsets_of(values), _MAX_BYTES, _MAX_ROWS) if len(values) else iter(())
+    if not len(values):
+        return iter(())
+    offsets = offsets_of(values)
+    size = _MIN_ROWS * int(offsets[-1] - offsets[0]) // len(values)
+    return parts_by_size(offsets, min(max(_MIN_BYTES, size), _MAX_BYTES), _MAX_ROWS)
 
 
 def _read_offset(writer: Schema) -> int:

@@ -1,46 +1,46 @@
-"""Items of arrays and entries of maps: blocks of values, of which each row has its own number.
+"""Items of arrays and entries of maps: where they lie, in blocks, of which each row has its own number.
 
-Items whose positions are known without reading them (all of one size, or varints) are read in one call for
-all rows. Others are read in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
-found one by one, and then read together, since a wave costs the same for one row as for a thousand. So an
-item in nested arrays is read at most once for each array that contains it.
+Items whose positions are known without reading them (all of one size, or varints) are found in one call for
+all rows. Others are found in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
+found one by one, since a wave costs the same for one row as for a thousand. They are read when they are found,
+many together: so an item in nested arrays is gone over once for each array that contains it.
 
-A single large value is read some items at a time; temporary arrays are freed before the next items are read.
+Of a single large value some items are found and read at a time, which bounds temporary arrays.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.arrow.growing_array import GrowingArray
-from pulsar_spark.values.avro.leaves import Reader
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
 from pulsar_spark.values.avro.varint_ends import VarintEnds
 from pulsar_spark.values.avro.varints import read_varints
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, read_block
 
-FEW_ROWS = 50  # with this many or fewer, one by one is faster than a wave
+FEW_ROWS = 12  # with this many or fewer, one by one is faster than a wave
 # These bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
 _BLOCKS_AT_ONCE = 1 << 14
 _MAX_COUNT = 1 << 32  # no row has this many bytes
 
+# Takes positions of items, in the order of arrays, and the index of the array that each of them is of.
+Take: TypeAlias = Callable[[Ints, Ints], None]
 
-class ItemsReader:
-    """Reads the items of an array of each row.
+
+class ItemsFinder:
+    """Finds the items of an array of each row.
 
     Args:
-        read: reads items.
+        find: finds where items end; see ``extents.Extent``.
         walk: goes over one item.
-        kind: of the items; None where they are not wanted.
         width: bytes of each item, None where they differ.
         is_varint: whether each item is one varint.
         cost: what an item counts beyond its bytes, see ``AvroPayloads.credit``.
@@ -48,54 +48,39 @@ class ItemsReader:
 
     def __init__(
         self,
-        read: Reader,
+        find: Callable[[AvroPayloads, Ints, Rows], Ints],
         walk: Walker,
-        kind: pa.DataType | None,
         width: int | None,
         is_varint: bool,
         cost: int,
     ) -> None:
-        self._read = read
+        self._find = find
         self._walk = walk
-        self._kind = kind
         self._width = width
         self._is_varint = is_varint
         self._cost = cost
 
-    def read(
-        self, payloads: AvroPayloads, position: Ints, rows: Rows
-    ) -> tuple[npt.NDArray[np.int32], pa.Array, Ints]:
-        """Read an array at each position.
+    def find(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[npt.NDArray[np.int32], Ints]:
+        """Find the items of an array at each position.
+
+        Args:
+            payloads: what positions are in.
+            position: where arrays begin.
+            rows: that they are of.
+            take: is called with all items, some at a time; None: only the ends of arrays are wanted.
 
         Returns:
-            int32[n + 1], where the items of each array begin in the array of all items; that array, None
-            where items are not wanted; the positions after the arrays.
+            int32[n + 1], where the items of each array begin among all items; the positions after the arrays.
         """
         if self._width is not None or self._is_varint:
-            return self._read_known(payloads, position, rows)
-        count, after = self._blocks(payloads, position, rows)
-        total = np.zeros(len(position), np.int64)
-        parts: list[pa.Array] = []
-        owners: list[Ints] = []
-        active = np.flatnonzero(count)
-        while len(active) > FEW_ROWS:
-            mine = active if rows is None else rows[active]
-            part, after[active] = self._read(payloads, after[active], mine)
-            parts.append(part)
-            owners.append(active)
-            total[active] += 1
-            count[active] -= 1
-            ended = active[count[active] == 0]
-            if len(ended):
-                ended_rows = ended if rows is None else rows[ended]
-                count[ended], after[ended] = self._blocks(payloads, after[ended], ended_rows)
-            count[active[payloads.bad[mine]]] = 0
-            active = active[count[active] > 0]
-        rest = self._one_by_one(payloads, rows, active, count, after, total) if len(active) else None
-        offsets = _offsets(total)
-        if self._kind is None:
-            return offsets, None, after
-        return offsets, _in_order(parts, owners, rest, active, offsets, self._kind), after
+            total, after = self._find_known(payloads, position, rows, take)
+        else:
+            total, after = self._find_in_waves(payloads, position, rows, take)
+        offsets = np.zeros(len(total) + 1, np.int32)
+        np.cumsum(total, out=offsets[1:])
+        return offsets, after
 
     def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
         """Read what stands before the items of a block; the number of items is 0 in rows that are bad."""
@@ -115,54 +100,71 @@ class ItemsReader:
                 payloads.fail(rows, wrong)
         return np.where(payloads.is_bad(rows), 0, count), after
 
-    def _one_by_one(
-        self, payloads: AvroPayloads, rows: Rows, active: Ints, count: Ints, after: Ints, total: Ints
-    ) -> pa.Array | None:
-        """Read all further items of some arrays; ``after`` and ``total`` are brought up to date."""
-        whole, walk = payloads.bytes.data, self._walk
-        items = None if self._kind is None else GrowingArray(self._kind)
-        starts, owners = array("i"), array("i")  # of items that are found, and not read yet
+    # ---- items whose sizes differ
 
-        def keep(i: int) -> None:
-            total[i] += len(starts) - len(owners)
-            owners.extend(repeat(i, len(starts) - len(owners)))
-
-        def read() -> None:
-            mine = np.frombuffer(owners, np.int32).astype(np.int64)
-            some = np.frombuffer(starts, np.int32).astype(np.int64)
-            if items is not None and len(some):
-                items.add(self._read(payloads, some, mine if rows is None else rows[mine])[0])
-
+    def _find_in_waves(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[Ints, Ints]:
+        count, after = self._blocks(payloads, position, rows)
+        total = np.zeros(len(position), np.int64)
+        waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
+        active = np.flatnonzero(count)
+        while len(active) > FEW_ROWS:
+            mine = active if rows is None else rows[active]
+            start = after[active]
+            if take is not None:
+                waves.append((active.astype(np.int32), start.astype(np.int32)))
+            after[active] = payloads.limit(self._find(payloads, start, mine), mine)
+            total[active] += 1
+            count[active] -= 1
+            ended = active[count[active] == 0]
+            if len(ended):
+                ended_rows = ended if rows is None else rows[ended]
+                count[ended], after[ended] = self._blocks(payloads, after[ended], ended_rows)
+            count[active[payloads.bad[mine]]] = 0
+            active = active[count[active] > 0]
+        rest = _Rest(take if not waves else None)
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
-            end = int(payloads.end[row])
-            value = AvroValue(whole, end, end - int(payloads.start[row]))
-            position, left = int(after[i]), int(count[i])
-            limit = position + _BYTES_AT_ONCE
-            try:
-                while left:
-                    for _ in range(left):
-                        if position > limit or len(starts) == ITEMS_AT_ONCE:
-                            limit = position + _BYTES_AT_ONCE
-                            keep(i)
-                            read()
-                            starts, owners = array("i"), array("i")
-                        starts.append(position)
-                        position = walk(value, position)
-                    left, position = read_block(value, position, self._cost)
-            except BadAvroError:
-                payloads.bad[row] = True
-                del starts[len(owners) :]
-                position = end
-            after[i] = position
-            keep(i)
-        read()
-        return None if items is None else items.finish()
+            after[i] = self._one_by_one(payloads, row, i, int(count[i]), int(after[i]), total, rest)
+        rest.take_all()
+        if take is not None and waves:
+            _take_in_order(waves, rest, total, take)
+        return total, after
 
-    def _read_known(
-        self, payloads: AvroPayloads, position: Ints, rows: Rows
-    ) -> tuple[npt.NDArray[np.int32], pa.Array, Ints]:
-        """Read items whose positions follow from where their block begins."""
+    def _one_by_one(
+        self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
+    ) -> int:
+        """Find all further items of one array; ``total`` is brought up to date; returns where it ends."""
+        walk, end = self._walk, int(payloads.end[row])
+        value = AvroValue(payloads.bytes.data, end, end - int(payloads.start[row]))
+        limit = position + _BYTES_AT_ONCE
+        starts, found = rest.starts, len(rest.starts)
+        try:
+            while left:
+                for _ in range(left):
+                    if position > limit or len(starts) - found == ITEMS_AT_ONCE:
+                        limit = position + _BYTES_AT_ONCE
+                        total[owner] += len(starts) - found
+                        rest.add(owner)
+                        rest.take_all()
+                        found = len(starts)
+                    starts.append(position)
+                    position = walk(value, position)
+                left, position = read_block(value, position, self._cost)
+        except BadAvroError:
+            payloads.bad[row] = True
+            del starts[found:]
+            position = end
+        total[owner] += len(starts) - found
+        rest.add(owner)
+        return position
+
+    # ---- items whose positions follow from where their block begins
+
+    def _find_known(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[Ints, Ints]:
         after = position.copy()
         total = np.zeros(len(position), np.int64)
         blocks = _Blocks()
@@ -170,33 +172,28 @@ class ItemsReader:
         while len(active) > FEW_ROWS:
             mine = active if rows is None else rows[active]
             count, begin = self._blocks(payloads, after[active], mine)
-            count, begin, after[active] = self._extent(payloads, begin, count, mine)
+            count, begin, after[active] = self._block_ends(payloads, begin, count, mine)
             has = count > 0
             active = active[has]
             blocks.add(active, begin[has], count[has])
             total[active] += count[has]
-        items = GrowingArray(pa.null() if self._kind is None else self._kind)
         for i in active.tolist():
             row = i if rows is None else int(rows[i])
             more: int | None = int(after[i])
             while more is not None:
                 after[i], more = self._blocks_of_one(payloads, row, more, i, blocks, total)
                 if blocks.are_many:
-                    self._read_blocks(payloads, blocks, rows, items)
+                    self._take_blocks(payloads, blocks, take)
                     blocks = _Blocks()
-        self._read_blocks(payloads, blocks, rows, items)
-        return _offsets(total), None if self._kind is None else items.finish(), after
+        self._take_blocks(payloads, blocks, take)
+        return total, after
 
-    def _read_blocks(self, payloads: AvroPayloads, blocks: _Blocks, rows: Rows, items: GrowingArray) -> None:
-        """Read the items of blocks."""
-        if self._kind is None and not self._is_varint:
-            return
-        for at, owner in blocks.items(self._width, payloads.varint_ends if self._is_varint else None):
-            part, _ = self._read(payloads, at, owner if rows is None else rows[owner])
-            if self._kind is not None:
-                items.add(part)
+    def _take_blocks(self, payloads: AvroPayloads, blocks: _Blocks, take: Take | None) -> None:
+        if take is not None:
+            for at, owner in blocks.items(self._width, payloads.varint_ends if self._is_varint else None):
+                take(at, owner)
 
-    def _extent(
+    def _block_ends(
         self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
     ) -> tuple[Ints, Ints, Ints]:
         """Find where blocks end.
@@ -297,34 +294,50 @@ class _Blocks:
                 yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
-def _offsets(total: Ints) -> npt.NDArray[np.int32]:
-    offsets = np.zeros(len(total) + 1, np.int32)
-    np.cumsum(total, out=offsets[1:])
-    return offsets
+class _Rest:
+    """Items that are found one by one.
+
+    Args:
+        take: where they go when they are many; None: all are kept.
+    """
+
+    def __init__(self, take: Take | None) -> None:
+        self._take = take
+        self.starts = array("i")
+        self.owners = array("i")  # of items of arrays, or of parts of them, that are found
+
+    def add(self, owner: int) -> None:
+        """Say whose the items are that were found since this was called last."""
+        self.owners.extend(repeat(owner, len(self.starts) - len(self.owners)))
+        if len(self.starts) >= ITEMS_AT_ONCE:
+            self.take_all()
+
+    def take_all(self) -> None:
+        """Hand on all that are kept, unless others come before them."""
+        if self._take is not None and len(self.starts):
+            self._take(_numbers(self.starts), _numbers(self.owners))
+            del self.starts[:], self.owners[:]
 
 
-def _in_order(
-    waves: list[pa.Array],
-    owners: list[Ints],
-    rest: pa.Array | None,
-    rest_owners: Ints,
-    offsets: npt.NDArray[np.int32],
-    kind: pa.DataType,
-) -> pa.Array:
-    """Bring items into the order of their arrays: wave k has the k-th items, the rest all that come later."""
-    parts = waves if rest is None else [*waves, rest]
-    if len(parts) < 2:
-        return parts[0] if parts else pa.array([], kind)
-    whole = pa.concat_arrays(parts)
-    order = np.empty(len(whole), np.int32)
-    base = 0
-    for k, owner in enumerate(owners):
-        order[offsets[owner] + k] = np.arange(base, base + len(owner), dtype=np.int32)
-        base += len(owner)
-    if rest is not None:
-        # Arrays of the rest were in all waves.
-        late = np.zeros(len(whole), np.bool_)
-        for i in rest_owners.tolist():
-            late[offsets[i] + len(waves) : offsets[i + 1]] = True
-        order[late] = np.arange(base, len(whole), dtype=np.int32)
-    return whole.take(pa.array(order))
+def _numbers(numbers: array[int]) -> Ints:
+    return np.array(numbers, np.int64)
+
+
+def _take_in_order(
+    waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
+) -> None:
+    """Hand on items in the order of their arrays: wave k has the k-th items, the rest all that come later."""
+    first = np.cumsum(total) - total
+    at = np.empty(int(total.sum()), np.int32)
+    for k, (owner, start) in enumerate(waves):
+        at[first[owner] + k] = start
+    if len(rest.starts):
+        owners = _numbers(rest.owners)
+        # All of their arrays were in each wave; those of one array come one after the other.
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        at[first[owners] + len(waves) + place] = _numbers(rest.starts)
+    whose = np.repeat(np.arange(len(total)), total)
+    for begin in range(0, len(at), ITEMS_AT_ONCE):
+        some = slice(begin, begin + ITEMS_AT_ONCE)
+        take(at[some].astype(np.int64), whose[some])

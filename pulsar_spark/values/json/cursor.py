@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.json.scan import END, BadJsonError, read_string
+from pulsar_spark.values.json.unescape import escaped_after, unescaped
 
 Places: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -138,11 +138,7 @@ class JsonPayloads:
     def _escaped(self) -> Places:
         """Positions after backslashes that are not escaped themselves."""
         slashes = self._backslashes
-        index = np.arange(len(slashes), dtype=np.int32)
-        is_first = np.ones(len(slashes), np.bool_)
-        is_first[1:] = np.diff(slashes) != 1
-        run = np.maximum.accumulate(np.where(is_first, index, 0))
-        escaped: Places = slashes[(index - run) % 2 == 0] + np.int32(1)
+        escaped: Places = slashes[escaped_after(slashes)] + np.int32(1)
         return escaped
 
     def _usable(self, payloads: pa.BinaryArray) -> Flags:
@@ -161,6 +157,41 @@ class JsonPayloads:
             for row, payload in enumerate(payloads):
                 usable[row] &= _is_utf8(payload.as_py() or b"")
         return usable
+
+    @property
+    def spans(self) -> tuple[Ints, Ints]:
+        """Where payloads begin and end."""
+        return self._starts, self._ends
+
+    @property
+    def quotes(self) -> Places:
+        """Positions of all quotes that no backslash escapes, and two more after them."""
+        return self._quotes
+
+    @property
+    def is_usable(self) -> Flags:
+        """Which payloads can be read here at all."""
+        return self._is_usable
+
+    def words_at(self, at: Ints) -> Words:
+        """The eight bytes from each position on, which may be after the payloads: there are any."""
+        return self._words[np.minimum(at, len(self._words) - 1)]
+
+    def has_escapes(self, start: Ints, end: Ints) -> Flags | None:
+        """Which spans have a backslash in them; None: no payload has any."""
+        if not len(self._backslashes):
+            return None
+        return _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
+
+    def after_space(self, at: Ints) -> Ints:
+        """The first position from each on that is not white space."""
+        is_space = _IS_SPACE[self.body[at]]
+        for _ in range(_MAX_SPACE):
+            if not is_space.any():
+                break
+            at = at + is_space
+            is_space = _IS_SPACE[self.body[at]]
+        return at
 
     def cursor(self, rows: Ints) -> Cursor:
         """A cursor at the beginning of some payloads."""
@@ -296,18 +327,13 @@ class JsonPayloads:
         offsets[:-1:2], offsets[1::2], offsets[-1] = start, end, len(self.body)
         spans = pa.StringArray.from_buffers(2 * len(start), pa.py_buffer(offsets), pa.py_buffer(self.body))
         texts = spans.take(pa.array(np.arange(0, 2 * len(start), 2, dtype=np.int32)))
-        if not len(self._backslashes):
+        is_escaped = self.has_escapes(start, end)
+        if is_escaped is None or not is_escaped.any():
             return texts
-        is_escaped = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
         rows = np.flatnonzero(is_escaped)
-        if not len(rows):
-            return texts
-        plain = []
-        for row, text in zip(rows, texts.take(pa.array(rows)).to_pylist(), strict=True):
-            value = _unescaped(text)
-            cursor.ok[row] &= value is not None
-            plain.append(value or "")
-        return pc.replace_with_mask(texts, pa.array(is_escaped), pa.array(plain, pa.string()))
+        plain, is_good = unescaped(texts.take(pa.array(rows)))
+        cursor.ok[rows] &= is_good
+        return pc.replace_with_mask(texts, pa.array(is_escaped), plain)
 
 
 def _positions(flags: Flags, more: int = 0, filler: int = 0) -> Places:
@@ -332,13 +358,3 @@ def _is_utf8(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _unescaped(text: str) -> str | None:
-    """The contents of a string; None if it is malformed, or no Unicode."""
-    try:
-        value, _ = read_string(f'"{text}"{END}', 0)
-        value.encode()
-    except (BadJsonError, UnicodeEncodeError):
-        return None
-    return value

@@ -151,7 +151,7 @@ class JsonUnions(JsonColumn):
     def _order(self, first: str) -> list[int]:
         """Those first that look like what begins with a character; other characters are in no JSON."""
         numbers = range(len(self._members))
-        alike = [number for number in numbers if _is_alike(self._members[number], first)]
+        alike = [number for number in numbers if is_alike(self._members[number], first)]
         known = set(alike)
         order = alike if first == "{" else [*alike, *(each for each in numbers if each not in known)]
         if alike:
@@ -204,7 +204,7 @@ class JsonUnions(JsonColumn):
         return values.take(pa.array(place, mask=place < 0))
 
 
-def _is_alike(node: JsonNode, first: str) -> bool:
+def is_alike(node: JsonNode, first: str) -> bool:
     """Whether a value that begins with this character looks like one of the node."""
     if isinstance(node, JsonRecord | JsonMap):
         return first == "{"
