@@ -4,7 +4,7 @@
                                  [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
-    python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
+    python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
@@ -75,8 +75,8 @@ Step = Callable[[Shape, int, int], Result]
 
 def main() -> int:
     """Measure, print, and write what is asked for."""
-    if sys.argv[1:] == ["values"]:
-        return values.main()
+    if sys.argv[1:2] == ["values"]:
+        return values.main(*sys.argv[2:])
     if sys.argv[1:] == ["stages"]:
         return stages.main()
     if sys.argv[1:2] == ["limits"]:

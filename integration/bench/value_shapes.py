@@ -1,4 +1,4 @@
-"""The shapes of rows that ``bench values`` measures, as Avro and as JSON, and what the other side must do for them."""
+"""The shapes of rows that ``bench values`` measures: as Avro and as JSON, and for the other side."""
 
 from __future__ import annotations
 
@@ -111,9 +111,7 @@ def avro_payload(parsed: Any, value: Any) -> bytes:
 
 def _avro(name: str, schema: dict[str, Any], row: MakeRow, finish: Any = None) -> ValueShape:
     parsed = fastavro.parse_schema(schema)
-    return ValueShape(
-        name, SchemaType.AVRO, schema, lambda rnd, i: avro_payload(parsed, row(rnd, i)), finish
-    )
+    return ValueShape(name, SchemaType.AVRO, schema, lambda rnd, i: avro_payload(parsed, row(rnd, i)), finish)
 
 
 def _long_row(_: random.Random, i: int) -> dict[str, Any]:
@@ -122,7 +120,7 @@ def _long_row(_: random.Random, i: int) -> dict[str, Any]:
 
 def _many_doubles(count: int) -> ValueShape:
     names = [f"f{number}" for number in range(count)]
-    schema = record("Wide", **dict.fromkeys(names, ["null", "double"]))
+    schema = record("Wide", **{name: ["null", "double"] for name in names})
     return _avro(
         f"{count} nullable doubles",
         schema,
@@ -132,7 +130,7 @@ def _many_doubles(count: int) -> ValueShape:
 
 def _items_of_texts(count: int) -> ValueShape:
     names = [f"f{number}" for number in range(count)]
-    item = record("Item", **dict.fromkeys(names, ["null", "string"]))
+    item = record("Item", **{name: ["null", "string"] for name in names})
     schema = record("Items", items={"type": "array", "items": item})
 
     def row(rnd: random.Random, i: int) -> dict[str, Any]:
@@ -190,7 +188,10 @@ def _shuffled(rnd: random.Random, i: int) -> dict[str, Any]:
 
 
 def _one_union() -> ValueShape:
-    schema = {**FLAT, "fields": [*FLAT["fields"], {"name": "u", "type": ["null", "string", "long", "boolean"]}]}
+    schema = {
+        **FLAT,
+        "fields": [*FLAT["fields"], {"name": "u", "type": ["null", "string", "long", "boolean"]}],
+    }
     members = {str: "member0", int: "member1", bool: "member2"}
 
     def row(rnd: random.Random, i: int) -> dict[str, Any]:
@@ -258,7 +259,9 @@ _MAKERS: tuple[Callable[[], ValueShape], ...] = (
     partial(
         _avro,
         "arrays of 20 and 10",
-        record("Long", numbers={"type": "array", "items": "long"}, names={"type": "array", "items": "string"}),
+        record(
+            "Long", numbers={"type": "array", "items": "long"}, names={"type": "array", "items": "string"}
+        ),
         _long_row,
     ),
     *(partial(_many_doubles, count) for count in (100, 500, 2000)),
@@ -278,7 +281,10 @@ _MAKERS: tuple[Callable[[], ValueShape], ...] = (
     ),
     partial(_json, "names in any order", FLAT, _shuffled),
     partial(
-        _json, "20 of 60 names", record("Spread", **{f"f{number:02}": "long" for number in range(60)}), _spread
+        _json,
+        "20 of 60 names",
+        record("Spread", **{f"f{number:02}": "long" for number in range(60)}),
+        _spread,
     ),
     partial(_json, "escapes", FLAT, _escapes),
 )

@@ -209,7 +209,9 @@ def step_key(step: Step) -> Hashable:
     if isinstance(step, RecordStep):
         own = tuple((step_key(field), index) for _, field, index in step.fields)
         # Constants have one item, whose text says all of it.
-        constants = tuple(sorted((index, str(each.type), repr(each[0])) for index, each in step.constants.items()))
+        constants = tuple(
+            sorted((index, str(each.type), repr(each[0])) for index, each in step.constants.items())
+        )
         return (RecordStep, step.type, own, constants)
     if isinstance(step, UnionStep):
         branches = (isinstance(each, str) or step_key(each) for each in step.branches)

@@ -1,8 +1,9 @@
 """The tokens of many JSON payloads, and which belong together: found for all payloads at once.
 
 Tokens are the brackets, commas and colons outside of strings, and the opening quotes of strings; numbers and
-words lie between them. They are numbered as they come. ``level`` is how many brackets are open there, their own
-included. Sorted by level, the tokens of one object or array lie side by side, without those of what is in it:
+words lie between them. They are numbered as they come. Their level is how many brackets are open there, their
+own included. Sorted by level, the tokens of one object or array lie side by side, without those of what is in
+it:
 
     {"a":[1,2],"b":"x"}     { " : , " : " }   [ , ]
 
@@ -18,15 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.values.json.cursor import JsonPayloads, Places
+from pulsar_spark.values.json.by_column.cursor import JsonPayloads, Places
 
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _LIST, _END_OF_LIST = b'",:{}[]'
 _CASE: Final = 0x20  # of which a brace has one bit more than its bracket
 _MAX_LEVEL: Final = 100
+_MORE: Final = 3
 _CHUNK: Final = 1 << 16  # bytes
 
 
-class Values(NamedTuple):
+class JsonValues(NamedTuple):
     """n values in payloads.
 
     Attributes:
@@ -37,12 +39,12 @@ class Values(NamedTuple):
     start: Ints
     token: Ints
 
-    def some(self, which: Ints) -> Values:
+    def some(self, which: Ints) -> JsonValues:
         """Those of some indexes."""
-        return Values(self.start[which], self.token[which])
+        return JsonValues(self.start[which], self.token[which])
 
 
-class Parts(NamedTuple):
+class JsonParts(NamedTuple):
     """What is in n objects or arrays: m members or items, in the order of their owners.
 
     Attributes:
@@ -55,7 +57,7 @@ class Parts(NamedTuple):
 
     owner: Ints
     names: Ints
-    values: Values
+    values: JsonValues
     counts: Ints
     ok: Flags
 
@@ -86,38 +88,39 @@ class Tape:
             is_open, is_close = is_open[keep], is_close[keep]
             depth = np.cumsum(is_open.astype(np.int8) - is_close.astype(np.int8), dtype=np.int32)
         self._ok, self._first = ok, first
-        # A token that is none, to look at after the last.
-        self.at: Places = np.append(at, np.int32(ends[-1] if len(ends) else 0))
-        self._quote = np.append(quote, np.int32(0))
+        # Some tokens that are none, to look at after the last.
+        self.at: Places = np.append(at, np.full(_MORE, ends[-1] if len(ends) else 0, np.int32))
+        self._quote = np.append(quote, np.zeros(_MORE, np.int32))
         level = (depth + is_close).astype(np.uint8)
         self._order = np.argsort(level, kind="stable").astype(np.int32)
-        self._rank = np.empty(len(at) + 3, np.int32)
+        self._rank = np.zeros(len(at) + _MORE, np.int32)
         self._rank[self._order] = np.arange(len(at), dtype=np.int32)
-        self.kind = np.append(kind, np.zeros(3, np.uint8))
-        self._sorted = np.append(kind[self._order], np.zeros(3, np.uint8))
+        self.kind = np.append(kind, np.zeros(_MORE, np.uint8))
+        self._sorted = np.append(kind[self._order], np.zeros(_MORE, np.uint8))
         self._match()
 
     def _tokens(self) -> tuple[Places, npt.NDArray[np.uint8], Places]:
         """Positions and bytes of all tokens, and the number of the first quote at or after each."""
         payloads, body = self.payloads, self._body
-        quotes = payloads.quotes[:-2]
         parts = []
         for begin in range(0, len(body), _CHUNK):
             some = body[begin : begin + _CHUNK]
             braces = some | np.uint8(_CASE)
-            is_token = (braces == _OPEN) | (braces == _CLOSE) | (some == _COMMA) | (some == _COLON)
+            is_token = (braces == _OPEN) | (braces == _CLOSE)
+            is_token |= (some == _COMMA) | (some == _COLON) | (some == _QUOTE)
             parts.append((np.flatnonzero(is_token) + begin).astype(np.int32))
-        plain = np.concatenate(parts)
-        number = np.searchsorted(quotes, plain).astype(np.int32)
-        # Rows have an even number of quotes, or are not usable.
-        outside = number & 1 == 0
-        plain, number = plain[outside], number[outside]
-        opening = quotes[::2]
-        at = np.concatenate([plain, opening])
-        order = np.argsort(at, kind="stable")
-        numbers = np.concatenate([number, np.arange(0, len(quotes), 2, dtype=np.int32)])
-        at = at[order]
-        return at, body[at], numbers[order]
+        at = np.concatenate(parts)
+        kind = body[at]
+        is_quote = kind == _QUOTE
+        quotes = payloads.quotes[:-2]
+        if np.count_nonzero(is_quote) > len(quotes):
+            keep = ~is_quote
+            keep[is_quote] = np.isin(at[is_quote], quotes, assume_unique=True)
+            at, kind, is_quote = at[keep], kind[keep], is_quote[keep]
+        number = np.cumsum(is_quote, dtype=np.int32) - is_quote
+        # Payloads have an even number of quotes, or are not usable.
+        outside = np.flatnonzero(number & 1 == 0)
+        return at[outside], kind[outside], number[outside]
 
     def _match(self) -> None:
         """Find the closing bracket of each opening one; in places."""
@@ -135,11 +138,11 @@ class Tape:
 
     # ---- values
 
-    def roots(self) -> tuple[Ints, Values]:
+    def roots(self) -> tuple[Ints, JsonValues]:
         """The payloads that are an object or an array, and what they are."""
         starts, ends = self.payloads.spans
         rows = np.flatnonzero(self._ok)
-        values = Values(self.after_space(starts[rows]), self._first[rows])
+        values = JsonValues(self.after_space(starts[rows]), self._first[rows])
         good = self.at[values.token] == values.start
         rows, values = rows[good], values.some(np.flatnonzero(good))
         is_root = (self.kind[values.token] | _CASE) == _OPEN
@@ -148,8 +151,8 @@ class Tape:
         whole = self.after_space(self.at[last].astype(np.int64) + 1) == ends[rows]
         return rows[whole], values.some(np.flatnonzero(whole))
 
-    def ends(self, values: Values) -> tuple[Ints, Flags]:
-        """Where the token is that each value must end before, but for white space; and whether it may follow one."""
+    def ends(self, values: JsonValues) -> tuple[Ints, Flags]:
+        """Where the token after each value is, but for white space; and whether it may come after one."""
         token = values.token
         kind = self.kind[token]
         last = token.copy()
@@ -160,11 +163,11 @@ class Tape:
         follows = self.kind[last]
         return self.at[last].astype(np.int64), (follows == _COMMA) | ((follows | _CASE) == _CLOSE)
 
-    def closing(self, values: Values) -> Ints:
+    def closing(self, values: JsonValues) -> Ints:
         """For objects and arrays: where the closing bracket is."""
         return self.at[self._order[self._closer[self._rank[values.token]]]].astype(np.int64)
 
-    def quotes(self, values: Values) -> Ints:
+    def quotes(self, values: JsonValues) -> Ints:
         """For strings: the number of the opening quote."""
         return self._quote[values.token].astype(np.int64)
 
@@ -172,12 +175,12 @@ class Tape:
         """The first position from each on that is not white space."""
         return self.payloads.after_space(at)
 
-    def _value_after(self, tokens: Ints) -> Values:
-        return Values(self.after_space(self.at[tokens].astype(np.int64) + 1), tokens + 1)
+    def _value_after(self, tokens: Ints) -> JsonValues:
+        return JsonValues(self.after_space(self.at[tokens].astype(np.int64) + 1), tokens + 1)
 
     # ---- objects and arrays
 
-    def objects(self, values: Values) -> Parts:
+    def objects(self, values: JsonValues) -> JsonParts:
         """The members of values, all of which must be objects."""
         places = self._rank[values.token].astype(np.int64)
         closers = self._closer[places]
@@ -210,9 +213,9 @@ class Tape:
             ok[empty] &= self.kind[tokens + 1] == _CLOSE
             ok[empty] &= self.after_space(values.start[empty] + 1) == self.at[tokens + 1]
         _fail_owners(ok, owner, good)
-        return Parts(owner, names, self._value_after(colon_tokens), counts, ok)
+        return JsonParts(owner, names, self._value_after(colon_tokens), counts, ok)
 
-    def arrays(self, values: Values) -> Parts:
+    def arrays(self, values: JsonValues) -> JsonParts:
         """The items of values, all of which must be arrays."""
         places = self._rank[values.token].astype(np.int64)
         kinds = self._sorted
@@ -220,9 +223,7 @@ class Tape:
         ok &= self._is_matched[places]
         closers = np.where(ok, self._closer[places], places)
         begin, end = self._commas_before[places], self._commas_before[closers]
-        has_none = (closers == places + 1) & (
-            self.after_space(values.start + 1) == self.at[values.token + 1]
-        )
+        has_none = (closers == places + 1) & (self.after_space(values.start + 1) == self.at[values.token + 1])
         has_none &= self.kind[values.token + 1] == _END_OF_LIST
         counts = np.where(ok & ~has_none, end - begin + 1, 0)
         owner, number = _ranges(np.zeros(len(counts), np.int64), counts)
@@ -235,7 +236,7 @@ class Tape:
         after = after + (kinds[after] == _QUOTE)
         good = (kinds[after] == _COMMA) | (kinds[after] == _END_OF_LIST)
         _fail_owners(ok, owner, good)
-        return Parts(owner, number, self._value_after(self._order[before].astype(np.int64)), counts, ok)
+        return JsonParts(owner, number, self._value_after(self._order[before].astype(np.int64)), counts, ok)
 
 
 def _are_balanced(depth: Places, first: Ints, counts: Ints, ok: Flags) -> Flags:

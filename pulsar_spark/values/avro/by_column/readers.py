@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.arrow.growing_array import GrowingArray
-from pulsar_spark.values.avro import leaves, steps
-from pulsar_spark.values.avro.branches import fail_some, rows_by_branch
-from pulsar_spark.values.avro.extents import extent, finder
-from pulsar_spark.values.avro.leaves import Reader
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
-from pulsar_spark.values.avro.stacks import FEW_TO_STACK, make_stacks
-from pulsar_spark.values.avro.varints import read_varints
+from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.by_column import leaves
+from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
+from pulsar_spark.values.avro.by_column.extents import extent, finder
+from pulsar_spark.values.avro.by_column.leaves import Reader
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.stacks import FEW_TO_STACK, make_stacks
+from pulsar_spark.values.avro.by_column.varints import read_varints
 
 Places: TypeAlias = "npt.NDArray[np.int32]"
+
 
 def reader(step: steps.Step) -> Reader:
     """Make the reader of a step; its array is None where values are not wanted."""
@@ -43,7 +45,10 @@ def reader(step: steps.Step) -> Reader:
         return _map_reader(step)
     if isinstance(step, steps.RecordStep):
         return _record_reader(step)
-    return _union_reader(step) if isinstance(step, steps.UnionStep) else _member_reader(step)
+    if isinstance(step, steps.UnionStep):
+        return _union_reader(step)
+    assert isinstance(step, steps.MemberStep)
+    return _member_reader(step)
 
 
 def _unwanted_reader(step: steps.Step) -> Reader:
@@ -57,6 +62,7 @@ def _unwanted_reader(step: steps.Step) -> Reader:
 
 def _array_reader(step: steps.ArrayStep) -> Reader:
     kind = step.type
+    assert kind is not None
     items = _items_reader(step, reader(step.item), kind.value_type)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
@@ -68,6 +74,7 @@ def _array_reader(step: steps.ArrayStep) -> Reader:
 
 def _map_reader(step: steps.MapStep) -> Reader:
     kind = step.type
+    assert kind is not None
     entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
     both = steps.RecordStep(entry, (("key", step.key, 0), ("value", step.value, 1)), {})
     items = _items_reader(step, reader(both), entry)
@@ -100,6 +107,7 @@ def _items_reader(
 
 def _record_reader(step: steps.RecordStep) -> Reader:
     kind = step.type
+    assert kind is not None
     fields = [(reader(field), index) for _, field, index in step.fields]
     stacks = make_stacks(step, reader)
 

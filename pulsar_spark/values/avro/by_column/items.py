@@ -2,8 +2,8 @@
 
 Items whose positions are known without reading them (all of one size, or varints) are found in one call for
 all rows. Others are found in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
-found one by one, since a wave costs the same for one row as for a thousand. They are read when they are found,
-many together: so an item in nested arrays is gone over once for each array that contains it.
+found one by one, since a wave costs the same for one row as for a thousand. When they are found, they are
+read, many together: so an item in nested arrays is gone over once for each array that contains it.
 
 Of a single large value some items are found and read at a time, which bounds temporary arrays.
 """
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
-from pulsar_spark.values.avro.varint_ends import VarintEnds
-from pulsar_spark.values.avro.varints import read_varints
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
+from pulsar_spark.values.avro.by_column.varints import read_varints
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, read_block
 
 FEW_ROWS = 12  # with this many or fewer, one by one is faster than a wave

@@ -1,8 +1,8 @@
 """Fields of one kind in a record, of few rows: found one after the other, and read together.
 
-A call of numpy costs the same for one value as for a thousand. So where a record has many fields, and few rows
-fit into memory, the calls of each field cost more than its values do. Where a value ends takes few calls; all
-others are made once, for the values of all fields that are alike.
+A call of numpy costs the same for one value as for a thousand. So where a record has many fields, and few
+rows fit into memory, the calls of each field cost more than its values do. Where a value ends takes few
+calls; all others are made once, for the values of all fields that are alike.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro import steps
-from pulsar_spark.values.avro.extents import UNCHECKED, Extent, extent
-from pulsar_spark.values.avro.leaves import Reader
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.extents import UNCHECKED, Extent, extent
+from pulsar_spark.values.avro.by_column.leaves import Reader
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
 FEW_TO_STACK: Final = 2_000  # rows; with more, each field by itself takes less time
 _MIN_FIELDS: Final = 4  # of one kind
@@ -28,20 +28,20 @@ class Stacks:
     """Reads the fields of a record.
 
     Args:
-        fields: for each field of the writer what reads it, and its index in the struct; or what finds where it
-            ends, and its number in the stacks.
-        kinds: what reads the values of each stack, and the indexes of its fields in the struct, in their order.
+        fields: for each field of the writer what reads it, and its index in the struct; or what finds where
+            it ends, and its number in the stacks.
+        kinds: what reads the values of each stack, and the indexes of its fields in the struct, in order.
     """
 
     def __init__(
-        self, fields: list[tuple[Reader, int] | tuple[Extent, None, int]], kinds: list[tuple[Reader, list[int]]]
+        self,
+        fields: list[tuple[Reader, int] | tuple[Extent, None, int]],
+        kinds: list[tuple[Reader, list[int]]],
     ) -> None:
         self._fields = fields
         self._kinds = kinds
 
-    def read(
-        self, payloads: AvroPayloads, position: Ints, rows: Rows, columns: dict[int, pa.Array]
-    ) -> Ints:
+    def read(self, payloads: AvroPayloads, position: Ints, rows: Rows, columns: dict[int, pa.Array]) -> Ints:
         """Read the record at each position into columns; returns the positions after them."""
         found: list[list[Ints]] = [[] for _ in self._kinds]
         since = 0
@@ -66,7 +66,12 @@ class Stacks:
 
 
 def _read_stack(
-    payloads: AvroPayloads, starts: list[Ints], rows: Rows, read: Reader, indexes: list[int], columns: dict[int, pa.Array]
+    payloads: AvroPayloads,
+    starts: list[Ints],
+    rows: Rows,
+    read: Reader,
+    indexes: list[int],
+    columns: dict[int, pa.Array],
 ) -> None:
     count, height = len(starts[0]), len(starts)
     # Row by row, as positions must ascend; where a row was found to be bad, they may be after its end.
@@ -99,7 +104,8 @@ def make_stacks(step: steps.RecordStep, reader: Callable[[steps.Step], Reader]) 
         else:
             fields.append((reader(field), index))
     kinds = [
-        (reader(step.fields[alike[key][0]][1]), [step.fields[each][2] for each in alike[key]]) for key in numbers
+        (reader(step.fields[alike[key][0]][1]), [step.fields[each][2] for each in alike[key]])
+        for key in numbers
     ]
     return Stacks(fields, kinds)
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.spans import gather
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varints import read_spans, read_varints
 from pulsar_spark.values.avro.steps import (
     BooleanStep,
     BytesStep,
@@ -25,7 +26,6 @@ from pulsar_spark.values.avro.steps import (
     IntegerStep,
     NullStep,
 )
-from pulsar_spark.values.avro.varints import read_spans, read_varints
 
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
 
@@ -60,6 +60,7 @@ def boolean_reader(step: BooleanStep) -> Reader:
 def integer_reader(step: IntegerStep) -> Reader:
     """Read varints into any type of number or time."""
     kind = step.type
+    assert kind is not None
     factor = step.unit.factor
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
 _U = np.uint64
 _STOP = _U(0x8080808080808080)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.avro.varint_ends import GROUP, VarintEnds, varint_ends
+from pulsar_spark.values.avro.by_column.varint_ends import GROUP, VarintEnds, varint_ends
 
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
 _FEW_BRANCHES = 16  # which are looked for one after the other
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
-from pulsar_spark.values.json.cursor import MAX_DIGITS, TENS, Cursor, JsonPayloads
+from pulsar_spark.values.json.by_column.cursor import MAX_DIGITS, TENS, Cursor, JsonPayloads
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf

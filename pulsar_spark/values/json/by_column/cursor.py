@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.json.unescape import escaped_after, unescaped
+from pulsar_spark.values.json.by_column.unescape import escaped_after, unescaped
 
 Places: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -36,7 +36,6 @@ _MAX_WORDS: Final = 3  # of 8 digits, in one number
 _IS_SPACE: Final = np.isin(np.arange(256), list(b" \t\n\r"))
 _MAX_EXPONENT: Final = 2  # digits, which keep a double finite
 _CHUNK: Final = 1 << 16  # bytes
-_MAX_ODD: Final = 4  # bytes for each backslash, and for each control character
 _ONES: Final = 0x0101010101010101
 
 
@@ -100,13 +99,21 @@ class Number:
 class JsonPayloads:
     """JsonPayloads in one buffer, with the positions of their quotes.
 
+    Args:
+        payloads: ``binary`` of any offset, at least one.
+
     Attributes:
         body: the buffer, and some zero bytes.
         has_space: whether white space between tokens is gone over; to look for it takes time.
     """
 
-    def __init__(self, payloads: pa.BinaryArray, body: npt.NDArray[np.uint8], ends: Ints) -> None:
-        self.body = body
+    def __init__(self, payloads: pa.BinaryArray) -> None:
+        ends = offsets_of(payloads).astype(np.int64)
+        first, size = int(ends[0]), int(ends[-1] - ends[0])
+        self.body = body = np.zeros(size + _PADDING, np.uint8)
+        if size:
+            body[:size] = np.frombuffer(payloads.buffers()[2], np.uint8, size, first)
+        ends -= first
         self.has_space = True
         self._starts, self._ends = ends[:-1], ends[1:]
         self._words: Words = np.ndarray((len(body) - 7,), "<u8", body.data, 0, (1,))
@@ -119,22 +126,6 @@ class JsonPayloads:
         self._first_quotes = _first_at(self._quotes, self._starts)
         self._is_usable = self._usable(payloads)
 
-    @classmethod
-    def of(cls, payloads: pa.BinaryArray) -> JsonPayloads | None:
-        """Take payloads, ``binary`` of any offset.
-
-        Returns:
-            None where so much is escaped, or no text at all, that the positions of it would take too much
-            memory.
-        """
-        ends = offsets_of(payloads).astype(np.int64)
-        first, size = int(ends[0]), int(ends[-1] - ends[0])
-        body = np.zeros(size + _PADDING, np.uint8)
-        if size:
-            body[:size] = np.frombuffer(payloads.buffers()[2], np.uint8, size, first)
-        odd = np.count_nonzero(body == _BACKSLASH), np.count_nonzero(body < _SPACE) - _PADDING
-        return None if max(odd) * _MAX_ODD > size else cls(payloads, body, ends - first)
-
     def _escaped(self) -> Places:
         """Positions after backslashes that are not escaped themselves."""
         slashes = self._backslashes
@@ -142,8 +133,8 @@ class JsonPayloads:
         return escaped
 
     def _usable(self, payloads: pa.BinaryArray) -> Flags:
-        """Which are not null, UTF-8, and have no control characters within strings."""
-        usable = np.ones(len(payloads), np.bool_)
+        """Which are not null, UTF-8, and whose strings end, and have no control characters."""
+        usable = np.diff(self._first_quotes, append=len(self._quotes) - 2) % 2 == 0
         if payloads.null_count:
             usable &= payloads.is_valid().to_numpy(zero_copy_only=False)
         controls = _positions(self.body[:-_PADDING] < _SPACE)
@@ -156,7 +147,8 @@ class JsonPayloads:
         except pa.ArrowInvalid:
             for row, payload in enumerate(payloads):
                 usable[row] &= _is_utf8(payload.as_py() or b"")
-        return usable
+        is_usable: Flags = usable
+        return is_usable
 
     @property
     def spans(self) -> tuple[Ints, Ints]:
@@ -181,7 +173,8 @@ class JsonPayloads:
         """Which spans have a backslash in them; None: no payload has any."""
         if not len(self._backslashes):
             return None
-        return _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
+        found: Flags = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
+        return found
 
     def after_space(self, at: Ints) -> Ints:
         """The first position from each on that is not white space."""

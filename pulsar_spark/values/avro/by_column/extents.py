@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro import steps
-from pulsar_spark.values.avro.branches import fail_some, rows_by_branch
-from pulsar_spark.values.avro.items import ItemsFinder
-from pulsar_spark.values.avro.payloads import SLACK, AvroPayloads, Rows
-from pulsar_spark.values.avro.varints import read_spans, read_varints, varint_ends_at
+from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
+from pulsar_spark.values.avro.by_column.items import ItemsFinder
+from pulsar_spark.values.avro.by_column.payloads import SLACK, AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varints import read_spans, read_varints, varint_ends_at
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
 
 # Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
 # end are bad, or will be by ``AvroPayloads.limit``: it may be up to ``_MAX_SHORT`` bytes after it.
 Extent: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
-_Bytes: TypeAlias = npt.NDArray[np.uint8]
+_Bits: TypeAlias = npt.NDArray[np.integer]
 
 _MAX_SHORT: Final = 200  # bytes of a value, which a byte has room for, with what comes before it
 UNCHECKED: Final = SLACK // 256  # short values in a row that are found without a look at the row's end
@@ -100,7 +100,7 @@ def _long_bytes(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
 
 
 def _mend(
-    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bytes, find: Extent
+    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: Extent
 ) -> None:
     """Find again where values end that are not as short as most; those of bad rows do not matter."""
     if not np.count_nonzero(is_odd):
@@ -155,7 +155,9 @@ def _nullable(step: steps.UnionStep) -> Extent | None:
 
 
 def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
-    branches = [None if isinstance(each, str) else extent(each, is_read_later=is_read_later) for each in step.branches]
+    branches = [
+        None if isinstance(each, str) else extent(each, is_read_later=is_read_later) for each in step.branches
+    ]
     widths = [None if isinstance(each, str) else steps.fixed_width(each) for each in step.branches]
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
@@ -207,7 +209,7 @@ def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> Extent:
     walk = walker(step)
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-        after = position.copy()
+        after: Ints = position.copy()
         whole = payloads.bytes.data
         for i in range(len(position)):
             row = i if rows is None else int(rows[i])

@@ -11,7 +11,16 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 
 _BACKSLASH, _U = b"\\u"
-_PAIRS: Final = {b'"': b'"', b"\\": b"\\", b"/": b"/", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_PAIRS: Final = {
+    b'"': b'"',
+    b"\\": b"\\",
+    b"/": b"/",
+    b"b": b"\b",
+    b"f": b"\f",
+    b"n": b"\n",
+    b"r": b"\r",
+    b"t": b"\t",
+}
 _MEANING: Final = np.zeros(256, np.uint8)  # of the byte after a backslash; 0: none
 for _byte, _meant in _PAIRS.items():
     _MEANING[_byte[0]] = _meant[0]
@@ -24,13 +33,14 @@ _SIZE: Final = 6  # of \uXXXX
 _PAD: Final = 16
 
 
-def escaped_after(slashes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+def escaped_after(slashes: npt.NDArray[np.integer]) -> Flags:
     """Which of the backslashes at ascending positions escape what comes after them."""
     index = np.arange(len(slashes), dtype=slashes.dtype)
     is_first = np.ones(len(slashes), np.bool_)
     is_first[1:] = np.diff(slashes) != 1
     run = np.maximum.accumulate(np.where(is_first, index, 0))
-    return (index - run) % 2 == 0
+    escape: Flags = (index - run) % 2 == 0
+    return escape
 
 
 def unescaped(texts: pa.StringArray) -> tuple[pa.StringArray, Flags]:
@@ -100,4 +110,5 @@ def _set_characters(data: npt.NDArray[np.uint8], is_kept: Flags, at: Ints, ends:
             bits = code[mine] >> 6 * (length - 1 - byte)
             data[at[mine] + 1 + byte] = (bits & 0x3F | 0x80) if byte else (bits | lead)
             is_kept[at[mine] + 1 + byte] = True
-    return at[~is_good]
+    malformed: Ints = at[~is_good]
+    return malformed

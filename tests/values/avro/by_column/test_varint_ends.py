@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pulsar_spark.values.avro import varint_ends as module
-from pulsar_spark.values.avro.varint_ends import GROUP, varint_ends
+from pulsar_spark.values.avro.by_column import varint_ends as module
+from pulsar_spark.values.avro.by_column.varint_ends import GROUP, varint_ends
 
 
 @pytest.mark.parametrize("listed", [0, 1 << 20], ids=["counted", "listed"])

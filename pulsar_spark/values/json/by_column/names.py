@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.json.cursor import JsonPayloads, Words
+from pulsar_spark.values.json.by_column.cursor import JsonPayloads, Words
 
 _WORD: Final = 8  # bytes
 _LONGEST: Final = 128  # bytes of a known name, a multiple of a word
@@ -33,7 +33,7 @@ class Names:
         self._longest = max(_WORD, int(sizes.max(initial=0)))
         self.can_find = self._longest <= _LONGEST and not any(b"\\" in text for text in texts)
         whole = b"".join(text[:_LONGEST].ljust(_LONGEST, b"\0") for text in texts)
-        words = np.frombuffer(whole, "<u8").reshape(len(texts), -1)
+        words = np.frombuffer(whole, "<u8").reshape(len(texts), _LONGEST // _WORD)
         keys = _mixed(words.T[: -(-self._longest // _WORD)], sizes)
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
@@ -45,9 +45,7 @@ class Names:
         if not len(self._keys):
             return np.full(len(start), -1, np.int64)
         sizes = end - start
-        words = [
-            payloads.words_at(start + at) & _mask(sizes - at) for at in range(0, self._longest, _WORD)
-        ]
+        words = [payloads.words_at(start + at) & _mask(sizes - at) for at in range(0, self._longest, _WORD)]
         place = np.minimum(np.searchsorted(self._keys, _mixed(words, sizes)), len(self._keys) - 1)
         is_same = self._sizes[place] == sizes
         for number, word in enumerate(words):
@@ -59,11 +57,13 @@ class Names:
 def _mask(sizes: Ints) -> Words:
     """The bits of so many bytes, from none to eight."""
     unused = (np.uint64(_WORD) - np.clip(sizes, 1, _WORD).view(np.uint64)) << np.uint64(3)
-    return np.where(sizes > 0, _ALL >> unused, np.uint64(0))
+    mask: Words = np.where(sizes > 0, _ALL >> unused, np.uint64(0))
+    return mask
 
 
 def _mixed(words: Iterable[Words], sizes: Ints) -> Words:
-    keys = sizes.astype(np.uint64)
+    keys: Words = sizes.astype(np.uint64)
     for word in words:
         keys = (keys ^ word) * _FACTOR
-    return keys ^ keys >> np.uint64(32)
+    keys ^= keys >> np.uint64(32)
+    return keys
