@@ -180,7 +180,8 @@ def _finish(options: argparse.Namespace, findings: report.Findings) -> None:
     options.json.write_text(report.as_json(findings, facts))
     print(f"\nall rates are in {options.json}")
     if options.write_docs:
-        _PAGE.write_text(report.page(findings, facts, options.repeat))
+        values_part = report.values_part(_PAGE.read_text())
+        _PAGE.write_text(report.page(findings, facts, options.repeat) + values_part)
         draw(findings.results, _PICTURE)
 
 

@@ -49,7 +49,7 @@ from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _SAMPLE: Final = 256
 # What is read together; the tokens of a byte take some forty, at most.
-_MAX_BYTES: Final = 1 << 19
+_MAX_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 1 << 14
 
 

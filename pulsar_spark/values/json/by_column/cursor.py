@@ -178,6 +178,8 @@ class JsonPayloads:
 
     def after_space(self, at: Ints) -> Ints:
         """The first position from each on that is not white space."""
+        if not np.count_nonzero(self.body[at] <= _SPACE):
+            return at
         is_space = _IS_SPACE[self.body[at]]
         for _ in range(_MAX_SPACE):
             if not is_space.any():
