@@ -61,6 +61,8 @@ def steps() -> dict[str, Sequence[str]]:
             "10000000",
             "--values",
             "5000000",
+            "--json",
+            "5000000",
             "--costs",
             "10000",
             "--schemas",

@@ -4,7 +4,7 @@
                                  [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
-    python3 -m integration bench values       values with a schema alone, against fastavro, without a broker
+    python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
@@ -77,8 +77,8 @@ Step = Callable[[Shape, int, int], Result]
 
 def main() -> int:
     """Measure, print, and write what is asked for."""
-    if sys.argv[1:] == ["values"]:
-        return values.main()
+    if sys.argv[1:2] == ["values"]:
+        return values.main(*sys.argv[2:])
     if sys.argv[1:] == ["stages"]:
         return stages.main()
     if sys.argv[1:2] == ["limits"]:
@@ -184,7 +184,8 @@ def _finish(options: argparse.Namespace, findings: report.Findings) -> None:
     options.json.write_text(report.as_json(findings, facts))
     print(f"\nall rates are in {options.json}")
     if options.write_docs:
-        _PAGE.write_text(report.page(findings, facts, options.repeat))
+        values_part = report.values_part(_PAGE.read_text())
+        _PAGE.write_text(report.page(findings, facts, options.repeat) + values_part)
         draw(findings.results, _PICTURE)
 
 

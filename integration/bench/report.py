@@ -17,6 +17,7 @@ _OTHERS = (Side.TRANSPORT, Side.ENDS, Side.CLIENT)
 _SIDES = (Side.OURS, *_OTHERS)
 _BUSY = 0.9  # of all cores: there is nothing left to gain
 
+_VALUES_TITLE = "\n## Values with a schema\n"
 _PAGE = """\
 # Benchmarks
 
@@ -163,6 +164,12 @@ def as_json(findings: Findings, machine: Mapping[str, str]) -> str:
         },
         indent=2,
     )
+
+
+def values_part(page: str) -> str:
+    """The part of the page that ``bench values`` is the source of, which is kept."""
+    _, title, rest = page.partition(_VALUES_TITLE)
+    return title + rest
 
 
 def page(findings: Findings, machine: Mapping[str, str], repeat: int) -> str:

@@ -1,7 +1,7 @@
 """Fuzzers of what a broker or a producer may send: the exit code is 1 where one finds something.
 
-python3 -m integration hostile --entries 5000000 --frames 10000000 --values 5000000 --costs 10000 \
-    --schemas 100
+python3 -m integration hostile --entries 5000000 --frames 10000000 --values 5000000 --json 5000000 \
+    --costs 10000 --schemas 100
 before a release
 """
 
@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from integration.hostile import costs, entries, frames, large_schemas, peers, values
+from integration.hostile import costs, entries, frames, json_values, large_schemas, peers, values
 
 _PAUSE = 10.0  # seconds between two lines
 
@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--entries", type=int, default=20_000, help="decoded together (default: %(default)s)")
     parser.add_argument("--frames", type=int, default=20_000, help="broken inputs (default: %(default)s)")
     parser.add_argument("--values", type=int, default=20_000, help="with a schema (default: %(default)s)")
+    parser.add_argument("--json", type=int, default=20_000, help="JSON values (default: %(default)s)")
     parser.add_argument("--peers", type=float, default=2.0, help="seconds for each (default: %(default)s)")
     parser.add_argument("--costs", type=int, default=200, help="large from few bytes (default: %(default)s)")
     parser.add_argument("--schemas", type=int, default=5, help="as large as any (default: %(default)s)")
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         _report("entries decoded together", seed, entries.run(seed, given.entries))
         _report("broken inputs", seed, frames.run(seed, given.frames))
         _report("values with a schema", seed, values.run(seed, given.values))
+        _report("values of JSON", seed, json_values.run(seed, given.json))
         _report("entries that become large", seed, costs.run(seed, given.costs))
         _report("large schemas", seed, large_schemas.run(seed, given.schemas))
         _report("peers without end", seed, peers.run(given.peers))

@@ -7,6 +7,7 @@ fields are nullable, those inside others too, whatever the schema says.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,6 +44,11 @@ class ValueDecoder(Protocol):
     @property
     def cost(self) -> ValueCost:
         """What its values may take as columns."""
+        ...
+
+    @property
+    def plan(self) -> Hashable:
+        """Equal for decoders that make the same of the same values; of many versions, few differ."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -217,6 +217,10 @@ class _KeyValueDecoder:
     def cost(self) -> ValueCost:
         costs = [part.cost for part in self.parts.values()]
         return ValueCost(sum(each.row for each in costs), max((each.growth for each in costs), default=0.0))
+
+    @property
+    def plan(self) -> Hashable:
+        return self.type, self.is_separated, *((name, part.plan) for name, part in self.parts.items())
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         is_null = _mask(values.is_null())

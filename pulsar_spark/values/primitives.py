@@ -22,7 +22,7 @@ of day, and a timestamp is more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -164,6 +164,10 @@ class _BytesDecoder:
     type: pa.DataType
     cost: ClassVar = ValueCost()
 
+    @property
+    def plan(self) -> Hashable:
+        return self
+
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return DecodedValues(values)
 
@@ -178,6 +182,10 @@ class _BytesDecoder:
 class _TextDecoder:
     type: pa.DataType
     cost: ClassVar = ValueCost()
+
+    @property
+    def plan(self) -> Hashable:
+        return self
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         return decode_texts(values)
@@ -210,6 +218,10 @@ class _FixedDecoder:
     kind: SchemaType
     fixed: _Fixed
     cost: ClassVar = ValueCost()
+
+    @property
+    def plan(self) -> Hashable:
+        return self
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         stored, has, is_bad = _stored_values(values, self.fixed.stored)

@@ -7,10 +7,11 @@ out, or how bad rows are handled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
+from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
@@ -39,6 +40,10 @@ _SHOWN = 500  # characters of the names of fields, in an error
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
 # Maximum versions of one topic that are remembered; with more, producers have invented numbers.
 _MAX_VERSIONS = 10_000
+
+# Maximum bytes of the schemas whose decoders are kept, and bytes counted for each besides their texts.
+_MAX_DEFINITIONS = 16 << 20
+_OVERHEAD = 2000
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
 _TOO_MUCH = "it has more items, or fields, than one in an entry of so few stored bytes may have"
@@ -333,14 +338,21 @@ class _Groups:
         return found
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """Each decoder and its rows; the rows without a decoder are one group."""
+        """One of the decoders of each plan, and the rows of all of them; rows without one are one group."""
         assert self._versions.of_row is not None
-        readers: dict[int, _Reader] = {id(each): each for each in self._readers if not isinstance(each, str)}
-        numbers = {each: number for number, each in enumerate(readers)}
-        number_of = np.array([numbers.get(id(reader), -1) for reader in self._readers])
+        groups: dict[Hashable, int] = {}
+        readers: list[_Reader] = []
+        number_of = np.empty(len(self._readers), np.int64)
+        for place, reader in enumerate(self._readers):
+            plan = None if isinstance(reader, str) else reader.plan
+            number_of[place] = groups.setdefault(plan, len(groups))
+            if len(readers) < len(groups):
+                readers.append(reader)
         of_row = number_of[self._versions.of_row]
-        for number, reader in enumerate(["", *readers.values()], -1):
-            rows = np.flatnonzero(of_row == number)
+        order = np.argsort(of_row, kind="stable")
+        bounds = np.searchsorted(of_row[order], np.arange(len(groups) + 1))
+        for number, reader in enumerate(readers):
+            rows = order[bounds[number] : bounds[number + 1]]
             if len(rows):
                 yield reader, rows
 
@@ -385,10 +397,42 @@ def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> 
     return words
 
 
-@lru_cache(maxsize=256)
 def _compiled(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """A decoder is made once in a process, whatever tasks use it."""
-    return formats.decoder(writer, reader, target)
+    return _DECODERS.get(writer, reader, target)
+
+
+class _Decoders:
+    """Keeps decoders, those used last, of schemas of at most some bytes together. Thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[Schema, Schema, pa.DataType], ValueDecoder] = OrderedDict()
+        self._size = 0
+
+    def get(self, writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
+        key = writer, reader, target
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made = formats.decoder(writer, reader, target)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._size += _cost(key)
+            while self._size > self._max_bytes and len(self._kept) > 1:
+                self._size -= _cost(self._kept.popitem(last=False)[0])
+        return made
+
+
+def _cost(key: tuple[Schema, Schema, pa.DataType]) -> int:
+    return len(key[0].data) + len(key[1].data) + _OVERHEAD
+
+
+_DECODERS = _Decoders(_MAX_DEFINITIONS)
 
 
 def _message_id(messages: DecodedMessages, row: int) -> MessageId:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +13,25 @@ from pulsar_spark.arrow.arrays import offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types
-from pulsar_spark.values.avro.payloads import AvroPayloads
-from pulsar_spark.values.avro.readers import reader as reader_of
+from pulsar_spark.values.avro.by_column.leaves import Reader
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads
+from pulsar_spark.values.avro.by_column.readers import reader as reader_of
+from pulsar_spark.values.avro.by_column.varint_ends import MAX_LISTED
 from pulsar_spark.values.avro.resolve import resolve
-from pulsar_spark.values.avro.steps import Step, added_text, growth
-from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
+from pulsar_spark.values.avro.steps import Step, added_text, growth, step_key
+from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
 
-# What is read together: enough to make up for what each call of numpy costs, and less than the caches hold.
+# What is read together: as much as the caches hold, or more where that is too few rows to make up for what
+# each call of numpy costs.
 _MAX_ROWS = 16_384
-_MAX_BYTES = 1 << 20
+_MIN_ROWS = 1_000
+_MIN_BYTES = 1 << 20
+_MAX_BYTES = MAX_LISTED
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -71,8 +77,8 @@ class AvroDecoder:
     """
 
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
-        self._read = reader_of(step)
-        self._walk = walker(step)
+        self._step = step
+        self._read = _reader(_ByKey(step))
         self._cost = ValueCost(added_text(step), growth(step))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._type = type
@@ -82,6 +88,15 @@ class AvroDecoder:
     def type(self) -> pa.DataType:
         """Of the column that ``decode`` gives."""
         return self._type
+
+    @cached_property
+    def _walk(self) -> Walker:
+        return walker(self._step)
+
+    @property
+    def plan(self) -> Hashable:
+        """Equal for decoders that make the same of the same values."""
+        return self._read, self._offset
 
     @property
     def cost(self) -> ValueCost:
@@ -163,13 +178,37 @@ class AvroDecoder:
         return column.take(pa.array(place, mask=place < 0)), payloads.bad
 
 
+class _ByKey:
+    """A step that is equal to those that read alike."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._key = step_key(step)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByKey) and self._key == other._key
+
+
+@lru_cache(maxsize=256)
+def _reader(step: _ByKey) -> Reader:
+    """One reader for all versions that are read alike."""
+    return reader_of(step.step)
+
+
 def _value_of(payload: bytes) -> AvroValue:
     return AvroValue(payload, len(payload), len(payload), ValueRoom(len(payload)))
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
     """Which values are read together."""
-    return parts_by_size(offsets_of(values), _MAX_BYTES, _MAX_ROWS) if len(values) else iter(())
+    if not len(values):
+        return iter(())
+    offsets = offsets_of(values)
+    size = _MIN_ROWS * int(offsets[-1] - offsets[0]) // len(values)
+    return parts_by_size(offsets, min(max(_MIN_BYTES, size), _MAX_BYTES), _MAX_ROWS)
 
 
 def _read_offset(writer: Schema) -> int:

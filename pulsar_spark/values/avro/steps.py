@@ -6,8 +6,8 @@ found, and what is in it is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -159,6 +159,30 @@ Step: TypeAlias = (
 )
 
 
+def skipped(step: Step) -> Step:
+    """The step that finds where a value of another ends, and looks no closer."""
+    if isinstance(step, NullStep):
+        return NullStep(None)
+    if isinstance(step, BooleanStep):
+        return BooleanStep(None)
+    if isinstance(step, IntegerStep | EnumStep):
+        return IntegerStep(None, is_int=False)
+    if isinstance(step, FloatStep):
+        return FloatStep(None, step.size)
+    if isinstance(step, BytesStep):
+        return BytesStep(None, step.size, is_text=False)
+    if isinstance(step, ArrayStep):
+        return ArrayStep(None, skipped(step.item))
+    if isinstance(step, MapStep):
+        return MapStep(None, BytesStep(None, None, is_text=False), skipped(step.value))
+    if isinstance(step, RecordStep):
+        return RecordStep(None, tuple((name, skipped(field), -1) for name, field, _ in step.fields), {})
+    if isinstance(step, UnionStep):
+        branches = tuple(each if isinstance(each, str) else skipped(each) for each in step.branches)
+        return UnionStep(None, branches)
+    return skipped(step.inner) if isinstance(step, MemberStep) else step
+
+
 def fixed_width(step: Step) -> int | None:
     """Bytes of each value, None where they differ."""
     if isinstance(step, NullStep):
@@ -178,6 +202,29 @@ def fixed_width(step: Step) -> int | None:
             return None
         total += width
     return total
+
+
+def step_key(step: Step) -> Hashable:
+    """What is equal for steps that read alike: all but the names of fields."""
+    if isinstance(step, RecordStep):
+        own = tuple((step_key(field), index) for _, field, index in step.fields)
+        # Constants have one item, whose text says all of it.
+        constants = tuple(
+            sorted((index, str(each.type), repr(each[0])) for index, each in step.constants.items())
+        )
+        return (RecordStep, step.type, own, constants)
+    if isinstance(step, UnionStep):
+        branches = (isinstance(each, str) or step_key(each) for each in step.branches)
+        return (UnionStep, step.type, tuple(branches))
+    if isinstance(step, ArrayStep):
+        return (ArrayStep, step.type, step_key(step.item))
+    if isinstance(step, MapStep):
+        return (MapStep, step.type, step_key(step.value))
+    if isinstance(step, MemberStep):
+        return (MemberStep, step.type, step_key(step.inner), step.index)
+    if isinstance(step, RecursiveStep):
+        return (RecursiveStep, id(step.avro))
+    return (type(step), *(getattr(step, each.name) for each in fields(step)))
 
 
 def is_unchecked(step: Step) -> bool:

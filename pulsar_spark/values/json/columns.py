@@ -30,8 +30,8 @@ _CODES: Final = {  # by the Arrow type, of Python's array
 }
 
 
-_AGAIN: Final = 1_000_000  # characters that may be read again, of any value
-_AGAIN_PER_BYTE: Final = 16
+AGAIN: Final = 1_000_000  # characters that may be read again, of any value
+AGAIN_PER_BYTE: Final = 16
 
 
 class JsonRoom(ValueRoom):
@@ -56,7 +56,7 @@ class JsonRoom(ValueRoom):
     def begin(self, size: int) -> None:
         """Begin with a value of this many bytes."""
         self.left = self.accepted = accepted(size)
-        self.again = _AGAIN + _AGAIN_PER_BYTE * size
+        self.again = AGAIN + AGAIN_PER_BYTE * size
         self.at = self.tries = 0
         self.choices.clear()
 

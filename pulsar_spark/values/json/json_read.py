@@ -13,24 +13,27 @@ that happens to be base64, such as ``test``, is misread.
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Hashable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.arrays import Ints, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.json.cursor import JsonPayloads
-from pulsar_spark.values.json.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column.cursor import JsonPayloads
+from pulsar_spark.values.json.by_column.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column.shape import JsonLayout
+from pulsar_spark.values.json.by_column.tape_read import TapeReader
+from pulsar_spark.values.json.columns import AGAIN, AGAIN_PER_BYTE
 from pulsar_spark.values.json.general import explain, read_rows
 from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.scan import has_more_tokens
-from pulsar_spark.values.json.shape import JsonLayout
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonMap,
@@ -45,8 +48,10 @@ from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
-_MAX_PASSES: Final = 4  # of different layouts, in a batch
-_FEWEST_READ: Final = 4  # a pass that reads less than one of this many rows is the last
+_SAMPLE: Final = 256
+# What is read together; the tokens of a byte take some forty, at most.
+_MAX_BYTES: Final = 1 << 20
+_MAX_ROWS: Final = 1 << 14
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -75,6 +80,12 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     """
     tree = make_tree(writer, reader, target)
     _check_defaults(tree, "")
+    return _of_tree(tree)
+
+
+@lru_cache(maxsize=256)
+def _of_tree(tree: JsonNode) -> _JsonDecoder:
+    """One decoder for all versions that are read alike."""
     return _JsonDecoder(tree)
 
 
@@ -108,11 +119,13 @@ class _JsonDecoder:
 
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
-        self._can_read = can_read(tree)
+        self._tape = TapeReader(tree)
+        self._is_plain = can_read(tree)
+        self._layout = JsonLayout()
+        self._is_regular = True  # most payloads were laid out as it says
         self._cost = ValueCost(added_text(tree), growth(tree))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._tries = tries(tree)
-        self._layout = JsonLayout()  # that most rows of the last batch had
 
     @property
     def type(self) -> pa.DataType:
@@ -121,6 +134,10 @@ class _JsonDecoder:
     @property
     def cost(self) -> ValueCost:
         return self._cost
+
+    @property
+    def plan(self) -> Hashable:
+        return id(self)
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         """Read n values; see ``ValueDecoder``.
@@ -137,57 +154,84 @@ class _JsonDecoder:
             ) from None
 
     def _decode(self, values: pa.BinaryArray) -> DecodedValues:
-        payloads = JsonPayloads.of(values) if self._can_read and len(values) >= _FEWEST_ROWS else None
-        if payloads is None:
-            return read_rows(self._tree, (value.as_buffer() for value in values))
-        columns, rows = self._read_columns(values, payloads)
-        is_left = np.ones(len(values), np.bool_)
-        for done in rows:
-            is_left[done] = False
-        left = np.flatnonzero(is_left)
-        is_bad: npt.NDArray[np.bool_] | None = None
-        if len(left):
-            others = read_rows(self._tree, (values[row].as_buffer() for row in left))
-            columns.append(others.column)
-            rows.append(left)
-            if others.is_bad is not None:
-                is_bad = np.zeros(len(values), np.bool_)
-                is_bad[left] = others.is_bad
-        return DecodedValues(_in_order(columns, rows), is_bad)
+        if not len(values):
+            return DecodedValues(pa.array([], self.type))
+        parts = parts_by_size(offsets_of(values), _MAX_BYTES, _MAX_ROWS)
+        done = [self._decode_some(values[first:end]) for first, end in parts]
+        if len(done) == 1:
+            return done[0]
+        bad = [np.zeros(len(part.column), np.bool_) if part.is_bad is None else part.is_bad for part in done]
+        is_bad = np.concatenate(bad)
+        return DecodedValues(
+            pa.concat_arrays([part.column for part in done]), is_bad if is_bad.any() else None
+        )
 
-    def _read_columns(
-        self, values: pa.BinaryArray, payloads: JsonPayloads
-    ) -> tuple[list[pa.Array], list[Ints]]:
-        """Read by column: one layout of the payloads after the other, as long as that is worth it.
-
-        Returns:
-            Columns, and which rows each of them has.
-        """
+    def _decode_some(self, values: pa.BinaryArray) -> DecodedValues:
         columns: list[pa.Array] = []
         rows: list[Ints] = []
-        left = np.setdiff1d(
-            payloads.usable_rows(), rows_to_check(values, self._unchecked), assume_unique=True
-        )
-        layout, most = self._layout, 0
-        for attempt in range(_MAX_PASSES):
-            if len(left) < _FEWEST_ROWS:
-                break
-            if attempt or not layout.is_known:
-                layout = copy.deepcopy(layout)
-                if not layout.learn(values[left[0]].as_py()):
-                    layout.learn(values[left[-1]].as_py())
-            column, is_read = read_columns(self._tree, payloads, left, layout)
-            done = np.flatnonzero(is_read)
-            if len(done) > most:
-                self._layout, most = layout, len(done)
-            if len(done):
-                columns.append(column if len(done) == len(left) else column.take(pa.array(done)))
+        left = self._by_column(values)
+        if len(left) >= _FEWEST_ROWS:
+            payloads = JsonPayloads(values)
+            usable = payloads.is_usable[left]
+            left = left[usable]
+            if self._is_plain:
+                left = self._read_layout(values, payloads, left, columns, rows)
+            if len(left) >= _FEWEST_ROWS and self._tape.can_read:
+                some = payloads if len(left) == len(values) else JsonPayloads(values.take(pa.array(left)))
+                column, done = self._tape.read(some)
+                columns.append(column)
                 rows.append(left[done])
-            enough = len(done) * _FEWEST_READ >= len(left)
-            left = left[~is_read]
-            if attempt and not enough:
+        is_left = np.ones(len(values), np.bool_)
+        for each in rows:
+            is_left[each] = False
+        others = np.flatnonzero(is_left)
+        is_bad: npt.NDArray[np.bool_] | None = None
+        if len(others) or not rows:
+            read = read_rows(self._tree, (values[row].as_buffer() for row in others))
+            columns.append(read.column)
+            rows.append(others)
+            if read.is_bad is not None:
+                is_bad = np.zeros(len(values), np.bool_)
+                is_bad[others] = read.is_bad
+        return DecodedValues(_in_order(columns, rows), is_bad)
+
+    def _read_layout(
+        self,
+        values: pa.BinaryArray,
+        payloads: JsonPayloads,
+        left: Ints,
+        columns: list[pa.Array],
+        rows: list[Ints],
+    ) -> Ints:
+        """Read what is laid out as most payloads were; returns the rows that are left.
+
+        Where they were not laid out alike, some of the payloads show whether they are now.
+        """
+        parts = [left] if self._is_regular else [left[:_SAMPLE], left[_SAMPLE:]]
+        for part in parts:
+            if not len(part):
+                continue
+            if not self._is_regular:
+                self._layout = JsonLayout()
+            if not self._layout.is_known and not self._layout.learn(values[part[0]].as_py()):
+                self._layout.learn(values[part[-1]].as_py())
+            column, is_read = read_columns(self._tree, payloads, part, self._layout)
+            done = np.flatnonzero(is_read)
+            self._is_regular = 2 * len(done) >= len(part)
+            if len(done):
+                columns.append(column if len(done) == len(part) else column.take(pa.array(done)))
+                rows.append(part[done])
+            if not self._is_regular:
                 break
-        return columns, rows
+        return np.setdiff1d(left, np.concatenate([np.zeros(0, np.int64), *rows]), assume_unique=True)
+
+    def _by_column(self, values: pa.BinaryArray) -> Ints:
+        """Which values are read by their tokens: not those that may be too large, or take too long."""
+        sizes = np.diff(offsets_of(values).astype(np.int64))
+        large = rows_to_check(values, self._unchecked)
+        may = sizes * (self._tries - AGAIN_PER_BYTE) <= AGAIN
+        may[large] = False
+        return np.flatnonzero(may)
 
     def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
         """Whether a value has more items than it may; see ``ValueDecoder``."""

@@ -152,7 +152,7 @@ class JsonUnions(JsonColumn):
         """Those first that look like what begins with a character; other characters are in no JSON."""
         # What takes any JSON is the last.
         numbers = sorted(range(len(self._members)), key=lambda number: _takes_all(self._members[number]))
-        alike = [number for number in numbers if _is_alike(self._members[number], first)]
+        alike = [number for number in numbers if is_alike(self._members[number], first)]
         known = set(alike)
         order = alike if first == "{" else [*alike, *(each for each in numbers if each not in known)]
         if alike:
@@ -205,7 +205,7 @@ class JsonUnions(JsonColumn):
         return values.take(pa.array(place, mask=place < 0))
 
 
-def _is_alike(node: JsonNode, first: str) -> bool:
+def is_alike(node: JsonNode, first: str) -> bool:
     """Whether a value that begins with this character looks like one of the node."""
     if isinstance(node, JsonRecord | JsonMap):
         return first == "{"

@@ -24,6 +24,7 @@ fields, with our own names, in its own pool that is freed with the decoder.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,10 @@ class _ProtobufDecoder:
     @property
     def type(self) -> pa.DataType:
         return self.root.type
+
+    @property
+    def plan(self) -> Hashable:
+        return id(self)
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
         is_valid = np.array(values.is_valid().to_numpy(zero_copy_only=False))

@@ -570,7 +570,7 @@ ITEMS = {
 @pytest.mark.parametrize("lengths", [[3_000, 0, 3], [3] * 200, [0, 1, 2, 3] * 40 + [500] * 3])
 @pytest.mark.parametrize("block", [None, 1, -2])
 def test_arrays_of_any_length_and_blocks(item, lengths, block, monkeypatch):
-    monkeypatch.setattr("pulsar_spark.values.avro.items.ITEMS_AT_ONCE", 1000)
+    monkeypatch.setattr("pulsar_spark.values.avro.by_column.items.ITEMS_AT_ONCE", 1000)
     tree = array(item if item in ("long", "double", "string", "boolean") else json.loads(item))
     raw, value = ITEMS[item]
 
@@ -735,3 +735,16 @@ def test_records_in_each_other_may_be_deeper_than_the_stack():
     assert made(first).explain(too_deep, None).endswith("records in each other that are too many")
     nulls = record(*((f"n{i}", "null") for i in range(5000)), ("next", ["null", "N"]), ("v", "int"), name="N")
     assert decode(made(nulls), [b"\x02" * 50_000]).is_bad.tolist() == [True]
+
+
+def test_versions_that_differ_in_what_is_not_read_have_one_plan():
+    """They are read together, not one after the other."""
+    reader = avro(record(("a", "int")))
+
+    def plan(name, kind, **properties):
+        writer = avro(record(("a", "int"), (name, kind)), **properties)
+        return decoder(writer, reader, column_type(reader)).plan
+
+    assert plan("b", "string") == plan("c", "string")
+    assert plan("b", "string") != plan("b", ["null", "string"])
+    assert plan("b", "string") != plan("b", "string", **{READ_OFFSET: "5"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -10,20 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro import leaves, steps
-from pulsar_spark.values.avro.items import ItemsReader
-from pulsar_spark.values.avro.leaves import Reader
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
-from pulsar_spark.values.avro.varints import read_varints
-from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
+from pulsar_spark.arrow.growing_array import GrowingArray
+from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.by_column import leaves
+from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
+from pulsar_spark.values.avro.by_column.extents import extent, finder
+from pulsar_spark.values.avro.by_column.leaves import Reader
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.stacks import FEW_TO_STACK, make_stacks
+from pulsar_spark.values.avro.by_column.varints import read_varints
 
 Places: TypeAlias = "npt.NDArray[np.int32]"
 
-_FEW_BRANCHES = 16  # which are looked for one after the other
-
 
 def reader(step: steps.Step) -> Reader:
-    """Make the reader of a step."""
+    """Make the reader of a step; its array is None where values are not wanted."""
+    if step.type is None:
+        return _unwanted_reader(step)
     if isinstance(step, steps.NullStep):
         return leaves.null_reader(step)
     if isinstance(step, steps.BooleanStep):
@@ -42,84 +45,85 @@ def reader(step: steps.Step) -> Reader:
         return _map_reader(step)
     if isinstance(step, steps.RecordStep):
         return _record_reader(step)
-    if isinstance(step, steps.RecursiveStep):
-        return _recursive_reader(step)
-    return _union_reader(step) if isinstance(step, steps.UnionStep) else _member_reader(step)
+    if isinstance(step, steps.UnionStep):
+        return _union_reader(step)
+    assert isinstance(step, steps.MemberStep)
+    return _member_reader(step)
+
+
+def _unwanted_reader(step: steps.Step) -> Reader:
+    find = extent(step)
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        return None, payloads.limit(find(payloads, position, rows), rows)
+
+    return read
 
 
 def _array_reader(step: steps.ArrayStep) -> Reader:
     kind = step.type
-    items = ItemsReader(
-        reader(step.item),
-        walker(step.item),
-        None if kind is None else kind.value_type,
-        steps.fixed_width(step.item),
-        steps.is_varint(step.item),
-        steps.item_cost(step.item),
-    )
+    assert kind is not None
+    items = _items_reader(step, reader(step.item), kind.value_type)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        offsets, array, after = items.read(payloads, position, rows)
-        if kind is None:
-            return None, after
-        return pa.ListArray.from_arrays(pa.array(offsets), array, type=kind), after
+        offsets, array, after = items(payloads, position, rows)
+        return pa.ListArray.from_arrays(offsets, array, type=kind), after
 
     return read
 
 
 def _map_reader(step: steps.MapStep) -> Reader:
     kind = step.type
-    entry = None if kind is None else pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    assert kind is not None
+    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
     both = steps.RecordStep(entry, (("key", step.key, 0), ("value", step.value, 1)), {})
-    items = ItemsReader(reader(both), walker(both), entry, None, False, steps.item_cost(step.value))
+    items = _items_reader(step, reader(both), entry)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        offsets, array, after = items.read(payloads, position, rows)
-        if kind is None:
-            return None, after
+        offsets, array, after = items(payloads, position, rows)
         keys, values = array.flatten()
-        return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=kind), after
+        return pa.MapArray.from_arrays(offsets, keys, values, type=kind), after
+
+    return read
+
+
+def _items_reader(
+    step: steps.ArrayStep | steps.MapStep, read_item: Reader, kind: pa.DataType
+) -> Callable[[AvroPayloads, Ints, Rows], tuple[pa.Array, pa.Array, Ints]]:
+    """Make what gives where the items of each row begin, the items of all, and the positions after them."""
+    found = finder(step, is_charged=True, is_read_later=True)
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, pa.Array, Ints]:
+        items = GrowingArray(kind)
+
+        def take(at: Ints, owner: Ints) -> None:
+            items.add(read_item(payloads, at, owner if rows is None else rows[owner])[0])
+
+        offsets, after = found.find(payloads, position, rows, take)
+        return pa.array(offsets), items.finish(), after
 
     return read
 
 
 def _record_reader(step: steps.RecordStep) -> Reader:
     kind = step.type
+    assert kind is not None
     fields = [(reader(field), index) for _, field, index in step.fields]
+    stacks = make_stacks(step, reader)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         count = len(position)
         columns: dict[int, pa.Array] = {}
-        for read_field, index in fields:
-            column, position = read_field(payloads, position, rows)
-            if index >= 0:
-                columns[index] = column
-        if kind is None:
-            return None, position
+        if stacks is not None and count <= FEW_TO_STACK:
+            position = stacks.read(payloads, position, rows, columns)
+        else:
+            for read_field, index in fields:
+                column, position = read_field(payloads, position, rows)
+                if index >= 0:
+                    columns[index] = column
         for index, constant in step.constants.items():
             columns[index] = _repeated(constant, count)
         return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position
-
-    return read
-
-
-def _recursive_reader(step: steps.RecursiveStep) -> Reader:
-    walk = walker(step)
-
-    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        after = position.copy()
-        whole = payloads.bytes.data
-        for i in range(len(position)):
-            row = i if rows is None else int(rows[i])
-            end = int(payloads.end[row])
-            value = AvroValue(whole, end, int(payloads.credit[row]))
-            try:
-                after[i] = walk(value, int(position[i]))
-            except BadAvroError:
-                payloads.bad[row] = True
-                after[i] = end
-            payloads.credit[row] = value.credit
-        return None, after
 
     return read
 
@@ -137,10 +141,10 @@ def _union_reader(step: steps.UnionStep) -> Reader:
         place = np.full(count, -1, np.int32)
         parts = []
         base = 0
-        for number, mine in _by_branch(which, len(branches)):
+        for number, mine in rows_by_branch(which, len(branches)):
             read_branch = branches[number] if 0 <= number < len(branches) else None
             if read_branch is None:
-                _fail(payloads, rows, mine, count)
+                fail_some(payloads, rows, mine, count)
                 continue
             if len(mine) == count:
                 return read_branch(payloads, after, rows)
@@ -150,7 +154,7 @@ def _union_reader(step: steps.UnionStep) -> Reader:
             place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
             base += len(mine)
             parts.append(part)
-        return None if kind is None else _placed(parts, place, kind), after
+        return _placed(parts, place, kind), after
 
     return read
 
@@ -169,11 +173,11 @@ def _members_reader(step: steps.UnionStep) -> Reader:
         is_valid = np.zeros(count, np.bool_)
         parts: dict[int, list[pa.Array]] = {}
         places: dict[int, Places] = {}
-        for number, mine in _by_branch(which, len(branches)):
+        for number, mine in rows_by_branch(which, len(branches)):
             read_branch = branches[number] if 0 <= number < len(branches) else None
             if read_branch is None:
                 if not (0 <= number < len(branches) and is_null[number]):
-                    _fail(payloads, rows, mine, count)
+                    fail_some(payloads, rows, mine, count)
                 continue
             part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
             is_valid[mine] = True
@@ -191,33 +195,6 @@ def _members_reader(step: steps.UnionStep) -> Reader:
         return pa.Array.from_buffers(kind, count, [validity], children=columns), after
 
     return read
-
-
-def _by_branch(which: Ints, branches: int) -> Iterator[tuple[int, Ints]]:
-    """The numbers of branches that there are, wrong ones too, and the indexes of their rows."""
-    if branches > _FEW_BRANCHES:
-        order = np.argsort(which, kind="stable")
-        numbers, starts = np.unique(which[order], return_index=True)
-        if len(which):
-            yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
-        return
-    left = len(which)
-    for number in range(branches):
-        if not left:
-            return
-        mine = np.flatnonzero(which == number)
-        if len(mine):
-            left -= len(mine)
-            yield number, mine
-    if left:
-        yield -1, np.flatnonzero((which < 0) | (which >= branches))
-
-
-def _fail(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Make some of ``count`` rows bad."""
-    flags = np.zeros(count, np.bool_)
-    flags[wrong] = True
-    payloads.fail(rows, flags)
 
 
 def _member_reader(step: steps.MemberStep) -> Reader:

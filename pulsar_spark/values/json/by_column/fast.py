@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.values.json.cursor import Cursor, JsonPayloads
-from pulsar_spark.values.json.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
+from pulsar_spark.values.json.by_column.cursor import Cursor, JsonPayloads
+from pulsar_spark.values.json.by_column.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
+from pulsar_spark.values.json.by_column.shape import JsonLayout, Shape
 from pulsar_spark.values.json.general import read_rows
-from pulsar_spark.values.json.shape import JsonLayout, Shape
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonLeaf,

@@ -1,7 +1,7 @@
 """Readers of values that hold no others: numbers, bytes, texts, decimals, enums.
 
-A reader takes positions and their rows, and gives the values as an array and the positions after them; where
-the values are not wanted, no array.
+A reader takes positions and their rows, and gives the values as an array and the positions after them. Steps
+have a type here: what is not wanted is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.spans import gather
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varints import read_spans, read_varints
 from pulsar_spark.values.avro.steps import (
     BooleanStep,
     BytesStep,
@@ -25,9 +26,7 @@ from pulsar_spark.values.avro.steps import (
     IntegerStep,
     NullStep,
 )
-from pulsar_spark.values.avro.varints import read_varints
 
-# The array is None where values are not wanted.
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
 
 _MAX_LONG = (1 << 63) - 1
@@ -39,19 +38,16 @@ def null_reader(step: NullStep) -> Reader:
     kind = step.type
 
     def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
-        return None if kind is None else pa.nulls(len(position), kind), position
+        return pa.nulls(len(position), kind), position
 
     return read
 
 
 def boolean_reader(step: BooleanStep) -> Reader:
     """Read 0 and 1; all else is bad."""
-    is_wanted = step.type is not None
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         after = payloads.limit(position + 1, rows)
-        if not is_wanted:
-            return None, after
         value = payloads.bytes[position]
         wrong = value > 1
         if wrong.any():
@@ -64,12 +60,11 @@ def boolean_reader(step: BooleanStep) -> Reader:
 def integer_reader(step: IntegerStep) -> Reader:
     """Read varints into any type of number or time."""
     kind = step.type
+    assert kind is not None
     factor = step.unit.factor
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         value, after = read_varints(payloads, position, rows)
-        if kind is None:
-            return None, after
         if step.is_int:
             narrow = value.astype(np.int32)
             wrong = narrow != value
@@ -97,8 +92,6 @@ def float_reader(step: FloatStep) -> Reader:
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         after = payloads.limit(position + step.size, rows)
-        if kind is None:
-            return None, after
         value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
         if is_wider:
             with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag; it stays a NaN
@@ -115,11 +108,9 @@ def bytes_reader(step: BytesStep) -> Reader:
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         if size is None:
-            start, end = _spans(payloads, position, rows)
+            start, end = read_spans(payloads, position, rows)
         else:
             start, end = position, payloads.limit(position + size, rows)
-        if kind is None:
-            return None, end
         if pa.types.is_decimal(kind):
             return _decimals(payloads, start, end, rows, kind), end
         raw = gather(payloads.buffer, start, end, None)
@@ -141,8 +132,6 @@ def enum_reader(step: EnumStep) -> Reader:
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         index, after = read_varints(payloads, position, rows)
-        if step.type is None:
-            return None, after
         wrong = (index < 0) | (index >= count)
         if wrong.any():
             payloads.fail(rows, wrong)
@@ -153,17 +142,6 @@ def enum_reader(step: EnumStep) -> Reader:
         return array, after
 
     return read
-
-
-def _spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-    """Where bytes after their length begin and end."""
-    size, start = read_varints(payloads, position, rows)
-    end = payloads.ends(rows)
-    wrong = (size < 0) | (size > end - start)
-    if wrong.any():
-        payloads.fail(rows, wrong)
-        size = np.where(wrong, 0, size)
-    return start, start + size
 
 
 def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:

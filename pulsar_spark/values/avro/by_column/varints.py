@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
 _U = np.uint64
 _STOP = _U(0x8080808080808080)
@@ -32,9 +32,7 @@ def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[In
         value = first.astype(np.int64)
         return (value >> 1) ^ -(value & 1), payloads.limit(position + 1, rows)
     word = payloads.words[position]
-    stops = ~word & _STOP
-    upto = stops ^ (stops - _U(1))  # all bits up to the first stop; all where there is none
-    size = (((upto & _ONES) * _ONES) >> _U(56)).astype(np.int64)
+    stops, upto, size = _sizes(word)
     word &= upto & _BITS
     for stay, move, by in _SQUEEZE:
         word = (word & stay) | ((word & move) >> by)
@@ -42,6 +40,37 @@ def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[In
         _add_last_bytes(payloads, position, rows, np.flatnonzero(stops == 0), word, size)
     value = (word >> _U(1)).view(np.int64) ^ -(word & _U(1)).view(np.int64)
     return value, payloads.limit(position + size, rows)
+
+
+def varint_ends_at(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+    """Where the varints at positions end; as :func:`read_varints`, but some may reach over the row's end."""
+    after: Ints = position + 1
+    if not np.count_nonzero(payloads.bytes[position] & 0x80):
+        return after
+    stops, _, size = _sizes(payloads.words[position])
+    after = position + size
+    long = np.flatnonzero(stops == 0)
+    if len(long):
+        _, after[long] = read_varints(payloads, position[long], long if rows is None else rows[long])
+    return after
+
+
+def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+    """Where bytes after their length begin and end."""
+    size, start = read_varints(payloads, position, rows)
+    end = payloads.ends(rows)
+    wrong = (size < 0) | (size > end - start)
+    if wrong.any():
+        payloads.fail(rows, wrong)
+        size = np.where(wrong, 0, size)
+    return start, start + size
+
+
+def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
+    """The last bytes of the varints that words begin with, all bits up to them, and their sizes."""
+    stops = ~word & _STOP
+    upto = stops ^ (stops - _U(1))  # all where there is none
+    return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)
 
 
 def _add_last_bytes(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
-_MAX_LISTED = 2 << 20  # bytes of which all ends are listed, which takes four times as much
+MAX_LISTED = 4 << 20  # bytes of which all ends are listed, which takes four times as much
 _AT_ONCE = 1 << 18  # bytes that are searched at once, which bounds the memory on the way
 GROUP = 64
 _FEW = 32
@@ -44,7 +44,7 @@ class VarintEnds(Protocol):
 
 def varint_ends(whole: npt.NDArray[np.uint8]) -> VarintEnds:
     """Find them in some bytes: a multiple of GROUP, of which the last is one."""
-    return _ListedEnds(whole) if len(whole) <= _MAX_LISTED else _CountedEnds(whole)
+    return _ListedEnds(whole) if len(whole) <= MAX_LISTED + _AT_ONCE else _CountedEnds(whole)
 
 
 class _ListedEnds:

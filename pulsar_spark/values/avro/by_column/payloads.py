@@ -2,8 +2,8 @@
 
 Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
 if a value would end after that, the row is bad, and the position is the row's end. So nothing outside a row
-is ever taken for a value of it. Bytes outside are read (a varint is read 8 bytes at once), but they are in
-the buffer.
+is ever taken for a value of it. Bytes outside are read (a varint is read 8 bytes at once, and ends are found
+some fields at a time), but they are in the buffer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.avro.varint_ends import GROUP, VarintEnds, varint_ends
+from pulsar_spark.values.avro.by_column.varint_ends import GROUP, VarintEnds, varint_ends
 
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
-# Bytes before the first row and after the last, which reading a decimal or a varint may touch.
-_PAD = 16
+_PAD = 16  # bytes before the first row and after the last, which reading a decimal or a varint may touch
+SLACK = 4096  # and after those: a position may be so far after its row's end before ``limit`` is called
 
 
 class AvroPayloads:
@@ -41,7 +41,7 @@ class AvroPayloads:
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
-        whole = np.empty(-(-(end + _PAD) // GROUP) * GROUP, np.uint8)
+        whole = np.empty(-(-(end + SLACK + _PAD) // GROUP) * GROUP, np.uint8)
         whole[:_PAD] = whole[end:] = 0
         if last > first:
             whole[_PAD:end] = np.frombuffer(values.buffers()[2], np.uint8, last - first, first)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.json.scan import END, BadJsonError, read_string
+from pulsar_spark.values.json.by_column.unescape import escaped_after, unescaped
 
 Places: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -36,7 +36,6 @@ _MAX_WORDS: Final = 3  # of 8 digits, in one number
 _IS_SPACE: Final = np.isin(np.arange(256), list(b" \t\n\r"))
 _MAX_EXPONENT: Final = 2  # digits, which keep a double finite
 _CHUNK: Final = 1 << 16  # bytes
-_MAX_ODD: Final = 4  # bytes for each backslash, and for each control character
 _ONES: Final = 0x0101010101010101
 
 
@@ -100,13 +99,21 @@ class Number:
 class JsonPayloads:
     """JsonPayloads in one buffer, with the positions of their quotes.
 
+    Args:
+        payloads: ``binary`` of any offset, at least one.
+
     Attributes:
         body: the buffer, and some zero bytes.
         has_space: whether white space between tokens is gone over; to look for it takes time.
     """
 
-    def __init__(self, payloads: pa.BinaryArray, body: npt.NDArray[np.uint8], ends: Ints) -> None:
-        self.body = body
+    def __init__(self, payloads: pa.BinaryArray) -> None:
+        ends = offsets_of(payloads).astype(np.int64)
+        first, size = int(ends[0]), int(ends[-1] - ends[0])
+        self.body = body = np.zeros(size + _PADDING, np.uint8)
+        if size:
+            body[:size] = np.frombuffer(payloads.buffers()[2], np.uint8, size, first)
+        ends -= first
         self.has_space = True
         self._starts, self._ends = ends[:-1], ends[1:]
         self._words: Words = np.ndarray((len(body) - 7,), "<u8", body.data, 0, (1,))
@@ -119,35 +126,15 @@ class JsonPayloads:
         self._first_quotes = _first_at(self._quotes, self._starts)
         self._is_usable = self._usable(payloads)
 
-    @classmethod
-    def of(cls, payloads: pa.BinaryArray) -> JsonPayloads | None:
-        """Take payloads, ``binary`` of any offset.
-
-        Returns:
-            None where so much is escaped, or no text at all, that the positions of it would take too much
-            memory.
-        """
-        ends = offsets_of(payloads).astype(np.int64)
-        first, size = int(ends[0]), int(ends[-1] - ends[0])
-        body = np.zeros(size + _PADDING, np.uint8)
-        if size:
-            body[:size] = np.frombuffer(payloads.buffers()[2], np.uint8, size, first)
-        odd = np.count_nonzero(body == _BACKSLASH), np.count_nonzero(body < _SPACE) - _PADDING
-        return None if max(odd) * _MAX_ODD > size else cls(payloads, body, ends - first)
-
     def _escaped(self) -> Places:
         """Positions after backslashes that are not escaped themselves."""
         slashes = self._backslashes
-        index = np.arange(len(slashes), dtype=np.int32)
-        is_first = np.ones(len(slashes), np.bool_)
-        is_first[1:] = np.diff(slashes) != 1
-        run = np.maximum.accumulate(np.where(is_first, index, 0))
-        escaped: Places = slashes[(index - run) % 2 == 0] + np.int32(1)
+        escaped: Places = slashes[escaped_after(slashes)] + np.int32(1)
         return escaped
 
     def _usable(self, payloads: pa.BinaryArray) -> Flags:
-        """Which are not null, UTF-8, and have no control characters within strings."""
-        usable = np.ones(len(payloads), np.bool_)
+        """Which are not null, UTF-8, and whose strings end, and have no control characters."""
+        usable = np.diff(self._first_quotes, append=len(self._quotes) - 2) % 2 == 0
         if payloads.null_count:
             usable &= payloads.is_valid().to_numpy(zero_copy_only=False)
         controls = _positions(self.body[:-_PADDING] < _SPACE)
@@ -160,7 +147,46 @@ class JsonPayloads:
         except pa.ArrowInvalid:
             for row, payload in enumerate(payloads):
                 usable[row] &= _is_utf8(payload.as_py() or b"")
-        return usable
+        is_usable: Flags = usable
+        return is_usable
+
+    @property
+    def spans(self) -> tuple[Ints, Ints]:
+        """Where payloads begin and end."""
+        return self._starts, self._ends
+
+    @property
+    def quotes(self) -> Places:
+        """Positions of all quotes that no backslash escapes, and two more after them."""
+        return self._quotes
+
+    @property
+    def is_usable(self) -> Flags:
+        """Which payloads can be read here at all."""
+        return self._is_usable
+
+    def words_at(self, at: Ints) -> Words:
+        """The eight bytes from each position on, which may be after the payloads: there are any."""
+        return self._words[np.minimum(at, len(self._words) - 1)]
+
+    def has_escapes(self, start: Ints, end: Ints) -> Flags | None:
+        """Which spans have a backslash in them; None: no payload has any."""
+        if not len(self._backslashes):
+            return None
+        found: Flags = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
+        return found
+
+    def after_space(self, at: Ints) -> Ints:
+        """The first position from each on that is not white space."""
+        if not np.count_nonzero(self.body[at] <= _SPACE):
+            return at
+        is_space = _IS_SPACE[self.body[at]]
+        for _ in range(_MAX_SPACE):
+            if not is_space.any():
+                break
+            at = at + is_space
+            is_space = _IS_SPACE[self.body[at]]
+        return at
 
     def cursor(self, rows: Ints) -> Cursor:
         """A cursor at the beginning of some payloads."""
@@ -290,22 +316,17 @@ class JsonPayloads:
 
     def texts(self, cursor: Cursor, start: Ints, end: Ints) -> pa.StringArray:
         """Make strings of [start, end); those with a malformed escape fail."""
-        texts = self.spans(cursor, start, end)
-        if not len(self._backslashes):
-            return texts
+        texts = self.own_texts(cursor, start, end)
         start, end = np.minimum(start, cursor.limit), np.minimum(end, cursor.limit)
-        is_escaped = _first_at(self._backslashes, start) < _first_at(self._backslashes, end)
-        rows = np.flatnonzero(is_escaped)
-        if not len(rows):
+        is_escaped = self.has_escapes(start, end)
+        if is_escaped is None or not is_escaped.any():
             return texts
-        plain = []
-        for row, text in zip(rows, texts.take(pa.array(rows)).to_pylist(), strict=True):
-            value = _unescaped(text)
-            cursor.ok[row] &= value is not None
-            plain.append(value or "")
-        return pc.replace_with_mask(texts, pa.array(is_escaped), pa.array(plain, pa.string()))
+        rows = np.flatnonzero(is_escaped)
+        plain, is_good = unescaped(texts.take(pa.array(rows)))
+        cursor.ok[rows] &= is_good
+        return pc.replace_with_mask(texts, pa.array(is_escaped), plain)
 
-    def spans(self, cursor: Cursor, start: Ints, end: Ints) -> pa.StringArray:
+    def own_texts(self, cursor: Cursor, start: Ints, end: Ints) -> pa.StringArray:
         """The payloads' own text of [start, end)."""
         # Arrow trusts offsets to ascend: a row that has failed may have come beyond its payload.
         start, end = np.minimum(start, cursor.limit), np.minimum(end, cursor.limit)
@@ -337,13 +358,3 @@ def _is_utf8(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _unescaped(text: str) -> str | None:
-    """The contents of a string; None if it is malformed, or no Unicode."""
-    try:
-        value, _ = read_string(f'"{text}"{END}', 0)
-        value.encode()
-    except (BadJsonError, UnicodeEncodeError):
-        return None
-    return value

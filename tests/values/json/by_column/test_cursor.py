@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.values.json.cursor import MAX_DIGITS, JsonPayloads
+from pulsar_spark.values.json.by_column.cursor import MAX_DIGITS, JsonPayloads
 
 
 def at_start(*texts):
     """JsonPayloads, and a cursor at the beginning of all of them."""
-    payloads = JsonPayloads.of(pa.array([text.encode() for text in texts], pa.binary()))
+    payloads = JsonPayloads(pa.array([text.encode() for text in texts], pa.binary()))
     return payloads, payloads.cursor(np.arange(len(texts)))
 
 
@@ -108,16 +108,10 @@ def test_strings_are_those_of_json_loads_or_fail():
     assert 200 < np.count_nonzero(is_read) < 1_800
 
 
-def test_rows_that_are_null_not_utf8_or_hold_control_characters_in_strings_are_not_usable():
+def test_rows_that_are_null_not_utf8_or_have_odd_strings_are_not_usable():
     texts = [b'"a"', b'"\xff"', b'"\n"', b'\n"a"\n', None, b'"\\"\n"', b'"\\"",\n', b"\xc3\xa9", b'"', b'\n"']
-    payloads = JsonPayloads.of(pa.array(texts, pa.binary()))
-    assert payloads.usable_rows().tolist() == [0, 3, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize("odd", [b"\\", b"\n", b"\0"])
-def test_payloads_whose_positions_would_take_much_memory_are_left_alone(odd):
-    assert JsonPayloads.of(pa.array([b"x" * 100, odd * 100], pa.binary())) is None
-    assert JsonPayloads.of(pa.array([b"x" * 900, odd * 100], pa.binary())) is not None
+    payloads = JsonPayloads(pa.array(texts, pa.binary()))
+    assert payloads.usable_rows().tolist() == [0, 3, 6, 7]
 
 
 def test_texts_are_looked_for_without_reading_behind_the_buffer():

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.values.json import fast
-from pulsar_spark.values.json.cursor import JsonPayloads
-from pulsar_spark.values.json.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column import fast
+from pulsar_spark.values.json.by_column.cursor import JsonPayloads
+from pulsar_spark.values.json.by_column.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column.shape import JsonLayout
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.shape import JsonLayout
 from tests.values.json_payloads import json_schema
 
 
@@ -28,7 +28,7 @@ def read(avro, *texts, sample=0):
     column = pa.array([text.encode() for text in texts], pa.binary())
     layout = JsonLayout()
     layout.learn(column[sample].as_py())
-    values, is_read = read_columns(tree_of(avro), JsonPayloads.of(column), np.arange(len(texts)), layout)
+    values, is_read = read_columns(tree_of(avro), JsonPayloads(column), np.arange(len(texts)), layout)
     values.validate(full=True)
     assert len(values) == len(is_read) == len(texts)
     return {row: values[row].as_py() for row in np.flatnonzero(is_read).tolist()}

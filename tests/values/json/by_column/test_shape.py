@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pulsar_spark.values.json.shape import JsonLayout
+from pulsar_spark.values.json.by_column.shape import JsonLayout
 
 
 def learned(*payloads):

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from pulsar_spark.values.avro import varint_ends as module
-from pulsar_spark.values.avro.varint_ends import GROUP, varint_ends
+from pulsar_spark.values.avro.by_column import varint_ends as module
+from pulsar_spark.values.avro.by_column.varint_ends import GROUP, varint_ends
 
 
 @pytest.mark.parametrize("listed", [0, 1 << 20], ids=["counted", "listed"])
 @pytest.mark.parametrize("often", [0.02, 0.5, 1])
 @pytest.mark.parametrize("groups", [1, 2, 70])
 def test_ends_are_those_of_each_byte(listed, often, groups, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_LISTED", listed)
+    monkeypatch.setattr(module, "MAX_LISTED", listed)
     monkeypatch.setattr(module, "_AT_ONCE", 4 * GROUP)
     chance = np.random.default_rng(groups)
     whole = np.where(chance.random(groups * GROUP) < often, 5, 0x85).astype(np.uint8)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
-from pulsar_spark.values.json.cursor import MAX_DIGITS, TENS, Cursor, JsonPayloads
+from pulsar_spark.values.json.by_column.cursor import MAX_DIGITS, TENS, Cursor, JsonPayloads
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
@@ -269,7 +269,7 @@ def _json(payloads: JsonPayloads, leaf: JsonLeaf, cursor: Cursor) -> pa.Array:
     """Take values without parts as they are; the others fail."""
     start = cursor.at.copy()
     skip_scalar(payloads, cursor)
-    return payloads.spans(cursor, start, cursor.at).cast(leaf.type)
+    return payloads.own_texts(cursor, start, cursor.at).cast(leaf.type)
 
 
 def skip_scalar(payloads: JsonPayloads, cursor: Cursor) -> None:

@@ -1,0 +1,164 @@
+"""The fuzzer of JSON: read by columns, values and verdicts are those of reading one by one.
+
+A round draws a schema and payloads, half of them near each other's: names in any order, unions, long arrays,
+escapes, lenient forms, and bytes that are changed. Then all are read together and each by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from integration.hostile.avro_schemas import Schemas, as_json, broken
+from integration.hostile.entries import DifferenceError
+from integration.hostile.values import as_python
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.json_read import column_type, decoder
+from pulsar_spark.values.json.make_tree import make_tree
+
+ROWS = 400  # payloads of a round
+_ODD = (
+    *(
+        "1",
+        "-0",
+        "1.0",
+        "1e2",
+        "5.5",
+        "1e400",
+        "NaN",
+        "01",
+        "true",
+        "null",
+        '"5"',
+        '"x"',
+        '"AP8="',
+        "[]",
+        "{}",
+    ),
+    *("[2020,1,1]", '"2020-01-01"', '"2020-01-01T10:11:12.5Z"', "9223372036854775808", '"\\ud800"', '"\\n"'),
+    *('{"a":1}', "[1,2]", '"\\u00e9\\"{,"', "123456789012345678901234567890"),
+)
+
+
+def run(seed: int, payloads: int) -> Iterator[int]:
+    """Read at least so many payloads; yields how many were, round by round.
+
+    Raises:
+        DifferenceError: something was found.
+    """
+    done = number = 0
+    counts: Counter[str] = Counter()
+    while done < payloads:
+        done += one_round(f"{seed}/{number}", counts)
+        number += 1
+        yield done
+    print("  reached: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())), flush=True)
+
+
+def one_round(seed: str, counts: Counter[str]) -> int:
+    """Compare the payloads of one schema; returns how many were."""
+    rnd = random.Random(f"json {seed}")
+    tree = Schemas(rnd, has_nothing=True).root()
+    schema = Schema(SchemaType.JSON, json.dumps(as_json(tree)).encode())
+    texts = Texts(rnd)
+    payloads: list[bytes | None] = [texts.payload(tree) for _ in range(ROWS)]
+    for row in range(ROWS):
+        if rnd.random() < 0.15:
+            payloads[row] = broken(rnd, payloads[row] or b"")
+    column = pa.array(payloads, pa.binary())
+    kind = column_type(schema)
+    found = decoder(schema, schema, kind).decode(column, pa.nulls(ROWS, pa.binary()))
+    found.column.validate(full=True)
+    alone = read_rows(make_tree(schema, schema, kind), payloads)
+    mine, other = as_python(found.column), as_python(alone.column)
+    bad, bad_alone = (
+        [False] * ROWS if each is None else each.tolist() for each in (found.is_bad, alone.is_bad)
+    )
+    for row, payload in enumerate(payloads):
+        if bad[row] != bad_alone[row] or repr(mine[row]) != repr(other[row]):
+            raise DifferenceError(
+                f"seed {seed}: {payload!r} is {mine[row]!r}, bad {bad[row]}; "
+                f"by itself {other[row]!r}, bad {bad_alone[row]}"
+            )
+        counts["bad" if bad[row] else "good"] += 1
+    counts["schemas"] += 1
+    return ROWS
+
+
+class Texts:
+    """Draws JSON of Avro's schemas: all payloads in one style, with some that differ."""
+
+    def __init__(self, rnd: random.Random) -> None:
+        self._rnd = rnd
+        self._gap = rnd.choice(("", "", " ", "\n\t"))
+        self._shuffles = rnd.choice((0.0, 0.0, 0.1, 1.0))
+        self._odd = rnd.choice((0.0, 0.02, 0.2))
+        self._count = rnd.choice((3, 3, 3, 80))
+        self._left = 0  # values that the payload may still have
+
+    def payload(self, schema: Any) -> bytes:
+        """A payload of the schema."""
+        self._left = 200
+        return self.of(schema).encode()
+
+    def of(self, schema: Any) -> str:
+        """The text of a value."""
+        rnd = self._rnd
+        self._left -= 1
+        if rnd.random() < self._odd:
+            return rnd.choice(_ODD)
+        if isinstance(schema, list):
+            return self.of(rnd.choice(schema))
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if kind == "record":
+            return self._record(schema)
+        if kind == "array":
+            return self._joined("[]", [self.of(schema["items"]) for _ in range(self._items())])
+        if kind == "map":
+            members = {f"k{number}": self.of(schema["values"]) for number in range(self._items())}
+            return self._joined("{}", [self._member(*each) for each in members.items()])
+        if kind == "enum":
+            return json.dumps(rnd.choice(schema["symbols"]))
+        return self._plain(kind)
+
+    def _plain(self, kind: str) -> str:
+        rnd = self._rnd
+        if kind in ("int", "long"):
+            return str(rnd.choice((0, -1, rnd.randrange(10**9), -rnd.randrange(10**6))))
+        if kind in ("float", "double"):
+            return repr(rnd.choice((0.0, -1.5, rnd.random(), 1e22, float(rnd.randrange(1000)))))
+        if kind in ("boolean", "null"):
+            return rnd.choice(("true", "false")) if kind == "boolean" else "null"
+        text = rnd.choice(("", "a", "schön", "\U0001d11e", 'quo"te', "back\\slash", "}{][,:", "AP8=", "12"))
+        return json.dumps(text, ensure_ascii=rnd.random() < 0.3)
+
+    def _items(self) -> int:
+        if self._left < 0:
+            return 0
+        return (
+            self._rnd.choice((0, 1, 2, self._count)) if self._rnd.random() < 0.3 else self._rnd.randrange(3)
+        )
+
+    def _record(self, schema: Any) -> str:
+        rnd = self._rnd
+        members = [self._member(each["name"], self.of(each["type"])) for each in schema["fields"]]
+        if rnd.random() < self._shuffles:
+            rnd.shuffle(members)
+        if members and rnd.random() < self._odd:
+            members.append(rnd.choice((members[0], self._member("?", rnd.choice(_ODD)), '"\\u0061":1', "")))
+        if members and rnd.random() < 0.1:
+            members.pop(rnd.randrange(len(members)))
+        return self._joined("{}", members)
+
+    def _member(self, name: str, value: str) -> str:
+        return json.dumps(name, ensure_ascii=False) + self._gap + ":" + self._gap + value
+
+    def _joined(self, around: str, parts: list[str]) -> str:
+        gap = self._gap
+        return around[0] + gap + f"{gap},{gap}".join(parts) + gap + around[1]

@@ -1,0 +1,227 @@
+"""Steps -> extents: functions that find where the values of many rows end, and look no closer than that.
+
+Most values are short: one byte says their branch, or their length. Those take a few calls whatever the type;
+the rows of others are gone over by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
+from pulsar_spark.values.avro.by_column.items import ItemsFinder
+from pulsar_spark.values.avro.by_column.payloads import SLACK, AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varints import read_spans, read_varints, varint_ends_at
+from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
+
+# Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
+# end are bad, or will be by ``AvroPayloads.limit``: it may be up to ``_MAX_SHORT`` bytes after it.
+Extent: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
+_Bits: TypeAlias = npt.NDArray[np.integer]
+
+_MAX_SHORT: Final = 200  # bytes of a value, which a byte has room for, with what comes before it
+UNCHECKED: Final = SLACK // 256  # short values in a row that are found without a look at the row's end
+_ODD_LENGTH: Final = 0x81  # bits of a first byte: a number of more bytes, or a negative one
+_ODD_BRANCH: Final = 0xFD  # neither branch 0 nor 1
+
+
+def extent(step: steps.Step, *, is_read_later: bool = False) -> Extent:
+    """Make the function that finds where values of a step end.
+
+    Args:
+        step: its type does not matter.
+        is_read_later: whether the values are read, which checks them, and counts items without bytes.
+    """
+    width = steps.fixed_width(step)
+    if width is not None:
+        return _fixed(width)
+    if isinstance(step, steps.IntegerStep | steps.EnumStep):
+        return varint_ends_at
+    if isinstance(step, steps.BytesStep):
+        return _sized
+    if isinstance(step, steps.ArrayStep | steps.MapStep):
+        return _items(step, is_read_later=is_read_later)
+    if isinstance(step, steps.RecordStep):
+        return _record(step, is_read_later=is_read_later)
+    if isinstance(step, steps.RecursiveStep):
+        return _recursive(step, is_read_later=is_read_later)
+    if isinstance(step, steps.MemberStep):
+        return extent(step.inner, is_read_later=is_read_later)
+    assert isinstance(step, steps.UnionStep)
+    return _nullable(step) or _union(step, is_read_later=is_read_later)
+
+
+def finder(step: steps.ArrayStep | steps.MapStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
+    """Make what finds the items of arrays or maps.
+
+    Args:
+        step: of the arrays.
+        is_charged: whether items without bytes are taken from the rows' credit.
+        is_read_later: whether all items are read when they are found, which checks them.
+    """
+    item = step.item if isinstance(step, steps.ArrayStep) else _entry(step)
+    return ItemsFinder(
+        extent(item, is_read_later=is_read_later),
+        walker(steps.skipped(item)),
+        steps.fixed_width(item),
+        steps.is_varint(item),
+        steps.item_cost(item) if is_charged else 0,
+    )
+
+
+def _entry(step: steps.MapStep) -> steps.RecordStep:
+    return steps.RecordStep(None, (("key", step.key, 0), ("value", step.value, 1)), {})
+
+
+def _fixed(width: int) -> Extent:
+    def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        after: Ints = position + width
+        return after if width <= _MAX_SHORT else payloads.limit(after, rows)
+
+    return find
+
+
+def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+    """Bytes after their length."""
+    first = payloads.bytes[position]
+    after: Ints = position + ((first >> 1) + 1)
+    _mend(payloads, rows, position, after, first & _ODD_LENGTH, _long_bytes)
+    return after
+
+
+def _long_bytes(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+    return read_spans(payloads, position, rows)[1]
+
+
+def _mend(
+    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: Extent
+) -> None:
+    """Find again where values end that are not as short as most; those of bad rows do not matter."""
+    if not np.count_nonzero(is_odd):
+        return
+    odd = np.flatnonzero(is_odd)
+    mine = odd if rows is None else rows[odd]
+    is_bad = payloads.bad[mine]
+    if is_bad.any():
+        odd, mine = odd[~is_bad], mine[~is_bad]
+    if len(odd):
+        after[odd] = find(payloads, position[odd], mine)
+
+
+def _nullable(step: steps.UnionStep) -> Extent | None:
+    """Of unions of null and one short type; None: it is another."""
+    if len(step.branches) != 2:
+        return None
+    first, second = step.branches
+    if isinstance(first, str) or isinstance(second, str):
+        return None
+    is_first_null = isinstance(first, steps.NullStep)
+    inner = second if is_first_null else first
+    if not (is_first_null or isinstance(second, steps.NullStep)):
+        return None
+    whole = _union(step, is_read_later=True)
+    width = steps.fixed_width(inner)
+    flip = np.uint8(0 if is_first_null else 1)
+    if width is not None and width <= _MAX_SHORT:
+        factor = np.uint8(width)
+
+        def find_fixed(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+            branch = payloads.bytes[position]
+            after: Ints = position + (((branch >> 1) ^ flip) * factor + 1)
+            _mend(payloads, rows, position, after, branch & _ODD_BRANCH, whole)
+            return after
+
+        return find_fixed
+    while isinstance(inner, steps.MemberStep):
+        inner = inner.inner
+    if not isinstance(inner, steps.BytesStep) or inner.size is not None:
+        return None
+
+    def find_sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        branch = payloads.bytes[position]
+        has = (branch >> 1) ^ flip
+        length = payloads.bytes[position + 1] * has
+        after: Ints = position + ((length >> 1) + has + 1)
+        _mend(payloads, rows, position, after, (branch & _ODD_BRANCH) | (length & _ODD_LENGTH), whole)
+        return after
+
+    return find_sized
+
+
+def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
+    branches = [
+        None if isinstance(each, str) else extent(each, is_read_later=is_read_later) for each in step.branches
+    ]
+    widths = [None if isinstance(each, str) else steps.fixed_width(each) for each in step.branches]
+
+    def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        which, after = read_varints(payloads, position, rows)
+        for number, mine in rows_by_branch(which, len(branches)):
+            find_branch = branches[number] if 0 <= number < len(branches) else None
+            if find_branch is None:
+                fail_some(payloads, rows, mine, len(position))
+            elif widths[number] != 0:
+                after[mine] = find_branch(payloads, after[mine], mine if rows is None else rows[mine])
+        return payloads.limit(after, rows)
+
+    return find
+
+
+def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
+    fields = [extent(field, is_read_later=is_read_later) for _, field, _ in step.fields]
+
+    def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        return find_all(fields, payloads, position, rows)
+
+    return find
+
+
+def find_all(fields: list[Extent], payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+    """Find where the last of some values in a row ends."""
+    for number, find in enumerate(fields, 1):
+        position = find(payloads, position, rows)
+        if number % UNCHECKED == 0:
+            position = payloads.limit(position, rows)
+    return payloads.limit(position, rows)
+
+
+def _items(step: steps.ArrayStep | steps.MapStep, *, is_read_later: bool) -> Extent:
+    items = finder(step, is_charged=not is_read_later, is_read_later=is_read_later)
+    item = step.item if isinstance(step, steps.ArrayStep) else step.value
+    is_checked = isinstance(step, steps.ArrayStep) and steps.is_varint(item) and not is_read_later
+
+    def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        def check(at: Ints, owner: Ints) -> None:
+            read_varints(payloads, at, owner if rows is None else rows[owner])
+
+        return items.find(payloads, position, rows, check if is_checked else None)[1]
+
+    return find
+
+
+def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> Extent:
+    walk = walker(step)
+
+    def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
+        after: Ints = position.copy()
+        whole = payloads.bytes.data
+        for i in range(len(position)):
+            row = i if rows is None else int(rows[i])
+            end = int(payloads.end[row])
+            value = AvroValue(whole, end, int(payloads.credit[row]))
+            try:
+                after[i] = walk(value, int(position[i]))
+            except BadAvroError:
+                payloads.bad[row] = True
+                after[i] = end
+            if not is_read_later:
+                payloads.credit[row] = value.credit
+        return after
+
+    return find

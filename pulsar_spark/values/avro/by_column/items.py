@@ -1,0 +1,343 @@
+"""Items of arrays and entries of maps: where they lie, in blocks, of which each row has its own number.
+
+Items whose positions are known without reading them (all of one size, or varints) are found in one call for
+all rows. Others are found in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
+found one by one, since a wave costs the same for one row as for a thousand. When they are found, they are
+read, many together: so an item in nested arrays is gone over once for each array that contains it.
+
+Of a single large value some items are found and read at a time, which bounds temporary arrays.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
+from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
+from pulsar_spark.values.avro.by_column.varints import read_varints
+from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, read_block
+
+FEW_ROWS = 12  # with this many or fewer, one by one is faster than a wave
+# These bound the memory of temporary arrays.
+ITEMS_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 20
+_BLOCKS_AT_ONCE = 1 << 14
+_MAX_COUNT = 1 << 32  # no row has this many bytes
+
+# Takes positions of items, in the order of arrays, and the index of the array that each of them is of.
+Take: TypeAlias = Callable[[Ints, Ints], None]
+
+
+class ItemsFinder:
+    """Finds the items of an array of each row.
+
+    Args:
+        find: finds where items end; see ``extents.Extent``.
+        walk: goes over one item.
+        width: bytes of each item, None where they differ.
+        is_varint: whether each item is one varint.
+        cost: what an item counts beyond its bytes, see ``AvroPayloads.credit``.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[AvroPayloads, Ints, Rows], Ints],
+        walk: Walker,
+        width: int | None,
+        is_varint: bool,
+        cost: int,
+    ) -> None:
+        self._find = find
+        self._walk = walk
+        self._width = width
+        self._is_varint = is_varint
+        self._cost = cost
+
+    def find(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[npt.NDArray[np.int32], Ints]:
+        """Find the items of an array at each position.
+
+        Args:
+            payloads: what positions are in.
+            position: where arrays begin.
+            rows: that they are of.
+            take: is called with all items, some at a time; None: only the ends of arrays are wanted.
+
+        Returns:
+            int32[n + 1], where the items of each array begin among all items; the positions after the arrays.
+        """
+        if self._width is not None or self._is_varint:
+            total, after = self._find_known(payloads, position, rows, take)
+        else:
+            total, after = self._find_in_waves(payloads, position, rows, take)
+        offsets = np.zeros(len(total) + 1, np.int32)
+        np.cumsum(total, out=offsets[1:])
+        return offsets, after
+
+    def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
+        """Read what stands before the items of a block; the number of items is 0 in rows that are bad."""
+        count, after = read_varints(payloads, position, rows)
+        negative = np.flatnonzero(count < 0)
+        if len(negative):
+            mine = negative if rows is None else rows[negative]
+            _, after[negative] = read_varints(payloads, after[negative], mine)
+            count = np.abs(count)
+        if self._cost:
+            # The number that has no positive counterpart is still negative.
+            payloads.charge(rows, np.where(count < 0, _MAX_COUNT, np.minimum(count, _MAX_COUNT)) * self._cost)
+        if self._width != 0:
+            most = (payloads.ends(rows) - after) // (self._width or 1)
+            wrong = (count < 0) | (count > most)
+            if wrong.any():
+                payloads.fail(rows, wrong)
+        return np.where(payloads.is_bad(rows), 0, count), after
+
+    # ---- items whose sizes differ
+
+    def _find_in_waves(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[Ints, Ints]:
+        count, after = self._blocks(payloads, position, rows)
+        total = np.zeros(len(position), np.int64)
+        waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
+        active = np.flatnonzero(count)
+        while len(active) > FEW_ROWS:
+            mine = active if rows is None else rows[active]
+            start = after[active]
+            if take is not None:
+                waves.append((active.astype(np.int32), start.astype(np.int32)))
+            after[active] = payloads.limit(self._find(payloads, start, mine), mine)
+            total[active] += 1
+            count[active] -= 1
+            ended = active[count[active] == 0]
+            if len(ended):
+                ended_rows = ended if rows is None else rows[ended]
+                count[ended], after[ended] = self._blocks(payloads, after[ended], ended_rows)
+            count[active[payloads.bad[mine]]] = 0
+            active = active[count[active] > 0]
+        rest = _Rest(take if not waves else None)
+        for i in active.tolist():
+            row = i if rows is None else int(rows[i])
+            after[i] = self._one_by_one(payloads, row, i, int(count[i]), int(after[i]), total, rest)
+        rest.take_all()
+        if take is not None and waves:
+            _take_in_order(waves, rest, total, take)
+        return total, after
+
+    def _one_by_one(
+        self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
+    ) -> int:
+        """Find all further items of one array; ``total`` is brought up to date; returns where it ends."""
+        walk, end = self._walk, int(payloads.end[row])
+        value = AvroValue(payloads.bytes.data, end, end - int(payloads.start[row]))
+        limit = position + _BYTES_AT_ONCE
+        starts, found = rest.starts, len(rest.starts)
+        try:
+            while left:
+                for _ in range(left):
+                    if position > limit or len(starts) - found == ITEMS_AT_ONCE:
+                        limit = position + _BYTES_AT_ONCE
+                        total[owner] += len(starts) - found
+                        rest.add(owner)
+                        rest.take_all()
+                        found = len(starts)
+                    starts.append(position)
+                    position = walk(value, position)
+                left, position = read_block(value, position, self._cost)
+        except BadAvroError:
+            payloads.bad[row] = True
+            del starts[found:]
+            position = end
+        total[owner] += len(starts) - found
+        rest.add(owner)
+        return position
+
+    # ---- items whose positions follow from where their block begins
+
+    def _find_known(
+        self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
+    ) -> tuple[Ints, Ints]:
+        after = position.copy()
+        total = np.zeros(len(position), np.int64)
+        blocks = _Blocks()
+        active = np.arange(len(position))
+        while len(active) > FEW_ROWS:
+            mine = active if rows is None else rows[active]
+            count, begin = self._blocks(payloads, after[active], mine)
+            count, begin, after[active] = self._block_ends(payloads, begin, count, mine)
+            has = count > 0
+            active = active[has]
+            blocks.add(active, begin[has], count[has])
+            total[active] += count[has]
+        for i in active.tolist():
+            row = i if rows is None else int(rows[i])
+            more: int | None = int(after[i])
+            while more is not None:
+                after[i], more = self._blocks_of_one(payloads, row, more, i, blocks, total)
+                if blocks.are_many:
+                    self._take_blocks(payloads, blocks, take)
+                    blocks = _Blocks()
+        self._take_blocks(payloads, blocks, take)
+        return total, after
+
+    def _take_blocks(self, payloads: AvroPayloads, blocks: _Blocks, take: Take | None) -> None:
+        if take is not None:
+            for at, owner in blocks.items(self._width, payloads.varint_ends if self._is_varint else None):
+                take(at, owner)
+
+    def _block_ends(
+        self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Find where blocks end.
+
+        Returns:
+            The numbers of items; what finds the items: the position of the first, or which varint it is; and
+            the positions after the blocks.
+        """
+        if self._width is not None:
+            return count, begin, begin + count * self._width
+        ends = payloads.varint_ends
+        index = ends.before(begin)
+        last = index + count - 1
+        end = ends.places(np.clip(last, 0, len(ends) - 1)) + 1
+        wrong = (count > 0) & ((last >= len(ends)) | (end > payloads.end[rows]))
+        if wrong.any():
+            payloads.fail(rows, wrong)
+            count = np.where(wrong, 0, count)
+        return count, index, np.where(count > 0, end, begin)
+
+    def _blocks_of_one(
+        self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
+    ) -> tuple[int, int | None]:
+        """Find blocks of one array, as many as are read together.
+
+        Returns:
+            The position after them, and the same if there may be more.
+        """
+        end = int(payloads.end[row])
+        value = AvroValue(payloads.bytes.data, end, int(payloads.credit[row]) if self._cost else 0)
+        ends = payloads.varint_ends if self._is_varint else None
+        more: int | None = None
+        try:
+            while True:
+                count, begin = read_block(value, position, self._cost)
+                if not count:
+                    position = begin
+                    break
+                if ends is None:
+                    at, position = begin, begin + count * (self._width or 0)
+                else:
+                    at = ends.before_one(begin)
+                    position = ends.after_one(begin, at, count)
+                if position > end:
+                    raise BadAvroError("items reach over the end")
+                blocks.add_one(owner, at, count)
+                total[owner] += count
+                if blocks.are_many:
+                    more = position
+                    break
+        except BadAvroError:
+            payloads.bad[row] = True
+            position = end
+        if self._cost:
+            payloads.credit[row] = value.credit
+        return position, more
+
+
+class _Blocks:
+    """Which items lie where; blocks come in any order, but those of one array in theirs."""
+
+    def __init__(self) -> None:
+        self._waves: list[tuple[Ints, Ints, Ints]] = []
+        self._ones = (array("q"), array("q"), array("q"))
+
+    def add(self, owner: Ints, at: Ints, count: Ints) -> None:
+        """Add one block of each of some arrays."""
+        self._waves.append((owner, at, count))
+
+    def add_one(self, owner: int, at: int, count: int) -> None:
+        """Add one block; after all that come with others."""
+        for column, number in zip(self._ones, (owner, at, count), strict=True):
+            column.append(number)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether to read them before more are added; those of waves are put in order with the others."""
+        return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
+
+    def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
+        """Positions of items and whose they are, in the order of arrays, some at a time."""
+        ones = tuple(np.frombuffer(column, np.int64) for column in self._ones)
+        owner, at, count = (np.concatenate(columns) for columns in zip(*self._waves, ones, strict=True))
+        if len(self._waves) > 1 or len(ones[0]):
+            order = np.argsort(owner, kind="stable")
+            owner, at, count = owner[order], at[order], count[order]
+        upto = np.cumsum(count)
+        before = upto - count
+        total = int(upto[-1]) if len(upto) else 0
+        for first in range(0, total, ITEMS_AT_ONCE):
+            index = np.arange(first, min(first + ITEMS_AT_ONCE, total))
+            block = np.searchsorted(upto, index, side="right")
+            index -= before[block]
+            if ends is None:
+                yield at[block] + index * (width or 0), owner[block]
+            else:
+                # Before an item is the last byte of another, or of the number of items.
+                yield ends.places(at[block] + index - 1) + 1, owner[block]
+
+
+class _Rest:
+    """Items that are found one by one.
+
+    Args:
+        take: where they go when they are many; None: all are kept.
+    """
+
+    def __init__(self, take: Take | None) -> None:
+        self._take = take
+        self.starts = array("i")
+        self.owners = array("i")  # of items of arrays, or of parts of them, that are found
+
+    def add(self, owner: int) -> None:
+        """Say whose the items are that were found since this was called last."""
+        self.owners.extend(repeat(owner, len(self.starts) - len(self.owners)))
+        if len(self.starts) >= ITEMS_AT_ONCE:
+            self.take_all()
+
+    def take_all(self) -> None:
+        """Hand on all that are kept, unless others come before them."""
+        if self._take is not None and len(self.starts):
+            self._take(_numbers(self.starts), _numbers(self.owners))
+            del self.starts[:], self.owners[:]
+
+
+def _numbers(numbers: array[int]) -> Ints:
+    return np.array(numbers, np.int64)
+
+
+def _take_in_order(
+    waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
+) -> None:
+    """Hand on items in the order of their arrays: wave k has the k-th items, the rest all that come later."""
+    first = np.cumsum(total) - total
+    at = np.empty(int(total.sum()), np.int32)
+    for k, (owner, start) in enumerate(waves):
+        at[first[owner] + k] = start
+    if len(rest.starts):
+        owners = _numbers(rest.owners)
+        # All of their arrays were in each wave; those of one array come one after the other.
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        at[first[owners] + len(waves) + place] = _numbers(rest.starts)
+    whose = np.repeat(np.arange(len(total)), total)
+    for begin in range(0, len(at), ITEMS_AT_ONCE):
+        some = slice(begin, begin + ITEMS_AT_ONCE)
+        take(at[some].astype(np.int64), whose[some])
