@@ -67,7 +67,9 @@ class TapeReader:
         if isinstance(node, JsonMap):
             return self._prepare(node.value)
         if isinstance(node, JsonUnion):
-            return len(node.members) <= _MAX_MEMBERS and all(self._prepare(each) for each in node.members)
+            return len(node.members) <= _MAX_MEMBERS and all(
+                not _has_more_forms(each) and self._prepare(each) for each in node.members
+            )
         return True
 
     def read(self, payloads: JsonPayloads) -> tuple[pa.Array, Ints]:
@@ -275,6 +277,13 @@ class _Read:
         if names is None:
             names = self._names[id(node)] = Names(known)
         return names
+
+
+def _has_more_forms(node: JsonNode) -> bool:
+    """Whether JSON of several kinds may be a value, so that its first character tells little."""
+    if isinstance(node, JsonArray):
+        return node.is_map
+    return isinstance(node, JsonLeaf) and node.kind in (JsonKind.TIME, JsonKind.JSON)
 
 
 def candidates(node: JsonUnion, first: str) -> list[int]:
