@@ -39,6 +39,7 @@ from pulsar_spark.values.protobuf.readers import (
     TypeReader,
 )
 
+_CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
 _MAX_FIELDS = 10_000  # columns, those in others too
 _MAX_DEPTH = 48  # messages in each other
 _REPEATED = FieldDescriptorProto.LABEL_REPEATED
@@ -85,14 +86,25 @@ class ProtobufPlan:
         return self._struct(message, self._message(), target, _Place("", ()))
 
     def parser(self) -> Any:
-        """Make the class of a message whose field f1 is any number of roots."""
+        """Make the class of a message whose field f1 is any number of roots.
+
+        Raises:
+            UnsupportedError: a message has more fields than Protobuf's runtime takes.
+        """
         for message in self.file.message_type:
             if not message.field:  # upb takes fields of number 0 in such a message
                 _add(message, 1, FieldDescriptorProto.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
         _add(rows, 1, FieldDescriptorProto.TYPE_MESSAGE, _REPEATED, ".M0")
         pool = descriptor_pool.DescriptorPool()
-        pool.Add(self.file)
+        try:
+            pool.Add(self.file)
+        except (
+            TypeError
+        ) as error:  # values of one message may take 64 KiB there, without their texts and lists
+            raise UnsupportedError(
+                f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
+            ) from None
         return message_factory.GetMessageClass(pool.FindMessageTypeByName("Rows"))
 
     def _message(self) -> DescriptorProto:

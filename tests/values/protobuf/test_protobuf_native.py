@@ -542,6 +542,19 @@ def test_names_that_are_defined_twice_or_too_long_are_refused():
     refused(schema(file(f"message M0\nint32 a = 1\n{lines}"), "p.M0"), SchemaError, "more than 10000")
 
 
+def test_more_fields_than_protobuf_takes_are_refused_and_some_of_them_are_read():
+    own = file("message M0")
+    for number in range(1, 9_001):
+        own.message_type[0].field.add(
+            name=f"f{number}", number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING, label=3
+        )
+    of = schema(own, "p.M0")
+    with pytest.raises(UnsupportedError, match=r"too many fields for Protobuf.*\.schema\(\.\.\.\)"):
+        formats.decoder(of, of, formats.column_type(of))
+    some = pa.struct([("f9", formats.column_type(of).field("f9").type)])
+    assert formats.decoder(of, of, some).type == some
+
+
 def test_names_within_long_names_do_not_add_up():
     own = file("message M0\nint32 a = 1")
     outer = own.message_type.add(name="N" * 900)
