@@ -34,6 +34,7 @@ REASONS = {
     "values/json/by_column/fast_leaves.py": "a step: tests/values/json/by_column/test_fast.py",
     "values/json/by_column/names.py": "a step: tests/values/json/by_column/test_tape_read.py",
     "values/json/by_column/tape.py": "a step: tests/values/json/by_column/test_tape_read.py",
+    "values/json/by_column/union_members.py": "a step: tests/values/json/by_column/test_fast.py",
     "values/json/by_column/unescape.py": "a step: tests/values/json/by_column/test_tape_read.py",
     "values/json/columns.py": "a step: tests/values/json/test_general.py",
     "values/json/nested_columns.py": "a step: tests/values/json/test_general.py",

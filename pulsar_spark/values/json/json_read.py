@@ -27,7 +27,7 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.by_column.cursor import JsonPayloads
-from pulsar_spark.values.json.by_column.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column.fast import read_columns
 from pulsar_spark.values.json.by_column.shape import JsonLayout
 from pulsar_spark.values.json.by_column.tape_read import TapeReader
 from pulsar_spark.values.json.columns import AGAIN, AGAIN_PER_BYTE
@@ -49,6 +49,7 @@ from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _SAMPLE: Final = 256
+_LEARNED: Final = 8  # payloads, or some more, whose names are learned: few have all
 # What is read together; the tokens of a byte take some forty, at most.
 _MAX_BYTES: Final = 1 << 20
 _MAX_ROWS: Final = 1 << 14
@@ -120,7 +121,6 @@ class _JsonDecoder:
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._tape = TapeReader(tree)
-        self._is_plain = can_read(tree)
         self._layout = JsonLayout()
         self._is_regular = True  # most payloads were laid out as it says
         self._cost = ValueCost(added_text(tree), growth(tree))
@@ -174,8 +174,7 @@ class _JsonDecoder:
             payloads = JsonPayloads(values)
             usable = payloads.is_usable[left]
             left = left[usable]
-            if self._is_plain:
-                left = self._read_layout(values, payloads, left, columns, rows)
+            left = self._read_layout(values, payloads, left, columns, rows)
             if len(left) >= _FEWEST_ROWS and self._tape.can_read:
                 some = payloads if len(left) == len(values) else JsonPayloads(values.take(pa.array(left)))
                 column, done = self._tape.read(some)
@@ -213,8 +212,9 @@ class _JsonDecoder:
                 continue
             if not self._is_regular:
                 self._layout = JsonLayout()
-            if not self._layout.is_known and not self._layout.learn(values[part[0]].as_py()):
-                self._layout.learn(values[part[-1]].as_py())
+            if not self._layout.is_known:
+                for row in part[:: max(1, len(part) // _LEARNED)].tolist():
+                    self._layout.learn(values[row].as_py())
             column, is_read = read_columns(self._tree, payloads, part, self._layout)
             done = np.flatnonzero(is_read)
             self._is_regular = 2 * len(done) >= len(part)

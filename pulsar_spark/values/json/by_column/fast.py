@@ -1,7 +1,7 @@
 """JSON payloads -> a column, one member of all payloads at a time: what producers usually write.
 
 What is taken here is what ``general`` gives; all else is left to it: bad payloads, values that need its
-lenience, names in another order than the layout has them, and unions.
+lenience, names in another order than the layout has them, and unions of which names decide.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.by_column.cursor import Cursor, JsonPayloads
 from pulsar_spark.values.json.by_column.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
 from pulsar_spark.values.json.by_column.shape import JsonLayout, Shape
+from pulsar_spark.values.json.by_column.union_members import candidates, of_members
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -35,24 +36,13 @@ _EMPTY: Final = Shape()
 _NOTHING: Final = JsonRecord(pa.struct([]), ())
 
 
-def can_read(node: JsonNode) -> bool:
-    """Whether payloads of this node can be read by column."""
-    if isinstance(node, JsonRecord):
-        return all(can_read(member.node) for member in node.members)
-    if isinstance(node, JsonArray):
-        return can_read(node.item)
-    if isinstance(node, JsonMap):
-        return can_read(node.value)
-    return not isinstance(node, JsonUnion)
-
-
 def read_columns(
     node: JsonNode, payloads: JsonPayloads, rows: Ints, layout: JsonLayout
 ) -> tuple[pa.Array, Flags]:
     """Read some payloads.
 
     Args:
-        node: what they are read as; ``can_read`` holds for it.
+        node: what they are read as.
         payloads: what they are of.
         rows: which, ascending.
         layout: how they are laid out.
@@ -102,6 +92,8 @@ class _Walk:
             return self._array(node, shape, cursor)
         if isinstance(node, JsonMap):
             return self._map(node, shape, cursor)
+        if isinstance(node, JsonUnion):
+            return self._union(node, shape, cursor)
         assert isinstance(node, JsonLeaf)
         return LEAVES[node.kind](self._payloads, node, cursor)
 
@@ -182,6 +174,23 @@ class _Walk:
             [names, values], fields=[node.type.key_field, node.type.item_field]
         )
         return _nested(node.type, len(cursor), offsets, entries)
+
+    def _union(self, node: JsonUnion, shape: Shape, cursor: Cursor) -> pa.Array:
+        """Read each value as the first member that it may be; where names decide, it is left."""
+        first = self._payloads.byte(cursor)
+        chosen = np.full(len(cursor), -1, np.int64)
+        for byte in np.flatnonzero(np.bincount(first, minlength=256)).tolist():
+            order = candidates(node, chr(byte))
+            if len(order) == 1 or (order and byte != _OPEN):
+                chosen[first == byte] = order[0]
+        cursor.ok &= chosen >= 0
+        found: dict[int, tuple[Ints, pa.Array]] = {}
+        for number in np.unique(chosen[chosen >= 0]).tolist():
+            rows = np.flatnonzero(chosen == number)
+            part = cursor.take(rows)
+            found[number] = rows, self._value(node.members[number], shape, part)
+            cursor.put(rows, part)
+        return of_members(node, len(cursor), found)
 
     def _unasked(self, shape: Shape, cursor: Cursor) -> pa.Array:
         """Go over values that nobody asked for, but which must be JSON."""

@@ -17,32 +17,19 @@ from pulsar_spark.values.json.by_column.cursor import Cursor, JsonPayloads
 from pulsar_spark.values.json.by_column.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
 from pulsar_spark.values.json.by_column.names import Names
 from pulsar_spark.values.json.by_column.tape import JsonParts, JsonValues, Tape
-from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.by_column.union_members import candidates, of_members, spread
 from pulsar_spark.values.json.tree import (
     JsonArray,
-    JsonKind,
     JsonLeaf,
     JsonMap,
-    JsonMember,
     JsonNode,
     JsonRecord,
     JsonUnion,
-    select,
 )
-from pulsar_spark.values.json.unions import is_alike
 
 _N, _OPEN, _LIST = b"n{["
 _CASE: Final = 0x20
 _MAX_MEMBERS: Final = 63  # of a union, of which there is a bit for each
-# What text of a leaf may begin with, beside what ``is_alike`` says.
-_MAY_BEGIN: Final = {
-    JsonKind.TEXT: "-0123456789",
-    JsonKind.INTEGER: '"',
-    JsonKind.FLOAT: '"',
-    JsonKind.DECIMAL: '"',
-    JsonKind.DATE: '"[',
-    JsonKind.TIMESTAMP: '"[',
-}
 
 
 class TapeReader:
@@ -67,9 +54,7 @@ class TapeReader:
         if isinstance(node, JsonMap):
             return self._prepare(node.value)
         if isinstance(node, JsonUnion):
-            return len(node.members) <= _MAX_MEMBERS and all(
-                not _has_more_forms(each) and self._prepare(each) for each in node.members
-            )
+            return len(node.members) <= _MAX_MEMBERS and all(self._prepare(each) for each in node.members)
         return True
 
     def read(self, payloads: JsonPayloads) -> tuple[pa.Array, Ints]:
@@ -104,7 +89,7 @@ class _Read:
         ok[nulls] &= self._are_null(values.start[nulls], ends[nulls])
         column, good = self._others(node, values.some(others), ends[others])
         ok[others] &= good
-        return _spread(column, others, len(ok)), ok
+        return spread(column, others, len(ok)), ok
 
     def _are_null(self, start: Ints, ends: Ints) -> Flags:
         cursor = Cursor(start, start, ends, np.ones(len(start), np.bool_))
@@ -185,7 +170,7 @@ class _Read:
             parts.ok[owner[1:][owner[1:] == owner[:-1]]] = False  # a name twice
             column, good = self.values(member.node, parts.values.some(mine))
             _fail_owners(parts.ok, owner, good)
-            columns.append(_spread(column, owner, count, member))
+            columns.append(spread(column, owner, count, member))
         return pa.Array.from_buffers(node.type, count, [None], children=columns), parts.ok
 
     def _found(self, names: Names, parts: JsonParts) -> Ints:
@@ -249,7 +234,7 @@ class _Read:
             mine = np.flatnonzero(chosen == number)
             column, ok[mine] = self._others(node.members[number], values.some(mine), ends[mine])
             found[number] = mine, column
-        return _of_members(node, count, found), ok
+        return of_members(node, count, found), ok
 
     def _fitting(self, node: JsonUnion, values: JsonValues) -> npt.NDArray[np.uint64]:
         """Which members have all names of an object: a bit for each; maps have any."""
@@ -279,60 +264,9 @@ class _Read:
         return names
 
 
-def _has_more_forms(node: JsonNode) -> bool:
-    """Whether JSON of several kinds may be a value, so that its first character tells little."""
-    if isinstance(node, JsonArray):
-        return node.is_map
-    return isinstance(node, JsonLeaf) and node.kind in (JsonKind.TIME, JsonKind.JSON)
-
-
-def candidates(node: JsonUnion, first: str) -> list[int]:
-    """The members that a value which begins with a character may be, in the order in which they are tried.
-
-    That a member is not read here does not mean that it is none of the value: so only the first is tried.
-    """
-    alike = [number for number, each in enumerate(node.members) if is_alike(each, first)]
-    if first == "{":
-        return alike
-    others = [
-        number
-        for number, each in enumerate(node.members)
-        if number not in alike and isinstance(each, JsonLeaf) and first in _MAY_BEGIN.get(each.kind, "")
-    ]
-    return alike + others
-
-
-def _of_members(node: JsonUnion, count: int, found: dict[int, tuple[Ints, pa.Array]]) -> pa.Array:
-    """The struct of a union's members."""
-    columns = []
-    is_valid = np.zeros(count, np.bool_)
-    for rows, _ in found.values():
-        is_valid[rows] = True
-    for number, field in zip(node.indexes, node.type, strict=True):
-        if number in found:
-            rows, column = found[number]
-            columns.append(_spread(select(column, field.type), rows, count))
-        else:
-            columns.append(pa.nulls(count, field.type))
-    validity = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
-    return pa.Array.from_buffers(node.type, count, [validity], children=columns)
-
-
 def _fail_owners(ok: Flags, owner: Ints, good: Flags) -> None:
     if not good.all():
         ok[owner[~good]] = False
-
-
-def _spread(column: pa.Array, rows: Ints, count: int, member: JsonMember | None = None) -> pa.Array:
-    """Put values into their rows of ``count``; the others are null, or have the member's default."""
-    if len(rows) == count and bool((rows == np.arange(count)).all()):
-        return column
-    place = np.full(count, len(column), np.int32)
-    place[rows] = np.arange(len(column), dtype=np.int32)
-    if member is None or member.default == "null":
-        return column.take(pa.array(place, mask=place == len(column)))
-    default = read_rows(member.node, [member.default.encode()]).column
-    return pa.concat_arrays([column, default]).take(pa.array(place))
 
 
 def _nested(arrow: pa.DataType, counts: Ints, items: pa.Array) -> pa.Array:

@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.values.json.by_column import fast
 from pulsar_spark.values.json.by_column.cursor import JsonPayloads
-from pulsar_spark.values.json.by_column.fast import can_read, read_columns
+from pulsar_spark.values.json.by_column.fast import read_columns
 from pulsar_spark.values.json.by_column.shape import JsonLayout
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type
@@ -39,16 +39,22 @@ def _few_rows(monkeypatch):
     monkeypatch.setattr(fast, "_FEWEST_ROWS", 1)
 
 
-def test_unions_are_not_read_by_column():
-    union = ["string", "boolean"]
-    assert can_read(tree_of(record(a=["null", "int"])))
-    for type_ in (
-        union,
-        {"type": "array", "items": union},
-        {"type": "map", "values": union},
-        record(b=union),
-    ):
-        assert not can_read(tree_of(record(a=type_) if "fields" not in type_ else type_))
+def test_unions_are_read_where_the_first_character_decides():
+    records = [{**record(**{name: "int"}), "name": f"R{name}"} for name in "bc"]
+    avro = record(a=["null", "string", "long", records[0]], u=["null", "Rb", records[1]])
+    texts = (
+        '{"a":"x"}',
+        '{"a":1}',
+        '{"a":null}',
+        '{"a":{"b":1}}',
+        '{"a":true}',
+        '{"u":{"c":1}}',
+        '{"a":1.0}',
+    )
+    members = {"member0": None, "member1": None, "member2": None}
+    values = [{"member0": "x"}, {"member1": 1}, None, {"member2": {"b": 1}}]
+    expected = {i: {"a": each and members | each, "u": None} for i, each in enumerate(values)}
+    assert read(avro, *texts) == expected
 
 
 def test_members_may_be_missing_and_null():
