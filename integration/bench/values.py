@@ -143,7 +143,7 @@ def _of_versions(count: int) -> Rates:
 
 
 def _reading(count: int) -> tuple[Callable[[], None], int]:
-    """What reads rows of so many versions: each has a field of its own behind those of all."""
+    """What reads rows of this many versions, each of which has one field more than all have."""
     topic = TopicName.parse("versions")
     schemas = [_version(number) for number in range(count)]
     of = {number: Schema(SchemaType.AVRO, json.dumps(each).encode()) for number, each in enumerate(schemas)}

@@ -47,7 +47,7 @@ _ODD = (
 
 
 def run(seed: int, payloads: int) -> Iterator[int]:
-    """Read at least so many payloads; yields how many were, round by round.
+    """Read at least this many payloads; yields how many were, round by round.
 
     Raises:
         DifferenceError: something was found.

@@ -21,7 +21,7 @@ from pulsar_spark.values.avro.by_column.varint_ends import GROUP, VarintEnds, va
 Rows: TypeAlias = "Ints | None"
 
 _PAD = 16  # bytes before the first row and after the last, which reading a decimal or a varint may touch
-SLACK = 4096  # and after those: a position may be so far after its row's end before ``limit`` is called
+SLACK = 4096  # and after those: how far after its row a position may be until ``limit`` is called
 
 
 class AvroPayloads:

@@ -55,7 +55,7 @@ class Names:
 
 
 def _mask(sizes: Ints) -> Words:
-    """The bits of so many bytes, from none to eight."""
+    """The bits of this many bytes, from none to eight."""
     unused = (np.uint64(_WORD) - np.clip(sizes, 1, _WORD).view(np.uint64)) << np.uint64(3)
     mask: Words = np.where(sizes > 0, _ALL >> unused, np.uint64(0))
     return mask

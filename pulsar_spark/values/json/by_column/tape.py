@@ -52,7 +52,7 @@ class JsonParts(NamedTuple):
         names: int64[m], tokens of the names; of arrays none.
         values: m of them.
         counts: int64[n].
-        ok: bool[n], whether all between the brackets is as it should be, but for the values.
+        ok: bool[n], whether all between the brackets is right, except the values, which are not read.
     """
 
     owner: Ints
@@ -88,7 +88,7 @@ class Tape:
             is_open, is_close = is_open[keep], is_close[keep]
             depth = np.cumsum(is_open.astype(np.int8) - is_close.astype(np.int8), dtype=np.int32)
         self._ok, self._first = ok, first
-        # Some tokens that are none, to look at after the last.
+        # What is looked at after the last token.
         self.at: Places = np.append(at, np.full(_MORE, ends[-1] if len(ends) else 0, np.int32))
         self._quote = np.append(quote, np.zeros(_MORE, np.int32))
         level = (depth + is_close).astype(np.uint8)
@@ -152,7 +152,7 @@ class Tape:
         return rows[whole], values.some(np.flatnonzero(whole))
 
     def ends(self, values: JsonValues) -> tuple[Ints, Flags]:
-        """Where the token after each value is, but for white space; and whether it may come after one."""
+        """Where the token after each value is, apart from white space; and whether it may come after one."""
         token = values.token
         kind = self.kind[token]
         last = token.copy()

@@ -174,7 +174,7 @@ class _Read:
         return pa.Array.from_buffers(node.type, count, [None], children=columns), parts.ok
 
     def _found(self, names: Names, parts: JsonParts) -> Ints:
-        """Which member each name is; those with escapes are none."""
+        """Which member each name is, -1 for others; objects with an escape in a name fail."""
         payloads = self._payloads
         start = self._tape.at[parts.names].astype(np.int64) + 1
         quotes = self._tape.quotes(JsonValues(start, parts.names))
