@@ -51,9 +51,14 @@ def test_unions_are_read_where_the_first_character_decides():
         '{"u":{"c":1}}',
         '{"a":1.0}',
     )
-    members = {"member0": None, "member1": None, "member2": None}
-    values = [{"member0": "x"}, {"member1": 1}, None, {"member2": {"b": 1}}]
-    expected = {i: {"a": each and members | each, "u": None} for i, each in enumerate(values)}
+    nothing = {"member0": None, "member1": None, "member2": None}
+    found: list[dict[str, object] | None] = [
+        {**nothing, "member0": "x"},
+        {**nothing, "member1": 1},
+        None,
+        {**nothing, "member2": {"b": 1}},
+    ]
+    expected = {number: {"a": each, "u": None} for number, each in enumerate(found)}
     assert read(avro, *texts) == expected
 
 
