@@ -224,15 +224,19 @@ class Topics:
 
     def is_ordered(self, topic: TopicName) -> bool:
         """Whether it is a segment, of which an end is nothing to report."""
-        return topic.is_segment or any(topic in order.layout.segments for order in self._orders.values())
+        orders = list(self._orders.values())
+        return topic.is_segment or any(topic in order.layout.segments for order in orders)
 
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
         """The segments that are not read yet; see :mod:`segments`."""
         if not self._orders:
             return set()
-        known = {name for order in self._orders.values() for name in order.layout.segments}
-        held = {name for name in self.partitions if name.is_segment and name not in known}
-        return held.union(*(order.held(processed) for order in self._orders.values()))
+        orders = list(self._orders.values())  # a list may add one meanwhile
+        known = {name for order in orders for name in order.layout.segments}
+        # A segment that is open and in no layout may follow any other.
+        named = {*self.partitions, *processed}
+        held = {name for name in named if name.is_segment and name not in known}
+        return held.union(*(order.held(processed) for order in orders))
 
     def with_done(self, planned: dict[TopicName, MessageId], start: Offsets) -> dict[TopicName, MessageId]:
         """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
