@@ -380,3 +380,46 @@ def test_a_topic_may_come_while_it_is_decided_what_is_held(cluster, monkeypatch)
     monkeypatch.setattr(SegmentOrder, "held", held)
     assert topics.held({}) == set()
     topics.close()
+
+
+def test_a_scalable_topic_that_is_gone_is_looked_up_after_pauses(cluster):
+    name = ScalableTopic(cluster, "topic://public/default/st").name
+    topics = watched(cluster, topics=f"{name},plain", admin__url=ADMIN)
+    topics.refresh()
+    gone = cluster.layouts.pop(name)
+    looked = cluster.count("layout", name)
+    for _ in range(100):
+        topics.refresh()
+        assert cluster.clock < topics.due_at(cluster.clock) <= cluster.clock + 30.0
+        cluster.clock += 0.05
+    assert cluster.count("layout", name) - looked == 3, "at 0, 1 and 3 seconds"
+    cluster.create("unrelated")
+    topics.refresh()
+    assert "plain" in names(topics.partitions), "others are listed meanwhile"
+    cluster.layouts[name] = gone
+    cluster.clock += 30.0
+    topics.refresh()
+    assert topics.due_at(cluster.clock) == math.inf
+    looked = cluster.count("layout", name)
+    topics.refresh()
+    assert cluster.count("layout", name) == looked
+    topics.close()
+
+
+def test_a_scalable_topic_that_is_waited_for_is_read_when_it_comes(cluster):
+    name = "topic://public/default/st"
+    topics = watched(cluster, topics=f"{name},plain", waitingForNonExistedTopic="true", admin__url=ADMIN)
+    for _ in range(100):
+        topics.refresh()
+        cluster.clock += 0.05
+    assert names(topics.partitions) == ["plain"]
+    assert cluster.count("list") < 10
+    scalable = ScalableTopic(cluster, name)
+    cluster.clock += 30.0
+    topics.refresh()
+    assert scalable.named(0) in topics.partitions
+    scalable.split(scalable.named(0))
+    topics.refresh()
+    assert set(scalable.active) <= set(topics.partitions)
+    topics.close()
+    assert cluster.open_readers == 0
