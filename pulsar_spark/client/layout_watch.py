@@ -10,7 +10,14 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.errors import DeadlineError, PulsarError, UnsupportedError, from_server
+from pulsar_spark.errors import (
+    DeadlineError,
+    NotReadyError,
+    PulsarError,
+    TopicNotFoundError,
+    UnsupportedError,
+    from_server,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.layout import TopicLayout, read_layout
@@ -34,7 +41,7 @@ class LayoutWatch(Closing):
     def __init__(self, client: Client, topic: TopicName) -> None:
         self._client = client
         self._topic = topic
-        self._updates = _Updates(topic)
+        self._updates = _Updates(topic, 0)
         self._session: Session | None = None
         self._id = 0
         self._given: int | None = None  # epoch of what was given last
@@ -75,21 +82,29 @@ class LayoutWatch(Closing):
                 advice="Scalable topics need Pulsar 5 and scalableTopicsEnabled=true. For a topic of another "
                 "kind write persistent://tenant/namespace/topic",
             )
-        self._updates, self._id = _Updates(self._topic), self._client.new_id()
-        session.attach(Role.WATCHER, self._id, self._updates)
+        # A broker may answer with what it knew before: children that are read would have no parents there.
+        self._updates, self._id = _Updates(self._topic, self._updates.epoch), self._client.new_id()
         self._session = session
         try:
+            session.attach(Role.WATCHER, self._id, self._updates)
             session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
             self._updates.await_first(deadline)
-        except PulsarError:
+        except BaseException as error:  # also SystemExit, by which Spark ends the planner
             self.close()
+            if isinstance(error, TopicNotFoundError):  # another of this name begins anew
+                self._updates.epoch = 0
             raise
 
 
 class _Updates:
-    """The newest layout of one lookup session; the session's thread calls it."""
+    """The newest layout of one lookup session; the session's thread calls it.
 
-    def __init__(self, topic: TopicName) -> None:
+    Attributes:
+        epoch: of the newest layout of this lookup session and those before it.
+    """
+
+    def __init__(self, topic: TopicName, epoch: int) -> None:
+        self.epoch = epoch
         self._topic = topic
         self._changed = threading.Condition()
         self.latest: TopicLayout | None = None
@@ -106,11 +121,22 @@ class _Updates:
             except PulsarError as error:
                 self.lost(error)
                 continue
-            with self._changed:
-                # Brokers repeat older ones.
-                if self.latest is None or layout.epoch > self.latest.epoch:
-                    self.latest = layout
-                    self._changed.notify_all()
+            self._take(layout)
+
+    def _take(self, layout: TopicLayout) -> None:
+        with self._changed:
+            # Brokers repeat older ones.
+            if layout.epoch > self.epoch or (self.latest is None and layout.epoch == self.epoch):
+                self.latest, self.epoch = layout, layout.epoch
+                self._changed.notify_all()
+            elif self.latest is None:
+                what = f"the broker knows the segments of epoch {layout.epoch}, and others knew {self.epoch}"
+                self.error = NotReadyError(
+                    what,
+                    topic=str(self._topic),
+                    advice="If this stays so, the topic was made again: restart the query",
+                )
+                self._changed.notify_all()
 
     def lost(self, error: PulsarError) -> None:
         with self._changed:

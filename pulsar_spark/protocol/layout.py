@@ -16,8 +16,10 @@ from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum segments, sealed ones included, far above real topics: each takes memory.
-MAX_SEGMENTS = 100_000
+# Maximum segments, sealed ones included, far above real topics: a micro-batch compares each with all others.
+MAX_SEGMENTS = 4_000
+_MAX_HASH = 0xFFFF
+_MAX_NUMBER = (1 << 31) - 1  # rows have it as an int
 
 
 class Segment(NamedTuple):
@@ -72,26 +74,48 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
         raise ProtocolError(
             f"the broker reports {len(sent)} segments; the maximum is {MAX_SEGMENTS}", topic=str(topic)
         )
-    try:
-        resolved = TopicName.parse(update.resolved_topic_name or str(topic), scalable=True)
-        segments = {
-            name: Segment(
-                name,
-                each.state == pb.SEALED,
-                each.hash_start,
-                each.hash_end,
-                is_legacy=bool(each.legacy_topic_name),
-            )
-            for each in sorted(sent, key=lambda each: each.segment_id)  # which only grow
-            for name in [_name(each, resolved)]
-        }
-    except OptionError as error:
-        raise ProtocolError(f"the broker sent an invalid name: {error.what}", topic=str(topic)) from None
+    resolved = _resolved(update, topic)
+    segments = {
+        name: Segment(
+            name,
+            each.state == pb.SEALED,
+            each.hash_start,
+            each.hash_end,
+            is_legacy=bool(each.legacy_topic_name),
+        )
+        for each in sorted(sent, key=lambda each: each.segment_id)  # which only grow
+        for name in [_name(each, resolved)]
+    }
+    if len({each.segment_id for each in sent}) < len(sent) or len(segments) < len(sent):
+        raise ProtocolError("the broker reports a segment twice", topic=str(topic))
     is_scalable = any(each.state == pb.SEALED or not each.legacy_topic_name for each in sent)
     return TopicLayout(update.dag.epoch, segments, is_scalable)
 
 
+def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicName:
+    """The name that the broker has for the topic: of the same, be it classic or scalable."""
+    try:
+        found = TopicName.parse(update.resolved_topic_name or str(topic), scalable=True)
+    except OptionError as error:
+        raise ProtocolError(f"the broker sent an invalid name: {error.what}", topic=str(topic)) from None
+    if found.scalable != topic.scalable:
+        raise ProtocolError(f"the broker sent the segments of {found}", topic=str(topic))
+    return found
+
+
 def _name(segment: pb.SegmentInfoProto, topic: TopicName) -> TopicName:
-    if segment.legacy_topic_name:
-        return TopicName.parse(segment.legacy_topic_name)
-    return topic.segment(segment.hash_start, segment.hash_end, segment.segment_id)
+    """The name by which a segment is read; raises ProtocolError for one that the topic cannot have."""
+    number, first, last = segment.segment_id, segment.hash_start, segment.hash_end
+    if number > _MAX_NUMBER or not first <= last <= _MAX_HASH:
+        what = f"the broker reports a segment {number} of the hashes {first:04x} to {last:04x}"
+        raise ProtocolError(what, topic=str(topic))
+    if not segment.legacy_topic_name:
+        return topic.segment(first, last, number)
+    legacy = TopicName.found(segment.legacy_topic_name)
+    if legacy is None or topic.scalable not in (
+        legacy.scalable,
+        legacy._replace(domain=topic.scalable.domain),
+    ):
+        what = f"the broker reports {segment.legacy_topic_name[:500]!r} as a partition of another topic"
+        raise ProtocolError(what, topic=str(topic))
+    return legacy

@@ -3,7 +3,7 @@
 import pytest
 
 from pulsar_spark.client import LayoutWatch, PlanningClient
-from pulsar_spark.errors import DeadlineError, TopicNotFoundError, UnsupportedError
+from pulsar_spark.errors import DeadlineError, NotReadyError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import client_of, hurry, wait_until
@@ -67,6 +67,73 @@ def test_a_lost_session_is_looked_up_again(broker, client):
         broker.cut()
         wait_until(lambda: watch.changed)
         assert numbers(watch.layout()) == [0, 1, 2]
+
+
+def test_an_older_layout_after_a_lost_session_is_not_taken(broker, client):
+    with LayoutWatch(client, TOPIC) as watch:
+        broker.lay_out(str(TOPIC), SPLIT)
+        wait_until(lambda: watch.changed)
+        watch.layout()
+        broker.layouts[str(TOPIC)] = WHOLE
+        hurry(client, 0.5)
+        for _ in range(2):
+            broker.cut()
+            wait_until(lambda: watch.changed)
+            with pytest.raises(NotReadyError, match=r"epoch 4, and others knew 5.*restart"):
+                watch.layout()
+            assert watch.changed
+        hurry(client, 30.0)
+        broker.layouts[str(TOPIC)] = SPLIT
+        assert numbers(watch.layout()) == [0, 1, 2]
+
+
+def test_a_layout_that_came_and_was_not_taken_is_not_gone_back_from(broker, client):
+    with LayoutWatch(client, TOPIC) as watch:
+        broker.lay_out(str(TOPIC), SPLIT)
+        wait_until(lambda: watch.changed)
+        broker.layouts[str(TOPIC)] = WHOLE
+        broker.cut()
+        wait_until(lambda: watch._updates.error is not None)
+        hurry(client, 0.5)
+        with pytest.raises(NotReadyError):
+            watch.layout()
+
+
+def test_a_topic_that_is_made_again_begins_anew(broker, client):
+    with LayoutWatch(client, TOPIC) as watch:
+        del broker.layouts[str(TOPIC)]
+        broker.cut()
+        wait_until(lambda: watch.changed)
+        with pytest.raises(TopicNotFoundError):
+            watch.layout()
+        broker.layouts[str(TOPIC)] = dag(0, segment(0, 0, 0xFFFF))
+        assert watch.layout().epoch == 0
+
+
+def test_a_lookup_that_does_not_end_well_leaves_nothing(broker, client, monkeypatch):
+    """Whatever ended it, also what is no error of Pulsar."""
+    opened = []
+    service = client.service
+
+    def service_of(deadline):
+        opened.append(service(deadline))
+        return opened[-1]
+
+    monkeypatch.setattr(client, "service", service_of)
+    hurry(client, 0.2)
+    broker.script(Type.SCALABLE_TOPIC_LOOKUP, [silence])
+    with pytest.raises(DeadlineError):
+        LayoutWatch(client, TOPIC)
+    monkeypatch.setattr("pulsar_spark.client.layout_watch._Updates.await_first", exits)
+    with pytest.raises(SystemExit):
+        LayoutWatch(client, TOPIC)
+    assert opened
+    for session in opened:
+        assert not session._handlers
+
+
+def exits(*_):
+    raise SystemExit
 
 
 def test_it_ends_its_session(broker, client):

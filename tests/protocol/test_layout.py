@@ -70,6 +70,57 @@ def test_a_classic_topic_is_none():
     assert not layout(resolved="", topic=name).is_scalable
 
 
+def test_a_classic_topic_may_be_named_as_a_partition_is():
+    name = TopicName.parse("odd-partition-7")
+    for topic in (name, name.base):
+        assert list(layout(segment(0, 0, 0xFFFF, legacy=str(name)), resolved="", topic=topic).segments) == [
+            name
+        ]
+
+
+def test_what_no_topic_can_have_is_an_error_of_the_protocol():
+    """Whatever a broker sends: no wrong order, no topic of somebody else, no row that Spark cannot hold."""
+    whole = (0, 0, 0xFFFF)
+    for bad in (
+        [segment(0, 0, 0x10000)],
+        [segment(0, 0x10000, 0x10000)],
+        [segment(0, 8, 7)],
+        [segment(1 << 31, 0, 0xFFFF)],
+        [segment((1 << 64) - 1, 0, 0xFFFF)],
+        [segment(*whole), segment(*whole)],
+        [segment(*whole), segment(0, 0, 0x7FFF)],
+        [segment(0, 0, 0xFFFF, legacy="t"), segment(1, 0, 0xFFFF, legacy="t")],
+        *(
+            [segment(*whole, sealed=True, legacy=legacy)]
+            for legacy in (
+                "topic://public/default/st",
+                "segment://public/default/st/0000-ffff-0",
+                "persistent://public/default/st\n",
+                "persistent://public/default/other",
+                "persistent://public/default/st2-partition-0",
+                "persistent://public/other/st",
+                "persistent://other/default/st-partition-0",
+                "st-partition-0",
+                "?",
+            )
+        ),
+    ):
+        with pytest.raises(ProtocolError):
+            layout(*bad)
+    for resolved in ("topic://public/default/other", "persistent://public/other/st", "segment://a/b/c"):
+        with pytest.raises(ProtocolError):
+            layout(segment(*whole), resolved=resolved)
+    largest = layout(segment((1 << 31) - 1, 0xFFFF, 0xFFFF))
+    assert [name.partition for name in largest.segments] == [(1 << 31) - 1]
+
+
+def test_a_topic_has_some_thousand_segments_at_most():
+    sealed = [segment(number, 0, 0xFFFF, sealed=True) for number in range(4001)]
+    assert len(layout(*sealed[:4000]).segments) == 4000
+    with pytest.raises(ProtocolError, match="4001 segments; the maximum is 4000"):
+        layout(*sealed)
+
+
 @pytest.mark.parametrize("bad", [{"resolved": "topic://x"}, {"resolved": "a://b/c/d"}])
 def test_names_of_nothing_are_an_error_of_the_protocol(bad):
     with pytest.raises(ProtocolError):

@@ -120,7 +120,8 @@ def parse_offsets(option: str, text: str, *, end: bool) -> Positions:
     if not _is_shown(option, data):
         return Positions(option, None, _named(option, data, end))
     # It says what is taken, be it a start or an end. What it does not know has come later.
-    return Positions(option, None, _named(option, data["topics"], end=True), PositionWord.EARLIEST)
+    named = _named(option, data["topics"], end=True, is_shown=True)
+    return Positions(option, None, named, PositionWord.EARLIEST)
 
 
 def parse_times(option: str, text: str) -> Positions:
@@ -170,6 +171,7 @@ def _check_order(
 
 
 _WORDS = {word.value: word for word in PositionWord}
+_DONE = "done"  # as a query shows a segment that it has read to the end
 _MAX_ID = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # March 1973: a smaller number is seconds, or a mistake. But 0 means the beginning.
@@ -220,14 +222,20 @@ def _is_shown(option: str, data: dict[str, Any]) -> bool:
     return False
 
 
-def _named(option: str, topics: dict[str, Any], end: bool) -> dict[TopicName, Position]:
+def _named(
+    option: str, topics: dict[str, Any], end: bool, *, is_shown: bool = False
+) -> dict[TopicName, Position]:
     """Positions by partition, of JSON by topic."""
     named: dict[TopicName, Position] = {}
-    for name, value in topics.items():
-        for partition, place in _places(option, TopicName.parse(name, scalable=True), value).items():
+    values = [(TopicName.parse(name, scalable=True), value) for name, value in topics.items()]
+    # Of a migrated topic the segments are named as well.
+    scalable = {topic for topic, _ in values if topic.is_scalable} if is_shown or not end else set()
+    for topic, value in values:
+        for partition, place in _places(option, topic, value).items():
             if partition in named:
                 raise OptionError(f"{option} names a partition twice", topic=str(partition))
-            named[partition] = _taken(option, partition, place, end)
+            is_done = place == _DONE and partition.scalable in scalable
+            named[partition] = PositionWord.LATEST if is_done else _taken(option, partition, place, end)
     return named
 
 
@@ -286,8 +294,6 @@ def _from_bytes(option: str, topic: TopicName, values: list[Any]) -> MessageId:
 def _taken(option: str, partition: TopicName, place: Any, end: bool) -> Position:
     """The position that a named place is."""
     if isinstance(place, str):
-        if place == "done":  # as a query shows a segment that it has read to the end
-            return PositionWord.LATEST
         word = _WORDS.get(place.lower())
         if word in (PositionWord.EARLIEST, PositionWord.LATEST):
             return word

@@ -91,7 +91,7 @@ class BrokerProbe:
 
     def _ask_admin(self, topic: TopicName, ledger: int) -> LedgerEnd | None:
         """The ledger's end from the admin service; None if it does not know it, or does not answer."""
-        if self._admin is None:
+        if self._admin is None or topic.is_segment:  # of those it does not know
             return None
         try:
             ledgers = self._admin.ledgers(topic)

@@ -14,6 +14,7 @@ from pulsar_spark.client import (
     Pauses,
     PendingCalls,
     PlanningClient,
+    TopicLayout,
     TopicWatch,
     run_all,
 )
@@ -138,10 +139,12 @@ class Topics:
         self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses: Pauses[str] = Pauses()
+        self._scalable = [topic for topic in options.topics if topic.is_scalable]
+        self._unknown: set[TopicName] = set()  # those that did not exist when they were looked up last
         self._layouts: dict[TopicName, LayoutWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
         # From now on watched, and with the ends of sealed segments: a run may take this list alone.
-        if any(topic.is_scalable for topic in options.topics):
+        if self._scalable:
             self.partitions = find_partitions(client, options, partitions_of=self._partitions_of)
         self._migrated: set[str | None] = set()  # topics already named in a warning
         self._warn_of_migrated()
@@ -157,7 +160,7 @@ class Topics:
         # A list that has come and was not taken does not show what watches have reported since.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = [watch.changed for watch in self._watches]
-            changed += [watch.changed for watch in self._layouts.values()]
+            changed += [self._may_have_segments(topic) for topic in self._scalable]
             self._stale = self._stale or any(changed) or len(self._watches) < len(self._patterns)
             if self._stale:
                 calls = {_LIST: self._list}
@@ -166,8 +169,14 @@ class Topics:
             self._take(found)
 
     def due_at(self, now: float) -> float:
-        """When :meth:`refresh` may have a list that takes long, or lists again after a failure."""
+        """When :meth:`refresh` may have a list that takes long, or lists again what failed or was missing."""
         return now + _LOOK_AGAIN if self._listing.has_more else self._pauses.due_at(now)
+
+    def _may_have_segments(self, topic: TopicName) -> bool:
+        """Whether a scalable topic may have other segments than listed; a missing one, after a pause."""
+        watch = self._layouts.get(topic)
+        is_new = watch is None or watch.changed
+        return is_new and self._pauses.is_over(str(topic), self._client.now())
 
     def _list(self) -> list[TopicName]:
         """Watch what is not watched yet, and list all partitions; runs on a thread."""
@@ -199,9 +208,7 @@ class Topics:
         """The partitions of a topic; of a scalable one its segments, with what decides their order."""
         if not topic.is_scalable:
             return self._client.partitions(topic)
-        if topic not in self._layouts:
-            self._layouts[topic] = self._client.watch_layout(topic)
-        layout = self._layouts[topic].layout()
+        layout = self._layout(topic)
         before = self._orders[topic].final_ends if topic in self._orders else {}
         sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
         new = [name for name in sealed if name not in before]
@@ -217,22 +224,36 @@ class Topics:
 
     # ---- segments
 
+    def _layout(self, topic: TopicName) -> TopicLayout:
+        self._unknown.discard(topic)
+        try:
+            if topic not in self._layouts:
+                self._layouts[topic] = self._client.watch_layout(topic)
+            return self._layouts[topic].layout()
+        except TopicNotFoundError:
+            self._unknown.add(topic)
+            raise
+
     def renew_segments(self) -> None:
         """List again if the segments of a scalable topic have changed; raises as :func:`find_partitions`."""
-        if any(watch.changed for watch in self._layouts.values()):
+        if any(watch.changed for watch in list(self._layouts.values())):
             self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
 
     def is_ordered(self, topic: TopicName) -> bool:
         """Whether it is a segment, of which an end is nothing to report."""
-        return topic.is_segment or any(topic in order.layout.segments for order in self._orders.values())
+        orders = list(self._orders.values())
+        return topic.is_segment or any(topic in order.layout.segments for order in orders)
 
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
         """The segments that are not read yet; see :mod:`segments`."""
         if not self._orders:
             return set()
-        known = {name for order in self._orders.values() for name in order.layout.segments}
-        held = {name for name in self.partitions if name.is_segment and name not in known}
-        return held.union(*(order.held(processed) for order in self._orders.values()))
+        orders = list(self._orders.values())  # a list may add one meanwhile
+        known = {name for order in orders for name in order.layout.segments}
+        # A segment that is open and in no layout may follow any other.
+        named = {*self.partitions, *processed}
+        held = {name for name in named if name.is_segment and name not in known}
+        return held.union(*(order.held(processed) for order in orders))
 
     def with_done(self, planned: dict[TopicName, MessageId], start: Offsets) -> dict[TopicName, MessageId]:
         """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
@@ -261,6 +282,11 @@ class Topics:
             return
         self._stale = len(self.partitions) < len(found)
         self._pauses.succeeded(_LIST)
+        for topic in self._scalable:
+            if topic in self._unknown:
+                self._pauses.failed(str(topic), self._client.now())
+            else:
+                self._pauses.succeeded(str(topic))
 
     def take_deleted(self, topic: TopicName) -> bool:
         """Whether a partition was deleted since the last call; it may exist again.

@@ -368,3 +368,27 @@ def test_segments_are_named_by_their_hashes_and_numbers():
     }
     with pytest.raises(OptionError, match=r"'0' is not a segment.*0000-7fff-0"):
         start('{"topic://public/default/st": {"0": "16:5"}}')
+
+
+def test_only_segments_are_done_and_an_end_is_no_segment_s():
+    """Else a typing error in the name of a topic would skip all of it."""
+    done = '{"topic://public/default/st": {"0000-ffff-0": "done"}}'
+    migrated = (
+        '{"persistent://public/default/st": {"0": "done"}, "topic://public/default/st": {"0-1": "1:1"}}'
+    )
+    migrated = migrated.replace("0-1", "0000-ffff-1")
+    legacy = TopicName.parse("st").of_partition(0)
+    assert start(migrated).named[legacy] is PositionWord.LATEST
+    for shown in (done, migrated):
+        text = f'{{"subscription": "s", "topics": {shown}}}'
+        for parsed in (start(text), end(text)):
+            assert PositionWord.LATEST in parsed.named.values()
+    classic = '{"st": {"0": "done"}}'
+    for refused in (
+        lambda: start(classic),
+        lambda: start(f'{{"subscription": "s", "topics": {classic}}}'),
+        lambda: end(classic),
+        lambda: end(done),
+    ):
+        with pytest.raises(OptionError, match="'done' is not a message id"):
+            refused()

@@ -61,6 +61,15 @@ def test_an_admin_service_that_does_not_answer_is_done_without(cluster, chunks, 
     assert "admin.url is not used at the moment" in caplog.text
 
 
+def test_the_admin_service_is_not_asked_about_segments(cluster, chunks, caplog):
+    probe = BrokerProbe(cluster, "http://localhost:1", chunks.append)
+    segment = TopicName.parse("topic://public/default/st", scalable=True).segment(0, 0xFFFF, 0)
+    cluster.topics[segment] = cluster.topics[T]
+    assert probe.ledger_end(segment, MessageId(10, 1), LAST) == (3, None)
+    assert cluster.count("admin") == 0
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("admin_url", [None, "http://localhost:1"])
 @pytest.mark.parametrize(
     ("start", "end", "ends"),

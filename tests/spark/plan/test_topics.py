@@ -10,16 +10,20 @@ import pytest
 
 from pulsar_spark.client import TopicLayout
 from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, TopicNotFoundError
-from pulsar_spark.ids import TopicName
+from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.segments import SegmentOrder
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import POLL, options_of
+
+# A stream of a scalable topic needs one.
+ADMIN = "http://localhost:1"
 
 
 @pytest.fixture
@@ -353,3 +357,69 @@ def test_brokers_without_scalable_topics_are_not_asked_for_them(cluster):
     planner.latest(planner.initial())
     planner.close()
     assert cluster.count("layout") == 0
+
+
+def test_open_segments_that_no_layout_has_are_held(cluster):
+    """They may follow any other; a query that is closed and made again may have them of a newer layout."""
+    scalable = ScalableTopic(cluster, "topic://public/default/st")
+    topics = watched(cluster, topic=str(scalable.name), admin__url=ADMIN)
+    child = scalable.name.segment(0, 0x7FFF, 7)
+    assert topics.held({scalable.named(0): MessageId.EARLIEST, child: MessageId(9, 9)}) == {child}
+    topics.close()
+
+
+def test_a_topic_may_come_while_it_is_decided_what_is_held(cluster, monkeypatch):
+    scalable = ScalableTopic(cluster, "topic://public/default/st")
+    topics = watched(cluster, topic=str(scalable.name), admin__url=ADMIN)
+    real = SegmentOrder.held
+
+    def held(order, processed):
+        topics._orders[TopicName.parse(f"t{len(topics._orders)}")] = order
+        return real(order, processed)
+
+    monkeypatch.setattr(SegmentOrder, "held", held)
+    assert topics.held({}) == set()
+    topics.close()
+
+
+def test_a_scalable_topic_that_is_gone_is_looked_up_after_pauses(cluster):
+    name = ScalableTopic(cluster, "topic://public/default/st").name
+    topics = watched(cluster, topics=f"{name},plain", admin__url=ADMIN)
+    topics.refresh()
+    gone = cluster.layouts.pop(name)
+    looked = cluster.count("layout", name)
+    for _ in range(100):
+        topics.refresh()
+        assert cluster.clock < topics.due_at(cluster.clock) <= cluster.clock + 30.0
+        cluster.clock += 0.05
+    assert cluster.count("layout", name) - looked == 3, "at 0, 1 and 3 seconds"
+    cluster.create("unrelated")
+    topics.refresh()
+    assert "plain" in names(topics.partitions), "others are listed meanwhile"
+    cluster.layouts[name] = gone
+    cluster.clock += 30.0
+    topics.refresh()
+    assert topics.due_at(cluster.clock) == math.inf
+    looked = cluster.count("layout", name)
+    topics.refresh()
+    assert cluster.count("layout", name) == looked
+    topics.close()
+
+
+def test_a_scalable_topic_that_is_waited_for_is_read_when_it_comes(cluster):
+    name = "topic://public/default/st"
+    topics = watched(cluster, topics=f"{name},plain", waitingForNonExistedTopic="true", admin__url=ADMIN)
+    for _ in range(100):
+        topics.refresh()
+        cluster.clock += 0.05
+    assert names(topics.partitions) == ["plain"]
+    assert cluster.count("list") < 10
+    scalable = ScalableTopic(cluster, name)
+    cluster.clock += 30.0
+    topics.refresh()
+    assert scalable.named(0) in topics.partitions
+    scalable.split(scalable.named(0))
+    topics.refresh()
+    assert set(scalable.active) <= set(topics.partitions)
+    topics.close()
+    assert cluster.open_readers == 0
