@@ -32,7 +32,7 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.registration import register, unregister
+from pulsar_spark.spark.plan.registration import register, registered, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.segments import DONE, done_in, is_moved, without_done
 from pulsar_spark.spark.plan.start import start_query
@@ -68,7 +68,7 @@ class QueryPlanner:
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
-        self._holding: set[TopicName] = set()  # scalable topics that had the subscription at the start
+        self._holding: set[TopicName] = set()  # scalable topics that kept what the subscription has not read
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -91,7 +91,6 @@ class QueryPlanner:
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
-            register(self._client, self._options, started.subscription.name)
         return self._fresh
 
     def freeze(self) -> None:
@@ -286,10 +285,11 @@ class QueryPlanner:
             # Before it is opened: that would create it.
             exists = found.exists([topic for topic in asked if topic not in done])
             missing = {topic for topic, each in exists.items() if not each}
-            self._holding = {topic.scalable for topic, each in exists.items() if each}
-            self._holding -= {topic.scalable for topic, each in exists.items() if each is False}
+            self._holding = registered(self._client, self._options, name)
             for topic in sorted(processed.keys() - set(partitions) - done):
                 self._report_absent(topic, processed[topic], name)
+            # Only now: after a loss that is an error, the next start must find the same.
+            register(self._client, self._options, name)
             answers = found.open(
                 {
                     topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
@@ -302,7 +302,6 @@ class QueryPlanner:
                     found, topic, processed[topic], answers, missing
                 ):
                     self._report_absent(topic, processed[topic], name)
-            register(self._client, self._options, name)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise

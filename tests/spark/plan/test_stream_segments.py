@@ -233,6 +233,56 @@ def test_what_nobody_held_is_reported_with_its_segment(cluster, topic):
         spark.trigger()
 
 
+class NoAdmin:
+    """An admin service that does not answer."""
+
+    def __getattr__(self, _):
+        raise ConnectError("the admin service does not answer")
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"predefinedSubscription": "s"}])
+def test_a_query_that_cannot_be_registered_does_not_start(cluster, topic, monkeypatch, options):
+    topic.write(KEYS)
+    spark = query(topic, cluster, **options)
+    monkeypatch.setattr(cluster, "admin", lambda url: NoAdmin())
+    for _ in range(2):
+        with pytest.raises(ConnectError, match=r"PULSAR_CONNECT.*registered"):
+            spark.trigger()
+    monkeypatch.undo()
+    spark.restart()
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.clean_up()
+    topic.write(KEYS)
+    spark.drain()
+    assert len(spark.rows) == len(KEYS) * (2 if "startingOffsets" in options else 3)
+
+
+def test_a_start_that_cannot_be_registered_does_not_hide_the_loss_from_the_next_one(
+    cluster, topic, monkeypatch
+):
+    """The subscription was removed while the query was stopped, and then a segment."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    spark.planner.close()
+    cluster.admin("").release_scalable(topic.name, spark.subscription)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    monkeypatch.setattr(cluster, "admin", lambda url: NoAdmin())
+    spark.start()
+    with pytest.raises(ConnectError):
+        spark.trigger()
+    assert not any(found.cursors for found in cluster.topics.values())
+    monkeypatch.undo()
+    topic.clean_up()
+    for _ in range(2):
+        spark.restart()
+        with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
+            spark.trigger()
+
+
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
     spark = query(topic, cluster)
     spark.planner.initial()
