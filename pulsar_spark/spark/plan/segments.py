@@ -86,7 +86,7 @@ def without_done(
     A segment that is done has no messages after the last one that readers are given.
     """
     done, old = done_in(offsets), done_in(before)
-    if not done:
+    if not done and not old:
         return offsets
     positions = {
         topic: partitions[topic].last if topic in done and topic in partitions else position

@@ -148,6 +148,30 @@ def test_a_done_segment_is_acknowledged_by_a_later_run(cluster, topic):
     assert cluster.topics[segment].cursors[spark.subscription] == cluster.topics[segment].last
 
 
+def test_a_done_segment_is_not_read_again_if_the_answer_to_its_acknowledgement_is_lost(cluster, topic):
+    """And the broker, which has it, removes the segment."""
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    segment = topic.named(0)
+    cluster.held["ack", segment] = []
+    spark.trigger()
+    topic.write(KEYS)
+    spark.trigger()
+    found = cluster.topics[segment]
+    cluster.held["last message", segment] = []
+    spark.trigger()
+    found.cursors[spark.subscription] = found.end
+    topic.clean_up()
+    assert topic.sealed == []
+    for _ in range(3):
+        topic.write(KEYS)
+        spark.trigger()
+        assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
+    assert_complete(topic, spark)
+
+
 def test_a_batch_is_planned_again_after_a_restart_with_segments_that_it_ended(cluster, topic):
     spark = query(topic, cluster)
     topic.write(KEYS)
