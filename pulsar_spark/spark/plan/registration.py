@@ -27,19 +27,24 @@ def registered(client: PlanningClient, options: SourceOptions, name: str) -> set
     Raises:
         BrokerError: the admin service refused, or did not answer.
     """
-    admin = None if options.admin_url is None else client.admin(options.admin_url)
-    found = set()
-    for topic in options.topics:
-        if topic.is_scalable and admin is not None:
-            try:
-                names = admin.scalable_subscriptions(topic)
-            except TopicNotFoundError:  # it has none; the caller finds out by its segments
-                names = set()
-            except PulsarError as error:
-                raise error.noting(_WHY) from error
-            if name in names:
-                found.add(topic)
-    return found
+    topics = [topic for topic in options.topics if topic.is_scalable]
+    return {topic for topic in topics if is_registered(client, options, topic, name)}
+
+
+def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
+    """Whether a subscription is registered on a scalable topic; None if that does not exist.
+
+    Raises:
+        BrokerError: the admin service refused, or did not answer.
+    """
+    if options.admin_url is None:
+        return False
+    try:
+        return name in client.admin(options.admin_url).scalable_subscriptions(topic)
+    except TopicNotFoundError:
+        return None
+    except PulsarError as error:
+        raise error.noting(_WHY) from error
 
 
 def register(client: PlanningClient, options: SourceOptions, name: str) -> None:

@@ -18,7 +18,7 @@ offset until the segment leaves the layout: of others nobody could tell whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pulsar_spark.client import Segment, TopicLayout
@@ -63,6 +63,17 @@ class SegmentOrder(NamedTuple):
             return True
         final = self.final_ends.get(segment)
         return final is not None and (not final.is_message or position.last_whole_entry >= final)
+
+
+def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
+    """How many segments came and went since a topic had these segments. Numbers of segments only grow."""
+    newest = max(map(_number, known))
+    later = [number for number in map(_number, layout.segments) if number > newest]
+    return max(later, default=newest) - newest - len(later)
+
+
+def _number(segment: TopicName) -> int:
+    return max(segment.partition, 0)  # what was a topic without partitions is number 0
 
 
 def done_in(offsets: Offsets) -> set[TopicName]:

@@ -68,6 +68,7 @@ class QueryPlanner:
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
+        self._done: set[TopicName] = set()  # segments that are done in the last offset
         self._holding: set[TopicName] = set()  # scalable topics that kept what the subscription has not read
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
@@ -91,6 +92,7 @@ class QueryPlanner:
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
+            self._topics.subscription = started.subscription.name
         return self._fresh
 
     def freeze(self) -> None:
@@ -116,6 +118,7 @@ class QueryPlanner:
         self._quiet.end()
         subscription = self._follow(start, start.positions)
         self._absent &= start.positions.keys()
+        self._done = done_in(start)
         self._fresh_is_planned = True
         begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
         if not self._start_is_durable and not begins_with_rows and start == self._fresh:
@@ -277,7 +280,7 @@ class QueryPlanner:
             return before
         self._topics.renew_segments()
         partitions = self._topics.partitions
-        done = done_in(Offsets(name, processed))
+        self._done = done = done_in(Offsets(name, processed))
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
         try:
@@ -286,6 +289,8 @@ class QueryPlanner:
             exists = found.exists([topic for topic in asked if topic not in done])
             missing = {topic for topic, each in exists.items() if not each}
             self._holding = registered(self._client, self._options, name)
+            for topic, count in self._topics.skipped_after(processed, self._holding).items():
+                self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
             for topic in sorted(processed.keys() - set(partitions) - done):
                 self._report_absent(topic, processed[topic], name)
             # Only now: after a loss that is an error, the next start must find the same.
@@ -312,6 +317,7 @@ class QueryPlanner:
         self._silent = set()
         self._told = set()
         self._subscription = found
+        self._topics.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})
         return found
 
@@ -357,6 +363,8 @@ class QueryPlanner:
         if self._frozen is not None:
             return
         self._topics.refresh()
+        for topic, count in self._topics.take_skipped().items():
+            self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         now = self._client.now()
         new = [
             topic
@@ -376,6 +384,8 @@ class QueryPlanner:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
             self._open_pauses.succeeded(topic)
             self._topics.drop(topic)
+            if self._is_unread(topic, MessageId.EARLIEST, subscription.name):
+                self._loss_check.report_unheld(topic, MessageId.EARLIEST)
         for topic in opened:
             self._open_pauses.succeeded(topic)
         if opened:
@@ -401,6 +411,7 @@ class QueryPlanner:
         """
         self._absent.add(topic)
         if topic.scalable in self._options.topics and topic.scalable in self._holding:
+            _log.warning("%s was deleted; subscription %s had read all of it", topic, name)
             return
         self._loss_check.report_absent(topic, position, name)
 
@@ -412,7 +423,15 @@ class QueryPlanner:
         self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
-        self._loss_check.report_deleted(topic, state)
+        if topic in self._done:
+            return
+        if self._is_unread(topic, state.position_or_start, subscription.name):
+            self._loss_check.report_unheld(topic, state.position_or_start)
+        else:
+            self._loss_check.report_deleted(topic, state)
+
+    def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
+        return topic.is_segment and self._topics.is_unread(topic, position, name)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:

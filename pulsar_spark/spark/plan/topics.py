@@ -17,11 +17,19 @@ from pulsar_spark.client import (
     TopicWatch,
     run_all,
 )
-from pulsar_spark.errors import PulsarError, TopicMigratedError, TopicNotFoundError
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    NotReadyError,
+    PulsarError,
+    TopicMigratedError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, done_in
+from pulsar_spark.spark.plan.registration import is_registered, register
+from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, done_in, skipped
 
 _log = logging.getLogger(__name__)
 
@@ -125,10 +133,12 @@ class Topics:
 
     Attributes:
         partitions: partitions known now.
+        subscription: of the query, when it is registered on scalable topics.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions, found: Iterable[TopicName]) -> None:
         self.partitions = list(found)
+        self.subscription: str | None = None
         self._client = client
         self._options = options
         self._patterns = _patterns(options)
@@ -140,6 +150,9 @@ class Topics:
         self._pauses: Pauses[str] = Pauses()
         self._layouts: dict[TopicName, LayoutWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
+        # Segments known when the subscription was found removed, and gone since; their last entries.
+        self._unheld: dict[TopicName, MessageId | None] = {}
+        self._skipped: dict[TopicName, int] = {}
         # From now on watched, and with the ends of sealed segments: a run may take this list alone.
         if any(topic.is_scalable for topic in options.topics):
             self.partitions = find_partitions(client, options, partitions_of=self._partitions_of)
@@ -201,8 +214,14 @@ class Topics:
             return self._client.partitions(topic)
         if topic not in self._layouts:
             self._layouts[topic] = self._client.watch_layout(topic)
+        known = self._orders.get(topic)
+        is_unheld = known is not None and self._layouts[topic].changed and self._hold_again(topic, known)
         layout = self._layouts[topic].layout()
-        before = self._orders[topic].final_ends if topic in self._orders else {}
+        if known is not None and is_unheld:
+            for name in layout.segments:
+                self._unheld.pop(name, None)
+            self._skipped[topic] = skipped(known.layout.segments, layout)
+        before = {} if known is None else known.final_ends
         sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
         new = [name for name in sealed if name not in before]
         ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
@@ -216,6 +235,54 @@ class Topics:
         return list(layout.segments)
 
     # ---- segments
+
+    def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
+        """Register the subscription if somebody removed it; return whether that was so.
+
+        It holds the segments of a layout that is looked up after that.
+        """
+        name = self.subscription
+        try:
+            if name is None or is_registered(self._client, self._options, topic, name) is not False:
+                return False
+            _log.warning("subscription %s was removed from %s; it is registered again", name, topic)
+            self._unheld |= {each: known.final_ends.get(each) for each in known.layout.segments}
+            register(self._client, self._options, name)
+        except BrokerError as error:
+            if error.is_passing or isinstance(error, AuthError):
+                raise
+            # A broker that restarts. A running query tries again.
+            raise NotReadyError(error.what, topic=error.topic, advice=error.advice) from error
+        return True
+
+    def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
+        """Whether a segment that is gone may have had messages after a position, of which nobody knows.
+
+        Raises:
+            BrokerError: the admin service does not tell whether the subscription ``name`` held it.
+        """
+        final = self._orders[segment.base].final_ends.get(segment) if segment.base in self._orders else None
+        if segment in self._unheld:
+            final = self._unheld[segment]
+        elif is_registered(self._client, self._options, segment.base, name) is not False:
+            return False
+        return final is None or (final.is_message and position.last_whole_entry < final)
+
+    def skipped_after(
+        self, positions: Collection[TopicName], held: Collection[TopicName]
+    ) -> dict[TopicName, int]:
+        """How many segments of topics that were not ``held`` came and went since a checkpoint."""
+        found = {}
+        for topic, order in self._orders.items():
+            known = [each for each in positions if each.scalable == topic]
+            if known and topic not in held and (count := skipped(known, order.layout)):
+                found[topic] = count
+        return found
+
+    def take_skipped(self) -> dict[TopicName, int]:
+        """How many segments of a scalable topic came and went, while the subscription was not registered."""
+        found, self._skipped = self._skipped, {}
+        return {topic: count for topic, count in found.items() if count}
 
     def renew_segments(self) -> None:
         """List again if the segments of a scalable topic have changed; raises as :func:`find_partitions`."""

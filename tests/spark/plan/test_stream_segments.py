@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pulsar_spark.client import EntryInfo
-from pulsar_spark.errors import ConnectError, DataLossError, OptionError
+from pulsar_spark.errors import BrokerError, ConnectError, DataLossError, OptionError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
@@ -304,6 +304,89 @@ def test_a_start_that_cannot_be_registered_does_not_hide_the_loss_from_the_next_
     for _ in range(2):
         spark.restart()
         with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
+            spark.trigger()
+
+
+def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again(cluster, topic, caplog):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    cluster.registered[topic.name].clear()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.trigger()
+    assert cluster.registered[topic.name] == {spark.subscription}
+    assert "was removed" in caplog.text
+    topic.clean_up()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_a_running_query_asks_an_admin_service_again_that_has_failed(cluster, topic, monkeypatch, caplog):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+
+    class Failing:
+        def scalable_subscriptions(self, name):
+            raise BrokerError("500", topic=str(name))
+
+    monkeypatch.setattr(cluster, "admin", lambda url: Failing())
+    spark.drain()
+    assert "could not be listed; this is retried: [PULSAR_NOT_READY]" in caplog.text
+    monkeypatch.undo()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def remove_unread(cluster, topic, generations):
+    """Remove the subscription, and then the segments of some generations."""
+    cluster.admin("").release_scalable(topic.name, next(iter(cluster.registered[topic.name])))
+    for number in range(generations):
+        topic.write(KEYS)
+        (topic.split(topic.active[0]) if number % 2 == 0 else topic.merge(*topic.active))
+    topic.clean_up()
+
+
+@pytest.mark.parametrize("generations", [1, 2, 3])
+def test_what_a_running_query_did_not_hold_is_reported(cluster, topic, generations, caplog):
+    """The segments that it had read, and those that it never saw."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    topic.write(KEYS)
+    spark.drain()
+    remove_unread(cluster, topic, generations)
+    topic.write(KEYS)
+    spark.drain()
+    assert "[PULSAR_DATA_LOSS]" in caplog.text
+    assert "segment://public/default/st/0000-ffff-0" in caplog.text
+    assert ("segments that the query never saw" in caplog.text) == (generations > 1)
+    spark.options["failOnDataLoss"] = "true"
+    spark.restart()
+    spark.trigger()
+    remove_unread(cluster, topic, 1)
+    with pytest.raises(DataLossError):
+        spark.drain()
+
+
+def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
+    """Also if all that it knew were done."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.split(topic.active[0])
+    spark.drain()
+    spark.planner.close()
+    remove_unread(cluster, topic, 0)
+    topic.merge(*topic.active)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.clean_up()
+    for _ in range(2):
+        spark.restart()
+        with pytest.raises(DataLossError, match="1 segments that the query never saw"):
             spark.trigger()
 
 
