@@ -278,9 +278,10 @@ class QueryPlanner:
         before, name = self._subscription, offsets.subscription
         if before is not None and before.name == name:
             return before
+        self._done = done = done_in(Offsets(name, processed))
+        self._topics.keep_legacy(processed.keys() - done)
         self._topics.renew_segments()
         partitions = self._topics.partitions
-        self._done = done = done_in(Offsets(name, processed))
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
         try:

@@ -14,6 +14,8 @@ from pulsar_spark.client import (
     Pauses,
     PendingCalls,
     PlanningClient,
+    Segment,
+    TopicLayout,
     TopicWatch,
     run_all,
 )
@@ -150,6 +152,8 @@ class Topics:
         self._pauses: Pauses[str] = Pauses()
         self._layouts: dict[TopicName, LayoutWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
+        self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # of topics that were made scalable
+        self._lacks_legacy = False
         # Segments known when the subscription was found removed, and gone since; their last entries.
         self._unheld: dict[TopicName, MessageId | None] = {}
         self._skipped: dict[TopicName, int] = {}
@@ -216,7 +220,7 @@ class Topics:
             self._layouts[topic] = self._client.watch_layout(topic)
         known = self._orders.get(topic)
         is_unheld = known is not None and self._layouts[topic].changed and self._hold_again(topic, known)
-        layout = self._layouts[topic].layout()
+        layout = self._with_legacy(topic, self._layouts[topic].layout())
         if known is not None and is_unheld:
             for name in layout.segments:
                 self._unheld.pop(name, None)
@@ -231,10 +235,32 @@ class Topics:
                 final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
                 raise end
+            elif layout.segments[name].is_legacy:
+                self._legacy[topic].pop(name, None)
+                layout = layout._replace(
+                    segments={each: found for each, found in layout.segments.items() if each != name}
+                )
         self._orders[topic] = SegmentOrder(layout, final)
         return list(layout.segments)
 
     # ---- segments
+
+    def keep_legacy(self, positions: Collection[TopicName]) -> None:
+        """Also read the partitions of a checkpoint whose topics were made scalable topics.
+
+        Brokers take them out of the layout as read, but delete nothing in them.
+        """
+        for name in positions:
+            if not name.is_segment and name.scalable in self._layouts:
+                legacy = self._legacy.setdefault(name.scalable, {})
+                self._lacks_legacy = self._lacks_legacy or name not in legacy
+                legacy[name] = Segment(name, True, 0, 0xFFFF, is_legacy=True)
+
+    def _with_legacy(self, topic: TopicName, layout: TopicLayout) -> TopicLayout:
+        """The layout with all partitions that the topic had, as far as known. They are the oldest."""
+        legacy = self._legacy.setdefault(topic, {})
+        legacy |= {name: segment for name, segment in layout.segments.items() if segment.is_legacy}
+        return layout._replace(segments=legacy | dict(layout.segments))
 
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
         """Register the subscription if somebody removed it; return whether that was so.
@@ -286,7 +312,8 @@ class Topics:
 
     def renew_segments(self) -> None:
         """List again if the segments of a scalable topic have changed; raises as :func:`find_partitions`."""
-        if any(watch.changed for watch in self._layouts.values()):
+        if self._lacks_legacy or any(watch.changed for watch in self._layouts.values()):
+            self._lacks_legacy = False
             self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
 
     def is_ordered(self, topic: TopicName) -> bool:
@@ -350,6 +377,8 @@ class Topics:
     def drop(self, topic: TopicName) -> None:
         """Stop reading ``topic``, unless a list that begins later has it again."""
         self._dropped.add(topic)
+        if self._legacy.get(topic.scalable, {}).pop(topic, None) is not None:
+            self._stale = True  # the others do not wait for it any more
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:

@@ -390,6 +390,65 @@ def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cl
             spark.trigger()
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("left", [0, 5])
+def test_a_query_moves_with_a_topic_that_becomes_scalable(cluster, partitions, left):
+    """Its old partitions have left the layout when it starts: nobody was registered."""
+    old = cluster.create("t", partitions, ledger=1000)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    for each in old:
+        each.produce(3)
+    spark.drain()
+    for each in old:
+        each.produce(left)
+    spark.planner.close()
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.write(KEYS)
+    topic.clean_up()
+    topic.clean_up()
+    assert topic.sealed == []
+    spark.start(topic=str(topic.name), admin__url="http://localhost:1", maxMessagesPerTrigger="2")
+    spark.drain()
+    topic.write(KEYS)
+    spark.restart()
+    spark.drain()
+    count = len(old) * (3 + left)
+    assert not any(name.is_segment for name, _ in spark.rows[:count])
+    assert len(set(spark.rows)) == len(spark.rows) == count + 2 * len(KEYS)
+
+
+def test_old_partitions_that_leave_the_layout_while_they_are_read_come_first(cluster):
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(6)
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.write(KEYS)
+    spark = query(topic, cluster, maxMessagesPerTrigger="2")
+    spark.trigger()
+    cluster.registered[topic.name].clear()
+    topic.clean_up()
+    spark.drain()
+    assert not any(name.is_segment for name, _ in spark.rows[:6])
+    assert len(spark.rows) == 6 + len(KEYS)
+
+
+def test_an_old_partition_that_is_really_gone_is_reported(cluster):
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(6)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    spark.drain()
+    spark.planner.close()
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.clean_up()
+    cluster.delete("t")
+    topic.write(KEYS)
+    spark.start(topic=str(topic.name), admin__url="http://localhost:1")
+    with pytest.raises(DataLossError, match="persistent://public/default/t"):
+        spark.trigger()
+    spark.restart(failOnDataLoss="false")
+    spark.drain()
+    assert len(spark.rows) == 6 + len(KEYS)
+
+
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
     spark = query(topic, cluster)
     spark.planner.initial()
