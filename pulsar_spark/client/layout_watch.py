@@ -134,7 +134,7 @@ class _Updates:
                 self.error = NotReadyError(
                     what,
                     topic=str(self._topic),
-                    advice="If this stays so, the topic was made again: restart the query",
+                    advice="If this stays so, the topic was created again: restart the query",
                 )
                 self._changed.notify_all()
 

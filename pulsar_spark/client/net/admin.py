@@ -203,6 +203,14 @@ class Admin:
         """
         self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
+    def scalable_subscriptions(self, topic: TopicName) -> set[str]:
+        """The names of the subscriptions that are registered on a scalable topic."""
+        stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
+        try:
+            return set(_checked(stats["subscriptions"], dict))
+        except (KeyError, TypeError) as error:
+            raise _strange(f"stats without {error}", topic) from error
+
     def release_scalable(self, topic: TopicName, name: str) -> None:
         """Remove a subscription from a scalable topic, with its cursors on all segments."""
         self._request("DELETE", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
@@ -277,9 +285,12 @@ def _path(topic: TopicName) -> str:
     return "/".join(map(_part, topic))
 
 
+def _scalable_path(topic: TopicName) -> str:
+    return f"scalable/{_part(topic.tenant)}/{_part(topic.namespace)}/{_part(topic.local)}"
+
+
 def _scalable_subscription(topic: TopicName, name: str) -> str:
-    place = f"{_part(topic.tenant)}/{_part(topic.namespace)}/{_part(topic.local)}"
-    return f"scalable/{place}/subscriptions/{_part(name)}"
+    return f"{_scalable_path(topic)}/subscriptions/{_part(name)}"
 
 
 def _part(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pulsar_spark.client import LastMessageId, PlanningClient
+from pulsar_spark.client import LastMessageId, LostRange, PlanningClient
 from pulsar_spark.errors import DataLossError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
@@ -211,6 +211,16 @@ class LossCheck:
             _log.warning(
                 "topic %s was deleted; all its messages that the query had seen are processed", topic
             )
+
+    def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
+        """Report a segment, or some of a scalable topic, that brokers deleted without the query's reading.
+
+        Raises:
+            DataLossError: as configured.
+        """
+        what = f"{segments} segments that the query never saw" if segments else "a segment"
+        why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
+        self._reporter.lost(topic, LostRange(position, None, why))
 
     def report_absent(self, topic: TopicName, position: MessageId, subscription: str) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name.

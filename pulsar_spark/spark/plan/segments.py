@@ -18,7 +18,7 @@ offset until the segment leaves the layout: of others nobody could tell whether 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pulsar_spark.client import Segment, TopicLayout
@@ -65,6 +65,17 @@ class SegmentOrder(NamedTuple):
         return final is not None and (not final.is_message or position.last_whole_entry >= final)
 
 
+def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
+    """How many segments came and went since a topic had these segments. Numbers of segments only grow."""
+    newest = max(map(_number, known))
+    later = [number for number in map(_number, layout.segments) if number > newest]
+    return max(later, default=newest) - newest - len(later)
+
+
+def _number(segment: TopicName) -> int:
+    return max(segment.partition, 0)  # what was a topic without partitions is number 0
+
+
 def done_in(offsets: Offsets) -> set[TopicName]:
     """The segments that are done in an offset."""
     return {topic for topic, position in offsets.positions.items() if position == DONE}
@@ -86,7 +97,7 @@ def without_done(
     A segment that is done has no messages after the last one that readers are given.
     """
     done, old = done_in(offsets), done_in(before)
-    if not done:
+    if not done and not old:
         return offsets
     positions = {
         topic: partitions[topic].last if topic in done and topic in partitions else position

@@ -27,6 +27,7 @@ from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.registration import register, unregister
 from pulsar_spark.spark.plan.resolve import (
     before_time,
     probe_bounds,
@@ -86,6 +87,7 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
+        register(client, options, name)  # it is open: registered first, it would begin at old messages
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -103,6 +105,7 @@ def start_query(
     except BaseException:  # also SystemExit, by which Spark ends the planner
         if given is None:
             subscription.unsubscribe()
+            unregister(client, options, name)
         else:
             subscription.close()
         raise

@@ -32,7 +32,7 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.registration import register, unregister
+from pulsar_spark.spark.plan.registration import register, registered, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.segments import DONE, done_in, is_moved, without_done
 from pulsar_spark.spark.plan.start import start_query
@@ -68,7 +68,8 @@ class QueryPlanner:
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
-        self._holding: set[TopicName] = set()  # scalable topics that had the subscription at the start
+        self._done: set[TopicName] = set()  # segments that are done in the last offset
+        self._holding: set[TopicName] = set()  # scalable topics that kept what the subscription has not read
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
@@ -91,7 +92,7 @@ class QueryPlanner:
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
-            register(self._client, self._options, started.subscription.name)
+            self._topics.subscription = started.subscription.name
         return self._fresh
 
     def freeze(self) -> None:
@@ -117,6 +118,7 @@ class QueryPlanner:
         self._quiet.end()
         subscription = self._follow(start, start.positions)
         self._absent &= start.positions.keys()
+        self._done = done_in(start)
         self._fresh_is_planned = True
         begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
         if not self._start_is_durable and not begins_with_rows and start == self._fresh:
@@ -276,9 +278,10 @@ class QueryPlanner:
         before, name = self._subscription, offsets.subscription
         if before is not None and before.name == name:
             return before
+        self._done = done = done_in(Offsets(name, processed))
+        self._topics.keep_legacy(processed.keys() - done)
         self._topics.renew_segments()
         partitions = self._topics.partitions
-        done = done_in(Offsets(name, processed))
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
         try:
@@ -286,10 +289,13 @@ class QueryPlanner:
             # Before it is opened: that would create it.
             exists = found.exists([topic for topic in asked if topic not in done])
             missing = {topic for topic, each in exists.items() if not each}
-            self._holding = {topic.scalable for topic, each in exists.items() if each}
-            self._holding -= {topic.scalable for topic, each in exists.items() if each is False}
+            self._holding = registered(self._client, self._options, name)
+            for topic, count in self._topics.skipped_after(processed, self._holding).items():
+                self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
             for topic in sorted(processed.keys() - set(partitions) - done):
                 self._report_absent(topic, processed[topic], name)
+            # Only now: after a loss that is an error, the next start must find the same.
+            register(self._client, self._options, name)
             answers = found.open(
                 {
                     topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
@@ -302,7 +308,6 @@ class QueryPlanner:
                     found, topic, processed[topic], answers, missing
                 ):
                     self._report_absent(topic, processed[topic], name)
-            register(self._client, self._options, name)
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise
@@ -313,6 +318,7 @@ class QueryPlanner:
         self._silent = set()
         self._told = set()
         self._subscription = found
+        self._topics.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})
         return found
 
@@ -358,6 +364,8 @@ class QueryPlanner:
         if self._frozen is not None:
             return
         self._topics.refresh()
+        for topic, count in self._topics.take_skipped().items():
+            self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         now = self._client.now()
         new = [
             topic
@@ -377,6 +385,8 @@ class QueryPlanner:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
             self._open_pauses.succeeded(topic)
             self._topics.drop(topic)
+            if self._is_unread(topic, MessageId.EARLIEST, subscription.name):
+                self._loss_check.report_unheld(topic, MessageId.EARLIEST)
         for topic in opened:
             self._open_pauses.succeeded(topic)
         if opened:
@@ -402,6 +412,7 @@ class QueryPlanner:
         """
         self._absent.add(topic)
         if topic.scalable in self._options.topics and topic.scalable in self._holding:
+            _log.warning("%s was deleted; subscription %s had read all of it", topic, name)
             return
         self._loss_check.report_absent(topic, position, name)
 
@@ -413,7 +424,15 @@ class QueryPlanner:
         self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
-        self._loss_check.report_deleted(topic, state)
+        if topic in self._done:
+            return
+        if self._is_unread(topic, state.position_or_start, subscription.name):
+            self._loss_check.report_unheld(topic, state.position_or_start)
+        else:
+            self._loss_check.report_deleted(topic, state)
+
+    def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
+        return topic.is_segment and self._topics.is_unread(topic, position, name)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:

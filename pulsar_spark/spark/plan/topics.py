@@ -14,15 +14,24 @@ from pulsar_spark.client import (
     Pauses,
     PendingCalls,
     PlanningClient,
+    Segment,
     TopicLayout,
     TopicWatch,
     run_all,
 )
-from pulsar_spark.errors import PulsarError, TopicMigratedError, TopicNotFoundError
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    NotReadyError,
+    PulsarError,
+    TopicMigratedError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, done_in
+from pulsar_spark.spark.plan.registration import is_registered, register
+from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, done_in, skipped
 
 _log = logging.getLogger(__name__)
 
@@ -126,10 +135,12 @@ class Topics:
 
     Attributes:
         partitions: partitions known now.
+        subscription: of the query, when it is registered on scalable topics.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions, found: Iterable[TopicName]) -> None:
         self.partitions = list(found)
+        self.subscription: str | None = None
         self._client = client
         self._options = options
         self._patterns = _patterns(options)
@@ -143,6 +154,11 @@ class Topics:
         self._unknown: set[TopicName] = set()  # those that did not exist when they were looked up last
         self._layouts: dict[TopicName, LayoutWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
+        self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # of topics that were made scalable
+        self._lacks_legacy = False
+        # Segments known when the subscription was found removed, and gone since; their last entries.
+        self._unheld: dict[TopicName, MessageId | None] = {}
+        self._skipped: dict[TopicName, int] = {}
         # From now on watched, and with the ends of sealed segments: a run may take this list alone.
         if self._scalable:
             self.partitions = find_partitions(client, options, partitions_of=self._partitions_of)
@@ -208,8 +224,16 @@ class Topics:
         """The partitions of a topic; of a scalable one its segments, with what decides their order."""
         if not topic.is_scalable:
             return self._client.partitions(topic)
-        layout = self._layout(topic)
-        before = self._orders[topic].final_ends if topic in self._orders else {}
+        known = self._orders.get(topic)
+        watch = self._layouts.get(topic)
+        is_changed = watch is not None and watch.changed
+        is_unheld = known is not None and is_changed and self._hold_again(topic, known)
+        layout = self._with_legacy(topic, self._layout(topic))
+        if known is not None and is_unheld:
+            for name in layout.segments:
+                self._unheld.pop(name, None)
+            self._skipped[topic] = skipped(known.layout.segments, layout)
+        before = {} if known is None else known.final_ends
         sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
         new = [name for name in sealed if name not in before]
         ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
@@ -219,6 +243,11 @@ class Topics:
                 final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
                 raise end
+            elif layout.segments[name].is_legacy:
+                self._legacy[topic].pop(name, None)
+                layout = layout._replace(
+                    segments={each: found for each, found in layout.segments.items() if each != name}
+                )
         self._orders[topic] = SegmentOrder(layout, final)
         return list(layout.segments)
 
@@ -234,9 +263,75 @@ class Topics:
             self._unknown.add(topic)
             raise
 
+    def keep_legacy(self, positions: Collection[TopicName]) -> None:
+        """Also read the partitions of a checkpoint whose topics were made scalable topics.
+
+        Brokers take them out of the layout as read, but delete nothing in them.
+        """
+        for name in positions:
+            if not name.is_segment and name.scalable in self._layouts:
+                legacy = self._legacy.setdefault(name.scalable, {})
+                self._lacks_legacy = self._lacks_legacy or name not in legacy
+                legacy[name] = Segment(name, True, 0, 0xFFFF, is_legacy=True)
+
+    def _with_legacy(self, topic: TopicName, layout: TopicLayout) -> TopicLayout:
+        """The layout with all partitions that the topic had, as far as known. They are the oldest."""
+        legacy = self._legacy.setdefault(topic, {})
+        legacy |= {name: segment for name, segment in layout.segments.items() if segment.is_legacy}
+        return layout._replace(segments=legacy | dict(layout.segments))
+
+    def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
+        """Register the subscription if somebody removed it; return whether that was so.
+
+        It holds the segments of a layout that is looked up after that.
+        """
+        name = self.subscription
+        try:
+            if name is None or is_registered(self._client, self._options, topic, name) is not False:
+                return False
+            _log.warning("subscription %s was removed from %s; it is registered again", name, topic)
+            self._unheld |= {each: known.final_ends.get(each) for each in known.layout.segments}
+            register(self._client, self._options, name)
+        except BrokerError as error:
+            if error.is_passing or isinstance(error, AuthError):
+                raise
+            # A broker that restarts. A running query tries again.
+            raise NotReadyError(error.what, topic=error.topic, advice=error.advice) from error
+        return True
+
+    def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
+        """Whether a segment that is gone may have had messages after a position, of which nobody knows.
+
+        Raises:
+            BrokerError: the admin service does not tell whether the subscription ``name`` held it.
+        """
+        final = self._orders[segment.base].final_ends.get(segment) if segment.base in self._orders else None
+        if segment in self._unheld:
+            final = self._unheld[segment]
+        elif is_registered(self._client, self._options, segment.base, name) is not False:
+            return False
+        return final is None or (final.is_message and position.last_whole_entry < final)
+
+    def skipped_after(
+        self, positions: Collection[TopicName], held: Collection[TopicName]
+    ) -> dict[TopicName, int]:
+        """How many segments of topics that were not ``held`` came and went since a checkpoint."""
+        found = {}
+        for topic, order in self._orders.items():
+            known = [each for each in positions if each.scalable == topic]
+            if known and topic not in held and (count := skipped(known, order.layout)):
+                found[topic] = count
+        return found
+
+    def take_skipped(self) -> dict[TopicName, int]:
+        """How many segments of a scalable topic came and went, while the subscription was not registered."""
+        found, self._skipped = self._skipped, {}
+        return {topic: count for topic, count in found.items() if count}
+
     def renew_segments(self) -> None:
         """List again if the segments of a scalable topic have changed; raises as :func:`find_partitions`."""
-        if any(watch.changed for watch in list(self._layouts.values())):
+        if self._lacks_legacy or any(watch.changed for watch in list(self._layouts.values())):
+            self._lacks_legacy = False
             self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
 
     def is_ordered(self, topic: TopicName) -> bool:
@@ -264,7 +359,8 @@ class Topics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        return ends | dict.fromkeys(done_in(start) & set(self.partitions), DONE)
+        # One that has left its topic may be acknowledged without an answer yet.
+        return ends | dict.fromkeys(done_in(start) & (set(self.partitions) | planned.keys()), DONE)
 
     def _take(self, found: list[TopicName] | PulsarError) -> None:
         """Use a list, or report why there is none."""
@@ -308,6 +404,8 @@ class Topics:
     def drop(self, topic: TopicName) -> None:
         """Stop reading ``topic``, unless a list that begins later has it again."""
         self._dropped.add(topic)
+        if self._legacy.get(topic.scalable, {}).pop(topic, None) is not None:
+            self._stale = True  # the others do not wait for it any more
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:

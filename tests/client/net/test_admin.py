@@ -336,11 +336,18 @@ def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
 
     def note(method, path):
         asked.append((method, path))
-        return 204, b"", {}
+        return (200, b'{"subscriptions": {"na me": 1}}', {}) if method == "GET" else (204, b"", {})
 
     topic = TopicName("topic", "a", "b", "c/d")
     with service(note) as url:
         Admin(url).hold_scalable(topic, "na me")
+        assert Admin(url).scalable_subscriptions(topic) == {"na me"}
         Admin(url).release_scalable(topic, "na me")
     path = "/admin/v2/scalable/a/b/c%2Fd/subscriptions/na%20me?type=STREAM"
-    assert asked == [("PUT", path), ("DELETE", path)]
+    assert asked == [("PUT", path), ("GET", "/admin/v2/scalable/a/b/c%2Fd/stats"), ("DELETE", path)]
+
+
+def test_what_tells_no_subscriptions_of_a_scalable_topic():
+    for body in (b"{}", b'{"subscriptions": []}'):
+        with service(lambda *_, body=body: (200, body, {})) as url, pytest.raises(ProtocolError):
+            Admin(url).scalable_subscriptions(TopicName("topic", "a", "b", "c"))

@@ -570,6 +570,14 @@ class _Ledgers:
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         self._cluster.registered.setdefault(topic, set()).add(name)
+        for segment in self._cluster.layout(topic).segments.values():
+            found = self._cluster.topics[segment.topic]
+            if not segment.is_sealed:
+                found.cursors.setdefault(name, found.begin)
+
+    def scalable_subscriptions(self, topic: TopicName) -> set[str]:
+        self._cluster.layout(topic)
+        return set(self._cluster.registered.get(topic, ()))
 
     def release_scalable(self, topic: TopicName, name: str) -> None:
         self._cluster.registered[topic].discard(name)

@@ -1,6 +1,6 @@
 """A scalable topic in memory, as a broker keeps it: it splits, merges, and is cleaned up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pulsar_spark.client import Segment, TopicLayout
 from pulsar_spark.ids import MessageId, TopicName
@@ -16,16 +16,31 @@ class ScalableTopic:
         name: of the topic.
         written: the key of each message and its number among those of the key, by segment and entry.
         counts: how many messages of each key were written.
+
+    Args:
+        cluster: that it is in.
+        name: of the topic.
+        legacy: the partitions that it had as a classic topic.
     """
 
-    def __init__(self, cluster: SimulatedCluster, name: str = "topic://public/default/st") -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str = "topic://public/default/st",
+        legacy: Sequence[TopicName] = (),
+    ) -> None:
         self.name = TopicName.parse(name, scalable=True)
         self.written: dict[tuple[TopicName, MessageId], tuple[int, int]] = {}
         self.counts: dict[int, int] = {}
         self._cluster = cluster
         self._segments: dict[TopicName, tuple[range, bool]] = {}
-        self._epoch = self._number = self._ledger = 0
-        self._add(range(HASHES))
+        self._epoch = 0
+        self._number = self._ledger = len(legacy)
+        for partition in legacy:
+            self._segments[partition] = range(HASHES), True
+        for number in range(len(legacy) or 1):
+            width = HASHES // (len(legacy) or 1)
+            self._add(range(number * width, (number + 1) * width))
         self._tell()
 
     def named(self, number: int) -> TopicName:
@@ -73,7 +88,8 @@ class ScalableTopic:
             found = self._cluster.topics[name]
             if all(self._has_read(found, each) for each in self._cluster.registered.get(self.name, ())):
                 del self._segments[name]
-                self._cluster.topics.pop(name)
+                if name.is_segment:  # they are not deleted otherwise
+                    self._cluster.topics.pop(name)
         self._tell()
 
     def _has_read(self, segment: SimulatedTopic, subscription: str) -> bool:
@@ -97,7 +113,7 @@ class ScalableTopic:
         self._cluster.layouts[self.name] = TopicLayout(
             self._epoch,
             {
-                name: Segment(name, is_sealed, hashes.start, hashes.stop - 1)
+                name: Segment(name, is_sealed, hashes.start, hashes.stop - 1, is_legacy=not name.is_segment)
                 for name, (hashes, is_sealed) in self._segments.items()
             },
             is_scalable=True,

@@ -43,10 +43,10 @@ def test_a_refusal_is_an_error_before_and_a_warning_after(cluster, caplog):
         def hold_scalable(self, topic, name):
             raise AuthError("no")
 
-        release_scalable = hold_scalable
+        scalable_subscriptions = release_scalable = hold_scalable
 
     cluster.admin = lambda url: Refusing()
-    with pytest.raises(AuthError):
+    with pytest.raises(AuthError, match="only for a subscription that is registered"):
         register(cluster, options(str(NAME)), "s")
     with caplog.at_level(logging.WARNING):
         unregister(cluster, options(str(NAME)), "s")

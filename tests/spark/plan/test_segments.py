@@ -6,7 +6,8 @@ import pytest
 
 from pulsar_spark.client import Segment, TopicLayout
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.segments import DONE, SegmentOrder
+from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, without_done
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
 HASHES = 16
@@ -58,6 +59,13 @@ def test_one_that_left_the_layout_hides_no_older_one():
 def test_a_sealed_segment_of_unknown_end_is_not_done():
     layout = order((0, 0, 15), (1, 0, 15), ends={0: 4}).layout
     assert held(SegmentOrder(layout, {}), _0=MessageId(0, 4)) == [1]
+
+
+def test_what_was_done_before_is_never_read_again():
+    segment = TOPIC.segment(0, 15, 0)
+    before = Offsets("s", {segment: DONE})
+    for end in (DONE, MessageId(0, 4)):
+        assert without_done(Offsets("s", {segment: end}), before, {}) == Offsets("s", {})
 
 
 def test_random_histories():

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pulsar_spark.client import EntryInfo
-from pulsar_spark.errors import ConnectError, DataLossError, OptionError
+from pulsar_spark.errors import BrokerError, ConnectError, DataLossError, OptionError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
@@ -148,6 +148,30 @@ def test_a_done_segment_is_acknowledged_by_a_later_run(cluster, topic):
     assert cluster.topics[segment].cursors[spark.subscription] == cluster.topics[segment].last
 
 
+def test_a_done_segment_is_not_read_again_if_the_answer_to_its_acknowledgement_is_lost(cluster, topic):
+    """And the broker, which has it, removes the segment."""
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    segment = topic.named(0)
+    cluster.held["ack", segment] = []
+    spark.trigger()
+    topic.write(KEYS)
+    spark.trigger()
+    found = cluster.topics[segment]
+    cluster.held["last message", segment] = []
+    spark.trigger()
+    found.cursors[spark.subscription] = found.end
+    topic.clean_up()
+    assert topic.sealed == []
+    for _ in range(3):
+        topic.write(KEYS)
+        spark.trigger()
+        assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
+    assert_complete(topic, spark)
+
+
 def test_a_batch_is_planned_again_after_a_restart_with_segments_that_it_ended(cluster, topic):
     spark = query(topic, cluster)
     topic.write(KEYS)
@@ -231,6 +255,198 @@ def test_what_nobody_held_is_reported_with_its_segment(cluster, topic):
     spark.start()
     with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
         spark.trigger()
+
+
+class NoAdmin:
+    """An admin service that does not answer."""
+
+    def __getattr__(self, _):
+        raise ConnectError("the admin service does not answer")
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"predefinedSubscription": "s"}])
+def test_a_query_that_cannot_be_registered_does_not_start(cluster, topic, monkeypatch, options):
+    topic.write(KEYS)
+    spark = query(topic, cluster, **options)
+    monkeypatch.setattr(cluster, "admin", lambda url: NoAdmin())
+    for _ in range(2):
+        with pytest.raises(ConnectError, match=r"PULSAR_CONNECT.*registered"):
+            spark.trigger()
+    monkeypatch.undo()
+    spark.restart()
+    spark.drain()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.clean_up()
+    topic.write(KEYS)
+    spark.drain()
+    assert len(spark.rows) == len(KEYS) * (2 if "startingOffsets" in options else 3)
+
+
+def test_a_start_that_cannot_be_registered_does_not_hide_the_loss_from_the_next_one(
+    cluster, topic, monkeypatch
+):
+    """The subscription was removed while the query was stopped, and then a segment."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    spark.planner.close()
+    cluster.admin("").release_scalable(topic.name, spark.subscription)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    monkeypatch.setattr(cluster, "admin", lambda url: NoAdmin())
+    spark.start()
+    with pytest.raises(ConnectError):
+        spark.trigger()
+    assert not any(found.cursors for found in cluster.topics.values())
+    monkeypatch.undo()
+    topic.clean_up()
+    for _ in range(2):
+        spark.restart()
+        with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
+            spark.trigger()
+
+
+def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again(cluster, topic, caplog):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    cluster.registered[topic.name].clear()
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.trigger()
+    assert cluster.registered[topic.name] == {spark.subscription}
+    assert "was removed" in caplog.text
+    topic.clean_up()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_a_running_query_asks_an_admin_service_again_that_has_failed(cluster, topic, monkeypatch, caplog):
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+
+    class Failing:
+        def scalable_subscriptions(self, name):
+            raise BrokerError("500", topic=str(name))
+
+    monkeypatch.setattr(cluster, "admin", lambda url: Failing())
+    spark.drain()
+    assert "could not be listed; this is retried: [PULSAR_NOT_READY]" in caplog.text
+    monkeypatch.undo()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def remove_unread(cluster, topic, generations):
+    """Remove the subscription, and then the segments of some generations."""
+    cluster.admin("").release_scalable(topic.name, next(iter(cluster.registered[topic.name])))
+    for number in range(generations):
+        topic.write(KEYS)
+        (topic.split(topic.active[0]) if number % 2 == 0 else topic.merge(*topic.active))
+    topic.clean_up()
+
+
+@pytest.mark.parametrize("generations", [1, 2, 3])
+def test_what_a_running_query_did_not_hold_is_reported(cluster, topic, generations, caplog):
+    """The segments that it had read, and those that it never saw."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    topic.write(KEYS)
+    spark.drain()
+    remove_unread(cluster, topic, generations)
+    topic.write(KEYS)
+    spark.drain()
+    assert "[PULSAR_DATA_LOSS]" in caplog.text
+    assert "segment://public/default/st/0000-ffff-0" in caplog.text
+    assert ("segments that the query never saw" in caplog.text) == (generations > 1)
+    spark.options["failOnDataLoss"] = "true"
+    spark.restart()
+    spark.trigger()
+    remove_unread(cluster, topic, 1)
+    with pytest.raises(DataLossError):
+        spark.drain()
+
+
+def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
+    """Also if all that it knew were done."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    topic.split(topic.active[0])
+    spark.drain()
+    spark.planner.close()
+    remove_unread(cluster, topic, 0)
+    topic.merge(*topic.active)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.clean_up()
+    for _ in range(2):
+        spark.restart()
+        with pytest.raises(DataLossError, match="1 segments that the query never saw"):
+            spark.trigger()
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("left", [0, 5])
+def test_a_query_moves_with_a_topic_that_becomes_scalable(cluster, partitions, left):
+    """Its old partitions have left the layout when it starts: nobody was registered."""
+    old = cluster.create("t", partitions, ledger=1000)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    for each in old:
+        each.produce(3)
+    spark.drain()
+    for each in old:
+        each.produce(left)
+    spark.planner.close()
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.write(KEYS)
+    topic.clean_up()
+    topic.clean_up()
+    assert topic.sealed == []
+    spark.start(topic=str(topic.name), admin__url="http://localhost:1", maxMessagesPerTrigger="2")
+    spark.drain()
+    topic.write(KEYS)
+    spark.restart()
+    spark.drain()
+    count = len(old) * (3 + left)
+    assert not any(name.is_segment for name, _ in spark.rows[:count])
+    assert len(set(spark.rows)) == len(spark.rows) == count + 2 * len(KEYS)
+
+
+def test_old_partitions_that_leave_the_layout_while_they_are_read_come_first(cluster):
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(6)
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.write(KEYS)
+    spark = query(topic, cluster, maxMessagesPerTrigger="2")
+    spark.trigger()
+    cluster.registered[topic.name].clear()
+    topic.clean_up()
+    spark.drain()
+    assert not any(name.is_segment for name, _ in spark.rows[:6])
+    assert len(spark.rows) == 6 + len(KEYS)
+
+
+def test_an_old_partition_that_is_really_gone_is_reported(cluster):
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(6)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    spark.drain()
+    spark.planner.close()
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    topic.clean_up()
+    cluster.delete("t")
+    topic.write(KEYS)
+    spark.start(topic=str(topic.name), admin__url="http://localhost:1")
+    with pytest.raises(DataLossError, match="persistent://public/default/t"):
+        spark.trigger()
+    spark.restart(failOnDataLoss="false")
+    spark.drain()
+    assert len(spark.rows) == 6 + len(KEYS)
 
 
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
