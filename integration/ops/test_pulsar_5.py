@@ -127,9 +127,9 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
     old(40, 100)
     options = parse_source({"service.url": line_5.service_url, "topic": topic}, Mode.STREAM)
     with Client(options.client) as client:
-        assert migrated(PlanningClient(client), options) == []
+        assert migrated(PlanningClient(client), options.topics) == []
         admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
-        (told,) = migrated(PlanningClient(client), options)
+        (told,) = migrated(PlanningClient(client), options.topics)
     assert (
         f"[PULSAR_TOPIC_MIGRATED] new messages of this topic are in topic://public/default/{local};"
         in str(told)

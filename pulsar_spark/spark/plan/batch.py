@@ -31,7 +31,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     """
     client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
     partitions = first_contact(client, options)
-    for error in migrated(client, options):
+    for error in migrated(client, [*options.topics, *partitions]):
         _log.warning("%s", error)
     # A segment that was looked up just now may be removed, as old messages of any topic.
     segments = [topic for topic in partitions if topic.is_segment]

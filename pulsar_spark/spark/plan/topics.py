@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 # Seconds to wait for a report that a topic was deleted, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
-_LIST = "list"  # the one key of the pending call
+_LIST = "list"  # the one key of pending calls
 # Seconds after which a list that takes long is looked for.
 _LOOK_AGAIN = 0.1
 
@@ -85,15 +85,14 @@ def find_partitions(
     return list(found)
 
 
-def migrated(client: PlanningClient, options: SourceOptions) -> list[TopicMigratedError]:
-    """The named topics that were made scalable topics, where new messages go. Nothing else tells a reader.
+def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicMigratedError]:
+    """The topics that were made scalable topics, where new messages go. Nothing else tells a reader.
 
     Only the first 100 are looked at: each takes a request.
     """
-    names = [name for name in dict.fromkeys(topic.base for topic in options.topics) if not name.is_scalable]
+    names = _classic(topics)[:_MAX_WATCHES]
     if not names or not client.has_scalable_topics():
         return []
-    names = names[:_MAX_WATCHES]
     found = []
     for name, layout in zip(names, run_all([partial(client.layout, name) for name in names]), strict=True):
         if isinstance(layout, PulsarError):
@@ -163,7 +162,9 @@ class Topics:
         if self._scalable:
             self.partitions = find_partitions(client, options, partitions_of=self._partitions_of)
         self._migrated: set[str | None] = set()  # topics already named in a warning
-        self._warn_of_migrated()
+        self._looking: PendingCalls[str] = PendingCalls()
+        self._looked_at = 0  # how many were looked at
+        self._warn_of_migrated(looks=True)
 
     def refresh(self) -> None:
         """List the partitions again, if some came or went, or the last list is a minute old.
@@ -183,6 +184,7 @@ class Topics:
                 self._dropped.clear()
         for found in self._listing.run(calls, PROMPT).values():
             self._take(found)
+        self._warn_of_migrated(looks=bool(calls))
 
     def due_at(self, now: float) -> float:
         """When :meth:`refresh` may have a list that takes long, or lists again what failed or was missing."""
@@ -203,7 +205,6 @@ class Topics:
             _ = watch.changed  # the list shows what has changed by now
             self._watches.append(watch)
         missing, self._missing = self._missing, set()
-        self._warn_of_migrated()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
             """The planner determines which of its partitions are gone, and whether that is loss."""
@@ -214,11 +215,23 @@ class Topics:
 
         return find_partitions(self._client, self._options, known, self._partitions_of)
 
-    def _warn_of_migrated(self) -> None:
-        for error in migrated(self._client, self._options):
-            if error.topic not in self._migrated:
-                self._migrated.add(error.topic)
-                _log.warning("%s", error)
+    def _warn_of_migrated(self, *, looks: bool) -> None:
+        """Warn of topics that were migrated, once each. If it ``looks``, at those that it looks at next."""
+        calls = {}
+        if looks:
+            read = _classic([*self._options.topics, *self.partitions])
+            names = [name for name in read if str(name) not in self._migrated]
+            begin = self._looked_at % max(len(names), 1)
+            self._looked_at = begin + _MAX_WATCHES
+            calls = {_LIST: partial(migrated, self._client, names[begin:] + names[:begin])}
+        for found in self._looking.run(calls, PROMPT).values():
+            if isinstance(found, PulsarError):
+                _log.info("not known whether topics were migrated: %s", found)
+                continue
+            for error in found:
+                if error.topic not in self._migrated:
+                    self._migrated.add(error.topic)
+                    _log.warning("%s", error)
 
     def _partitions_of(self, topic: TopicName) -> list[TopicName]:
         """The partitions of a topic; of a scalable one its segments, with what decides their order."""
@@ -418,6 +431,12 @@ class Topics:
             self._watches.pop().close()
         while self._layouts:
             self._layouts.popitem()[1].close()
+
+
+def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
+    """The classic topics among some and their partitions, without those read as scalable ones."""
+    names = dict.fromkeys(topic.base for topic in topics)
+    return [name for name in names if not name.is_scalable and name.scalable not in names]
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:

@@ -423,3 +423,54 @@ def test_a_scalable_topic_that_is_waited_for_is_read_when_it_comes(cluster):
     assert set(scalable.active) <= set(topics.partitions)
     topics.close()
     assert cluster.open_readers == 0
+
+
+def test_whether_topics_were_migrated_is_not_waited_for(cluster, caplog, monkeypatch):
+    """Neither by a query that starts nor by a list."""
+    ScalableTopic(cluster, "topic://public/default/other")
+    answered, real = threading.Event(), cluster.layout
+
+    def take_long(topic):
+        assert answered.wait(10)
+        return real(topic)
+
+    monkeypatch.setattr(plan_topics, "PROMPT", 0.01)
+    monkeypatch.setattr(cluster, "layout", take_long)
+    cluster.layouts[TopicName.parse("parted")] = TopicLayout(1, {}, is_scalable=True)
+    topics = watched(cluster, topic="parted")
+    cluster.create("parted", 3)
+    wait_until(lambda: topics.refresh() or len(topics.partitions) == 3)
+    assert "MIGRATED" not in caplog.text
+    answered.set()
+    wait_until(lambda: topics.refresh() or "MIGRATED" in caplog.text)
+    topics.close()
+
+
+def test_all_topics_are_looked_at_in_turn_also_those_of_a_pattern(cluster, caplog, monkeypatch):
+    monkeypatch.setattr(plan_topics, "_MAX_WATCHES", 2)
+    ScalableTopic(cluster, "topic://public/default/other")
+    named = [f"t{number}" for number in range(7)]
+    for name in named:
+        cluster.create(name)
+        cluster.layouts[TopicName.parse(name)] = TopicLayout(1, {}, is_scalable=name in ("t1", "t6"))
+    for options in ({"topicsPattern": "t[0-9]"}, {"topics": ",".join(named)}):
+        caplog.clear()
+        topics = watched(cluster, **options)
+        for _ in range(10):
+            cluster.create("unrelated")
+            looked = cluster.count("layout")
+            topics.refresh()
+            assert cluster.count("layout") - looked <= 2
+        topics.close()
+        told = [line for line in caplog.messages if "MIGRATED" in line]
+        assert len(told) == 2
+        assert "are in topic://public/default/t1;" in told[0]
+        assert "are in topic://public/default/t6;" in told[1]
+
+
+def test_old_partitions_of_a_topic_that_is_read_as_a_scalable_one_are_not_told_of(cluster):
+    cluster.layouts[TopicName.parse("parted")] = TopicLayout(1, {}, is_scalable=True)
+    scalable = ScalableTopic(cluster, "topic://public/default/parted")
+    read = [scalable.named(0), *(TopicName.parse("parted").of_partition(number) for number in range(2))]
+    assert plan_topics.migrated(cluster, read) == []
+    assert len(plan_topics.migrated(cluster, read[1:])) == 1
