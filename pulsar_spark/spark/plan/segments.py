@@ -11,7 +11,8 @@ read what it follows:
     else                                                    DONE: its position in the offset is ``done``
 
 The final end of a sealed segment is its last entry, whether readers are given it or not: a transaction that
-is open may still make messages visible up to there. A segment that has left the layout was removed by the
+is open may still make messages visible up to there. Where that is not reached, or is not known to be the
+last one, the broker is asked (:mod:`segment_ends`). A segment that has left the layout was removed by the
 broker, after the query's subscription had acknowledged all of it; so it does not count. ``done`` stays in the
 offset until the segment leaves the layout: of others nobody could tell whether they were read.
 """
@@ -35,7 +36,7 @@ class SegmentOrder(NamedTuple):
 
     Attributes:
         layout: its segments.
-        final_ends: the last entry of each sealed segment.
+        final_ends: the last entry of each sealed segment, or what is known to be its last message.
     """
 
     layout: TopicLayout
@@ -56,6 +57,17 @@ class SegmentOrder(NamedTuple):
             elif not self.is_done(name, processed.get(name, MessageId.EARLIEST)):
                 older.append(segment)
         return held
+
+    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The sealed segments that are OPEN."""
+        held = self.held(processed)
+        return {
+            name
+            for name, segment in self.layout.segments.items()
+            if segment.is_sealed
+            and name not in held
+            and not self.is_done(name, processed.get(name, MessageId.EARLIEST))
+        }
 
     def is_done(self, segment: TopicName, position: MessageId) -> bool:
         """Whether a segment that is not HELD is DONE, if everything up to a position is processed."""

@@ -227,12 +227,18 @@ class Topics:
             self._skipped[topic] = skipped(known.layout.segments, layout)
         before = {} if known is None else known.final_ends
         sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
-        new = [name for name in sealed if name not in before]
+        old = () if known is None else known.layout.segments
+        new = [
+            name
+            for name in sealed
+            if name not in before and not (layout.segments[name].is_legacy and name in old)
+        ]
         ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
         final = {name: before[name] for name in sealed if name in before}
         for name, end in ends.items():
             if isinstance(end, MessageId):
-                final[name] = end
+                if not layout.segments[name].is_legacy:  # which may not have ended yet
+                    final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
                 raise end
             elif layout.segments[name].is_legacy:
@@ -327,6 +333,17 @@ class Topics:
         known = {name for order in self._orders.values() for name in order.layout.segments}
         held = {name for name in self.partitions if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in self._orders.values()))
+
+    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The sealed segments that are read, and not known to be read to their ends."""
+        return set().union(*(order.unsure(processed) for order in self._orders.values()))
+
+    def note_end(self, segment: TopicName, position: MessageId) -> None:
+        """Note that a sealed segment has no message after a position."""
+        for topic, order in self._orders.items():
+            if segment in order.layout.segments:
+                final_ends = {**order.final_ends, segment: position.last_whole_entry}
+                self._orders[topic] = order._replace(final_ends=final_ends)
 
     def with_done(self, planned: dict[TopicName, MessageId], start: Offsets) -> dict[TopicName, MessageId]:
         """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
