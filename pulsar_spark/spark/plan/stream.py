@@ -127,6 +127,7 @@ class QueryPlanner:
             self._start_is_durable = True
             return start
         self._add_new_partitions(subscription, start)
+        self._topics.check_done(self._done)
         for topic, state in subscription.partitions.items():
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
@@ -304,6 +305,7 @@ class QueryPlanner:
         self._done = done = done_in(Offsets(name, processed))
         self._topics.keep_legacy(processed.keys() - done)
         self._topics.renew_segments()
+        self._topics.check_done(done)
         partitions = self._topics.partitions
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)

@@ -22,6 +22,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
+    DataLossError,
     NotReadyError,
     PulsarError,
     TopicMigratedError,
@@ -325,6 +326,23 @@ class Topics:
     def is_ordered(self, topic: TopicName) -> bool:
         """Whether it is a segment, of which an end is nothing to report."""
         return topic.is_segment or any(topic in order.layout.segments for order in self._orders.values())
+
+    def check_done(self, done: Collection[TopicName]) -> None:
+        """Check the segments that an offset calls done.
+
+        Raises:
+            DataLossError: one takes messages, so it is another one of that name, whatever the options say.
+        """
+        for order in self._orders.values():
+            for name in order.layout.segments.keys() & done:
+                if not order.layout.segments[name].is_sealed:
+                    raise DataLossError(
+                        "a segment that this query has read to its end takes messages: the scalable topic "
+                        "was deleted and created again",
+                        topic=str(name),
+                        advice="Start a query with a new checkpoint to read all messages in the topic. If it "
+                        "was not deleted, start this one again: a broker had old metadata",
+                    )
 
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
         """The segments that are not read yet; see :mod:`segments`."""

@@ -504,6 +504,25 @@ def test_an_old_partition_that_is_really_gone_is_reported(cluster):
     assert len(spark.rows) == 6 + len(KEYS)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_topic_that_is_made_again_is_not_taken_as_read(cluster, topic, restarts):
+    """Its segments have the same names, of which the query has read one to the end."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark.drain()
+    for name in [name for name in cluster.topics if name.is_segment]:
+        del cluster.topics[name]
+    again = ScalableTopic(cluster)
+    cluster.layouts[topic.name] = cluster.layouts[topic.name]._replace(epoch=9)
+    again.write(KEYS)
+    for _ in range(2 if restarts else 1):
+        if restarts:
+            spark.restart()
+        with pytest.raises(DataLossError, match=r"created again.*0000-ffff-0"):
+            spark.drain()
+
+
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
     spark = query(topic, cluster)
     spark.planner.initial()
