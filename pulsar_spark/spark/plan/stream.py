@@ -373,7 +373,9 @@ class QueryPlanner:
         self._absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
-                self._partitions[topic].frozen_end = self._frozen.get(topic)
+                state = self._partitions[topic]
+                # A segment that was made since then may never stop growing.
+                state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:
         own = self._options.subscription is None

@@ -273,6 +273,23 @@ def test_available_now_reads_all_generations(cluster, topic):
         topic.clean_up()
 
 
+def test_available_now_ends_though_segments_came_after_it_began(cluster, topic):
+    """They are read up to where they were found."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    spark.restart(available_now=True)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    for _ in range(6):
+        rows = spark.trigger()
+        topic.write(KEYS)
+    assert rows is None
+    spark.restart()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
 def test_a_start_at_the_latest_message_leaves_out_sealed_segments(cluster, topic):
     topic.write(KEYS)
     topic.split(topic.active[0])
@@ -291,6 +308,9 @@ def test_a_shown_offset_is_a_start(cluster, topic):
     topic.split(topic.active[0])
     topic.write(KEYS)
     spark.drain()
+    spark.trigger()
+    topic.clean_up()  # one that is done
+    assert topic.sealed == []
     again = query(topic, cluster, startingOffsets=spark.offsets[-1])
     again.drain()
     topic.write(KEYS)
