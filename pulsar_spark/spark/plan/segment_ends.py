@@ -33,7 +33,7 @@ class SegmentEnds:
         self._pauses: Pauses[TopicName] = Pauses()
 
     def find(self, positions: Mapping[TopicName, MessageId], *, waits: bool) -> set[TopicName]:
-        """Those of sealed segments that have ended, of others there is a warning, once.
+        """Those of sealed segments that have ended; there is one warning of each other one.
 
         Args:
             positions: up to where each is processed, its last visible message.
@@ -61,7 +61,7 @@ class SegmentEnds:
 
 
 def not_ended(segment: TopicName) -> NotReadyError:
-    """What a query is told of segments that others wait for."""
+    """The error of a segment that others wait for."""
     return NotReadyError(
         "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
         "segments after it are not read before that",
