@@ -34,8 +34,7 @@ from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.registration import register, registered, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
-from pulsar_spark.spark.plan.segment_ends import SegmentEnds, not_ended
-from pulsar_spark.spark.plan.segments import DONE, done_in, is_moved, without_done
+from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, done_in, is_moved, not_ended, without_done
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
