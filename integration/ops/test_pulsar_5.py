@@ -19,6 +19,7 @@ from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
+from integration.helpers.transactions import SETTINGS, Coordinator
 from integration.ops.test_other_pulsars import NEWEST_LINE
 from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema
 from pulsar_spark.spark.options.option import Mode
@@ -33,7 +34,7 @@ def line_5() -> Iterator[StandaloneBroker]:
     """A broker whose namespace deduplicates; it keeps nothing that no subscription holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(jvm=TEST_JVM) as broker:
+        with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
             assert broker.admin.version() == NEWEST_LINE
             broker.admin.set_deduplication("public/default", True)
             yield broker
@@ -144,6 +145,31 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
         values = [bytes(row.value).decode() for row in collector.rows]
         assert sorted(value for value in values if ":" not in value) == sorted(map(str, range(100)))
         assert_complete((row for row in collector.rows if b":" in row.value), scalable.counts)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_migrated_topic_that_ends_with_a_marker(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, topic: str, checkpoint: Path, is_committed: bool
+) -> None:
+    """Of a transaction: readers never see its last entry, and what follows is read all the same."""
+    local, collector = topic.rpartition("/")[2], Collector()
+    with (
+        Client(ClientOptions(service_url=line_5.service_url)) as client,
+        RawConnection(line_5.service_url) as connection,
+    ):
+        coordinator = Coordinator(client)
+        producer = RawProducer(connection, topic)
+        producer.send(b"plain")
+        txn = coordinator.begin([topic])
+        producer.send(b"txn", txn=txn)
+        (coordinator.commit if is_committed else coordinator.abort)(txn)
+        drain(pulsar.stream(topic), collector, checkpoint)
+    line_5.admin.request("POST", f"scalable/public/default/{local}/migrate?force=true")
+    with ScalableTopic(line_5.service_url, line_5.admin, local, segments=0) as scalable:
+        scalable.write(KEYS[0])
+        drain(pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url}), collector, checkpoint)
+    values = [bytes(row.value) for row in collector.rows]
+    assert values == [b"plain", *([b"txn"] if is_committed else []), b"%s:0" % KEYS[0].encode()]
 
 
 def test_typed_values_of_a_scalable_topic(

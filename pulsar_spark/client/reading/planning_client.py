@@ -5,6 +5,7 @@ Planning uses nothing else of the client, so a test can drive it with topics in 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.layout import TopicLayout
+
+# Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
+_END_TIMEOUT = 10.0
 
 
 class PlanningClient:
@@ -154,6 +158,13 @@ class PlanningClient:
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
         """Whether chunked messages lie among the given number of entries up to a position."""
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
+
+    def has_ended(self, topic: TopicName, after: MessageId) -> bool:
+        """Whether the broker says that no message comes after a position any more; waits for that a while."""
+        came = threading.Event()
+        with Tail(self._client, topic, after, came.set) as tail:
+            came.wait(_END_TIMEOUT)
+            return tail.topic_end is not None and tail.newest <= after.whole_entry
 
     def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:
         """Open a tail, which shows new entries after a position."""

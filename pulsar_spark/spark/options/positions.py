@@ -77,7 +77,10 @@ class Positions:
         found = {partition: self._of_one(partition, name) for partition, name in names.items()}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
-            if not (name in topics and isinstance(self.named[name], AtTime)):
+            # A query shows segments that it has read to the end, until they are removed.
+            is_latest = self.named[name] is PositionWord.LATEST
+            is_done = name.is_segment and name.base in topics and is_latest
+            if not (name in topics and isinstance(self.named[name], AtTime)) and not is_done:
                 raise OptionError(
                     f"{self.option} names a topic or partition that this query does not read",
                     topic=str(name),

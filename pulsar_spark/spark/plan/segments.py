@@ -1,4 +1,4 @@
-"""SegmentOrder: which segments of scalable topics may be read, so that the rows of a key stay in order. Pure.
+"""SegmentOrder: which segments of scalable topics may be read, so that the rows of a key stay in order.
 
 Of two segments with a key in common, all messages of the older one come first (:class:`TopicLayout`). A
 micro-batch has no order between its tasks. So a segment is read by the micro-batches after those that have
@@ -11,23 +11,33 @@ read what it follows:
     else                                                    DONE: its position in the offset is ``done``
 
 The final end of a sealed segment is its last entry, whether readers are given it or not: a transaction that
-is open may still make messages visible up to there. A segment that has left the layout was removed by the
+is open may still make messages visible up to there. Where that is not reached, or is not known to be the
+last one, the broker is asked (:class:`SegmentEnds`): after the last message that readers are given there may
+be markers of transactions only, and brokers say of a migrated topic that its old partitions are sealed before
+they are. A segment that has left the layout was removed by the
 broker, after the query's subscription had acknowledged all of it; so it does not count. ``done`` stays in the
 offset until the segment leaves the layout: of others nobody could tell whether they were read.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import Segment, TopicLayout
+from pulsar_spark.client import PROMPT, Pauses, PendingCalls, PlanningClient, Segment, TopicLayout
+from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 
+_log = logging.getLogger(__name__)
+
 # The position of a segment that has been read to its final end.
 DONE = MessageId.LATEST
+
+_ADVICE = "End or abort open transactions. Start the query again if it has stopped"
 
 
 class SegmentOrder(NamedTuple):
@@ -35,7 +45,7 @@ class SegmentOrder(NamedTuple):
 
     Attributes:
         layout: its segments.
-        final_ends: the last entry of each sealed segment.
+        final_ends: the last entry of each sealed segment, or what is known to be its last message.
     """
 
     layout: TopicLayout
@@ -56,6 +66,17 @@ class SegmentOrder(NamedTuple):
             elif not self.is_done(name, processed.get(name, MessageId.EARLIEST)):
                 older.append(segment)
         return held
+
+    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The sealed segments that are OPEN."""
+        held = self.held(processed)
+        return {
+            name
+            for name, segment in self.layout.segments.items()
+            if segment.is_sealed
+            and name not in held
+            and not self.is_done(name, processed.get(name, MessageId.EARLIEST))
+        }
 
     def is_done(self, segment: TopicName, position: MessageId) -> bool:
         """Whether a segment that is not HELD is DONE, if everything up to a position is processed."""
@@ -105,3 +126,53 @@ def without_done(
         if topic not in old
     }
     return Offsets(offsets.subscription, positions)
+
+
+class SegmentEnds:
+    """The questions of one run of a query.
+
+    Args:
+        client: client of the cluster.
+    """
+
+    def __init__(self, client: PlanningClient) -> None:
+        self._client = client
+        self._calls: PendingCalls[TopicName] = PendingCalls()
+        self._pauses: Pauses[TopicName] = Pauses()
+
+    def find(self, positions: Mapping[TopicName, MessageId], *, waits: bool) -> set[TopicName]:
+        """Those of sealed segments that have ended; there is one warning of each other one.
+
+        Args:
+            positions: up to where each is processed, its last visible message.
+            waits: whether to wait for all answers.
+        """
+        now, busy = self._client.now(), self._calls.busy
+        calls = {
+            topic: partial(self._client.has_ended, topic, position)
+            for topic, position in positions.items()
+            if topic not in busy and (waits or self._pauses.is_over(topic, now))
+        }
+        ended = set()
+        for topic, answer in self._calls.run(calls, None if waits else PROMPT).items():
+            if answer is True:
+                self._pauses.succeeded(topic)
+                ended.add(topic)
+                continue
+            level = logging.WARNING if self._pauses.failed(topic, self._client.now()) else logging.INFO
+            _log.log(level, "%s", answer if isinstance(answer, PulsarError) else not_ended(topic))
+        return ended
+
+    def due_at(self, now: float) -> float:
+        """When :meth:`find` may find more."""
+        return now if self._calls.has_more else self._pauses.due_at(now)
+
+
+def not_ended(segment: TopicName) -> NotReadyError:
+    """The error of a segment that others wait for."""
+    return NotReadyError(
+        "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
+        "segments after it are not read before that",
+        topic=str(segment),
+        advice=_ADVICE,
+    )

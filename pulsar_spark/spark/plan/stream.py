@@ -34,7 +34,7 @@ from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.registration import register, registered, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
-from pulsar_spark.spark.plan.segments import DONE, done_in, is_moved, without_done
+from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, done_in, is_moved, not_ended, without_done
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
@@ -66,6 +66,7 @@ class QueryPlanner:
         self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
+        self._segment_ends = SegmentEnds(self._client)
         self._reporter = SourceReporter(self._client)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._done: set[TopicName] = set()  # segments that are done in the last offset
@@ -125,6 +126,7 @@ class QueryPlanner:
             self._start_is_durable = True
             return start
         self._add_new_partitions(subscription, start)
+        self._topics.check_done(self._done)
         for topic, state in subscription.partitions.items():
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
@@ -138,6 +140,7 @@ class QueryPlanner:
         self._leave_done(subscription, start)
         self._count_backlogs(subscription)
         self._log_processed()
+        unsure = self._find_segment_ends(subscription, start)
         held = self._topics.held(start.positions)
         planned = self._without_deleted(
             subscription,
@@ -155,9 +158,28 @@ class QueryPlanner:
         planned = self._topics.with_done(planned, start)
         if is_moved(planned, start):
             return Offsets(start.subscription, planned)
+        is_waited_for = any(
+            each in held and state.end > state.position_or_start
+            for each, state in subscription.partitions.items()
+        )
+        if self._frozen is not None and unsure and is_waited_for:
+            raise not_ended(min(unsure))
         due_at = self._next_due(is_all_acknowledged=is_all_acknowledged)
         self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
         return start
+
+    def _find_segment_ends(self, subscription: Subscription, start: Offsets) -> set[TopicName]:
+        """Ask for the ends of sealed segments that are read to the last message; returns what has none."""
+        states = subscription.partitions
+        read = {
+            topic: states[topic].position_or_start
+            for topic in self._topics.unsure(start.positions) & states.keys()
+            if states[topic].position_or_start.last_whole_entry >= states[topic].last
+        }
+        ended = self._segment_ends.find(read, waits=self._waits_for_all)
+        for topic in ended & read.keys():
+            self._topics.note_end(topic, read[topic])
+        return read.keys() - ended
 
     def await_news(self) -> None:
         """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
@@ -182,6 +204,7 @@ class QueryPlanner:
             self._micro_batches.due_at(now),
             self._open_pauses.due_at(now),
             self._topics.due_at(now),
+            max(self._segment_ends.due_at(now), now + _LOOK_AGAIN),
         ]
         is_opening = self._subscription is not None and self._subscription.is_opening
         if self._silent or is_opening or not is_all_acknowledged:
@@ -281,6 +304,7 @@ class QueryPlanner:
         self._done = done = done_in(Offsets(name, processed))
         self._topics.keep_legacy(processed.keys() - done)
         self._topics.renew_segments()
+        self._topics.check_done(done)
         partitions = self._topics.partitions
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
@@ -348,7 +372,9 @@ class QueryPlanner:
         self._absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
-                self._partitions[topic].frozen_end = self._frozen.get(topic)
+                state = self._partitions[topic]
+                # A segment that was made since then may never stop growing.
+                state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:
         own = self._options.subscription is None

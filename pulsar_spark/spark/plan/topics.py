@@ -22,6 +22,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
+    DataLossError,
     NotReadyError,
     PulsarError,
     TopicMigratedError,
@@ -248,12 +249,18 @@ class Topics:
             self._skipped[topic] = skipped(known.layout.segments, layout)
         before = {} if known is None else known.final_ends
         sealed = [name for name, segment in layout.segments.items() if segment.is_sealed]
-        new = [name for name in sealed if name not in before]
+        old = () if known is None else known.layout.segments
+        new = [
+            name
+            for name in sealed
+            if name not in before and not (layout.segments[name].is_legacy and name in old)
+        ]
         ends = dict(zip(new, run_all([partial(self._client.stored_end, name) for name in new]), strict=True))
         final = {name: before[name] for name in sealed if name in before}
         for name, end in ends.items():
             if isinstance(end, MessageId):
-                final[name] = end
+                if not layout.segments[name].is_legacy:  # which may not have ended yet
+                    final[name] = end
             elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
                 raise end
             elif layout.segments[name].is_legacy:
@@ -352,6 +359,23 @@ class Topics:
         orders = list(self._orders.values())
         return topic.is_segment or any(topic in order.layout.segments for order in orders)
 
+    def check_done(self, done: Collection[TopicName]) -> None:
+        """Check the segments that an offset calls done.
+
+        Raises:
+            DataLossError: one takes messages, so it is another one of that name, whatever the options say.
+        """
+        for order in self._orders.values():
+            for name in order.layout.segments.keys() & done:
+                if not order.layout.segments[name].is_sealed:
+                    raise DataLossError(
+                        "a segment that this query has read to its end takes messages: the scalable topic "
+                        "was deleted and created again",
+                        topic=str(name),
+                        advice="Start a query with a new checkpoint to read all messages in the topic. If it "
+                        "was not deleted, start this one again: a broker had old metadata",
+                    )
+
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
         """The segments that are not read yet; see :mod:`segments`."""
         if not self._orders:
@@ -362,6 +386,17 @@ class Topics:
         named = {*self.partitions, *processed}
         held = {name for name in named if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in orders))
+
+    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
+        """The sealed segments that are read, and not known to be read to their ends."""
+        return set().union(*(order.unsure(processed) for order in self._orders.values()))
+
+    def note_end(self, segment: TopicName, position: MessageId) -> None:
+        """Note that a sealed segment has no message after a position."""
+        for topic, order in self._orders.items():
+            if segment in order.layout.segments:
+                final_ends = {**order.final_ends, segment: position.last_whole_entry}
+                self._orders[topic] = order._replace(final_ends=final_ends)
 
     def with_done(self, planned: dict[TopicName, MessageId], start: Offsets) -> dict[TopicName, MessageId]:
         """The ends of a micro-batch as its offset has them, with the segments that are done after it."""

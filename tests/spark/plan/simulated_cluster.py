@@ -36,6 +36,7 @@ class SimulatedTopic:
         compacted: what compaction has kept of ledgers that do not exist any more.
         tails: of readers that are to hear of each entry.
         topic_end: why nothing more will come, for those who have acknowledged everything.
+        is_withheld: whether a transaction is open.
     """
 
     def __init__(self, ledger: int) -> None:
@@ -46,6 +47,7 @@ class SimulatedTopic:
         self.compacted: list[EntryInfo] = []
         self.tails: list[_Tail] = []
         self.topic_end: TopicEnd | None = None
+        self.is_withheld = False
         self._markers: list[MessageId] = []
         self._next = 0
         self._newest = MessageId.EARLIEST  # a broker knows it until it loads the topic again
@@ -276,6 +278,11 @@ class SimulatedCluster(PlanningClient):
     def stored_end(self, topic: TopicName) -> MessageId:
         self.note("stored end", topic)
         return self.topic(topic).end
+
+    def has_ended(self, topic: TopicName, after: MessageId) -> bool:
+        self.note("has ended", topic)
+        found = self.topic(topic)
+        return found.topic_end is not None and not found.is_withheld and found.last <= after.whole_entry
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         self.note("probe", topic)

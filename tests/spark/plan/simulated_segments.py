@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from pulsar_spark.client import Segment, TopicLayout
+from pulsar_spark.client import Segment, TopicEnd, TopicLayout
 from pulsar_spark.ids import MessageId, TopicName
 from tests.spark.plan.simulated_cluster import SimulatedCluster, SimulatedTopic
 
@@ -38,6 +38,7 @@ class ScalableTopic:
         self._number = self._ledger = len(legacy)
         for partition in legacy:
             self._segments[partition] = range(HASHES), True
+            cluster.topics[partition].topic_end = TopicEnd.TERMINATED
         for number in range(len(legacy) or 1):
             width = HASHES // (len(legacy) or 1)
             self._add(range(number * width, (number + 1) * width))
@@ -98,6 +99,7 @@ class ScalableTopic:
 
     def _seal(self, name: TopicName) -> None:
         self._segments[name] = self._segments[name][0], True
+        self._cluster.topics[name].topic_end = TopicEnd.TERMINATED
 
     def _add(self, hashes: range) -> None:
         self._ledger += 1  # unique in a cluster

@@ -1,13 +1,17 @@
 """SegmentOrder: no key comes out of order, in any history of splits, merges and clean-ups."""
 
+import logging
 import random
 
 import pytest
 
-from pulsar_spark.client import Segment, TopicLayout
+from pulsar_spark.client import Segment, TopicEnd, TopicLayout
+from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.segments import DONE, SegmentOrder, without_done
+from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, SegmentOrder, without_done
+from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_segments import ScalableTopic
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
 HASHES = 16
@@ -66,6 +70,26 @@ def test_what_was_done_before_is_never_read_again():
     before = Offsets("s", {segment: DONE})
     for end in (DONE, MessageId(0, 4)):
         assert without_done(Offsets("s", {segment: end}), before, {}) == Offsets("s", {})
+
+
+def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
+    cluster = SimulatedCluster()
+    (name,) = ScalableTopic(cluster).active
+    segment, ends = cluster.topics[name], SegmentEnds(cluster)
+    (last,) = segment.produce()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert ends.find({name: last}, waits=False) == set()
+        assert cluster.count("has ended") == 1
+        cluster.failing[name] = ConnectError("lost")
+        for _ in range(2):
+            assert ends.find({name: last}, waits=True) == set()
+    assert caplog.text.count("PULSAR_NOT_READY") == 1
+    del cluster.failing[name]
+    segment.topic_end = TopicEnd.TERMINATED
+    assert cluster.clock < ends.due_at(cluster.clock) < float("inf")
+    cluster.clock = ends.due_at(cluster.clock)
+    assert ends.find({name: last}, waits=False) == {name}
 
 
 def test_random_histories():

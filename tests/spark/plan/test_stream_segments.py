@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pulsar_spark.client import EntryInfo
-from pulsar_spark.errors import BrokerError, ConnectError, DataLossError, OptionError
+from pulsar_spark.errors import BrokerError, ConnectError, DataLossError, NotReadyError, OptionError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
@@ -193,14 +193,69 @@ def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segmen
     spark.drain()
     parent = cluster.topics[topic.named(0)]
     place = parent.mark_transaction()
+    parent.is_withheld = True
     topic.split(topic.active[0])
     topic.written[topic.named(0), place] = 0, topic.counts[0]
     topic.counts[0] += 1
     topic.write(KEYS)
     assert not spark.trigger()
+    parent.is_withheld = False
     parent.entries.append(EntryInfo(place, 1, 100, 0, None, False, False))
     spark.drain()
     assert_complete(topic, spark)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now):
+    """Such as the marker of a transaction."""
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    cluster.topics[topic.named(0)].mark_transaction()
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.restart(available_now=available_now)
+    spark.drain()
+    assert_complete(topic, spark)
+    assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
+
+
+def test_what_waits_for_an_open_transaction_says_so(cluster, topic, caplog):
+    """A run that reads what is there fails: it did not."""
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.write(KEYS)
+    parent = cluster.topics[topic.named(0)]
+    parent.mark_transaction()
+    parent.is_withheld = True
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    assert caplog.text.count("[PULSAR_NOT_READY] the segment is sealed") == 1
+    spark.restart(available_now=True)
+    with pytest.raises(NotReadyError, match="0000-ffff-0"):
+        spark.drain()
+    parent.is_withheld = False
+    spark.restart(available_now=True)
+    spark.drain()
+    assert_complete(topic, spark)
+
+
+def test_a_partition_that_is_called_sealed_before_it_is(cluster):
+    """As in a migration that is forced."""
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(3)
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    end, old.topic_end = old.topic_end, None
+    topic.write(KEYS)
+    spark = query(topic, cluster)
+    spark.drain()
+    old.produce(3)
+    spark.drain()
+    old.topic_end = end
+    cluster.clock += 100
+    spark.drain()
+    assert [name.is_segment for name, _ in spark.rows] == [False] * 6 + [True] * len(KEYS)
 
 
 def test_available_now_reads_all_generations(cluster, topic):
@@ -216,6 +271,23 @@ def test_available_now_reads_all_generations(cluster, topic):
         spark.drain()
         assert_complete(topic, spark)
         topic.clean_up()
+
+
+def test_available_now_ends_though_segments_came_after_it_began(cluster, topic):
+    """They are read up to where they were found."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    spark.drain()
+    spark.restart(available_now=True)
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    for _ in range(6):
+        rows = spark.trigger()
+        topic.write(KEYS)
+    assert rows is None
+    spark.restart()
+    spark.drain()
+    assert_complete(topic, spark)
 
 
 def test_a_start_at_the_latest_message_leaves_out_sealed_segments(cluster, topic):
@@ -236,6 +308,9 @@ def test_a_shown_offset_is_a_start(cluster, topic):
     topic.split(topic.active[0])
     topic.write(KEYS)
     spark.drain()
+    spark.trigger()
+    topic.clean_up()  # one that is done
+    assert topic.sealed == []
     again = query(topic, cluster, startingOffsets=spark.offsets[-1])
     again.drain()
     topic.write(KEYS)
@@ -447,6 +522,25 @@ def test_an_old_partition_that_is_really_gone_is_reported(cluster):
     spark.restart(failOnDataLoss="false")
     spark.drain()
     assert len(spark.rows) == 6 + len(KEYS)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_topic_that_is_made_again_is_not_taken_as_read(cluster, topic, restarts):
+    """Its segments have the same names, of which the query has read one to the end."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark.drain()
+    for name in [name for name in cluster.topics if name.is_segment]:
+        del cluster.topics[name]
+    again = ScalableTopic(cluster)
+    cluster.layouts[topic.name] = cluster.layouts[topic.name]._replace(epoch=9)
+    again.write(KEYS)
+    for _ in range(2 if restarts else 1):
+        if restarts:
+            spark.restart()
+        with pytest.raises(DataLossError, match=r"created again.*0000-ffff-0"):
+            spark.drain()
 
 
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
