@@ -41,6 +41,9 @@ _WINDOW_BYTES = 1 << 20
 # Seconds between two looks whether a record is visible, or a backlog is gone, and the longest for the second.
 _PAUSE = 0.005
 _STEPPING = 2.0
+# Seconds within which a broker has stored an acknowledgement, and between two attempts to open the topic then.
+_STORED_WITHIN = 3.0
+_BETWEEN_ATTEMPTS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,23 @@ class RecordTopic:
                 self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
             )
             self.owners_before = self._producer.topic_epoch or 0
+
+    def open_after_release(self) -> None:
+        """Open the topic for writing after ``release_all``, if a backlog quota kept producers out before.
+
+        Brokers store acknowledgements once a second. Until then the quota counts what was released.
+
+        Raises:
+            SendError: the quota still keeps producers out after some seconds.
+        """
+        until = time.monotonic() + _STORED_WITHIN
+        while True:
+            try:
+                return self.open_for_writing()
+            except SendError:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(_BETWEEN_ATTEMPTS)
 
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
         """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""

@@ -231,7 +231,7 @@ class CommitLog(Closing):
             "%s: a backlog quota blocks producers; records of finished micro-batches are released", self.topic
         )
         self._records.release_all()
-        self._records.open_for_writing()
+        self._records.open_after_release()
         # Others may have written a copy of an older intent meanwhile. It must not stay before this intent.
         self.await_all()
         self._records.release(self._records.read_to)

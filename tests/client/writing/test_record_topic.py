@@ -41,7 +41,7 @@ class Fakes:
         self.seen: int | None = None  # the last visible message, where that is not the last one
         self.backlogs = [0]
         self.epoch = 0
-        self.quota = False
+        self.refusals = 0  # how many producers a quota keeps out
         self.busy = False
         self.options = self
         self.operation_timeout = 30.0
@@ -80,6 +80,9 @@ class FakeProducer:
         self.fakes, self.name, self.packer = fakes, options.name, SimpleNamespace(transaction=None)
         self.topic_epoch = fakes.epoch if options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING else None
         assert may_repeat is (options.name is not None)
+        if fakes.refusals:
+            fakes.refusals -= 1
+            raise SendError("backlog exceeded")
         fakes.done.append(("open producer", self.name, encryptor))
 
     def send_singles(self, messages):
@@ -268,6 +271,19 @@ def test_all_is_released_when_the_broker_has_read_over_what_it_keeps_to_itself(f
     records.release_all()
     assert fakes.done == [("acknowledge", at(1)), ("ask for", 1)]
     assert fakes.backlogs == []
+
+
+def test_a_broker_may_count_for_a_moment_what_was_released(fakes, monkeypatch):
+    records = RecordTopic(fakes, TOPIC, "owner")
+    fakes.refusals = 3
+    records.open_after_release()
+    assert fakes.done == [("open producer", "role-owner", None)]
+    other = RecordTopic(fakes, TOPIC, "owner")
+    monkeypatch.setattr(record_topic, "_STORED_WITHIN", 0.0)
+    fakes.refusals = 99
+    with pytest.raises(SendError, match="backlog exceeded"):
+        other.open_after_release()
+    assert fakes.refusals == 98
 
 
 def test_an_owner_that_is_not_let_in_leaves_nothing_open(fakes):

@@ -240,6 +240,9 @@ class SimulatedRecordTopic:
             raise DeadlineError("an open transaction holds readers back")
         return records
 
+    def open_after_release(self) -> None:
+        self.open_for_writing()
+
     def release_all(self) -> None:
         self.release(self.read_to)
 
