@@ -41,7 +41,7 @@ _WINDOW_BYTES = 1 << 20
 # Seconds between two looks whether a record is visible, or a backlog is gone, and the longest for the second.
 _PAUSE = 0.005
 _STEPPING = 2.0
-# Seconds within which a broker has stored an acknowledgement, and between two attempts to open the topic then.
+# Seconds within which a broker has stored an acknowledgement, and between attempts to open the topic then.
 _STORED_WITHIN = 3.0
 _BETWEEN_ATTEMPTS = 0.1
 
