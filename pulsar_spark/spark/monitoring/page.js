@@ -133,7 +133,7 @@ function card(query, failures, now) {
   if (query.reads) {
     tiles.append(tile((known ? "\u2248 " : "") + short(known ? query.backlogMessages : query.backlogEntries),
       known ? "messages behind" : "entries behind"));
-    if (query.lagSeconds !== null) tiles.append(tile(seconds(query.lagSeconds), "old is the oldest of them"));
+    if (query.lagSeconds !== null) tiles.append(tile(seconds(query.lagSeconds), "age of the oldest of them"));
   }
   tiles.append(tile(short(query.rowsPerSecond), "rows a second"));
   if (query.reads) tiles.append(tile("\u2248 " + short(query.bytesPerSecond) + "B", "read a second"));

@@ -35,8 +35,8 @@ ADMIN_URL = CONNECTION.add(
     checked_admin_url,
     None,
     "Pulsar's HTTP admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you "
-    "log in with a token or a password. Optional: it only improves estimates of sizes. The sink does not "
-    "use it.",
+    "log in with a token or a password. Required for a stream of a scalable topic (`topic://`). Otherwise "
+    "optional: it improves estimates of sizes. The sink does not use it.",
 )
 _AUTH_PLUGIN = CONNECTION.add(
     "pulsar.client.authPluginClassName",
