@@ -22,7 +22,7 @@ offset until the segment leaves the layout: of others nobody could tell whether 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -67,9 +67,8 @@ class SegmentOrder(NamedTuple):
                 older.append(segment)
         return held
 
-    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
-        """The sealed segments that are OPEN."""
-        held = self.held(processed)
+    def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
+        """The sealed segments that are OPEN; ``held`` as :meth:`held` gives them."""
         return {
             name
             for name, segment in self.layout.segments.items()
@@ -111,13 +110,13 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
 
 
 def without_done(
-    offsets: Offsets, before: Offsets, partitions: Mapping[TopicName, PartitionState]
+    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, PartitionState]
 ) -> Offsets:
-    """The same offset with the last messages of segments that are done, without those done ``before``.
+    """The same offset with the last messages of segments that are done, without ``old`` ones, done before.
 
     A segment that is done has no messages after the last one that readers are given.
     """
-    done, old = done_in(offsets), done_in(before)
+    done = done_in(offsets)
     if not done and not old:
         return offsets
     positions = {

@@ -137,11 +137,10 @@ class QueryPlanner:
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
         subscription.note_ends(self._ends.topic_end, self._topics.is_ordered)
-        self._leave_done(subscription, start)
+        self._leave_done(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
-        unsure = self._find_segment_ends(subscription, start)
-        held = self._topics.held(start.positions)
+        held, unsure = self._held_segments(subscription, start)
         planned = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
@@ -168,18 +167,26 @@ class QueryPlanner:
         self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
         return start
 
-    def _find_segment_ends(self, subscription: Subscription, start: Offsets) -> set[TopicName]:
-        """Ask for the ends of sealed segments that are read to the last message; returns what has none."""
+    def _held_segments(
+        self, subscription: Subscription, start: Offsets
+    ) -> tuple[set[TopicName], set[TopicName]]:
+        """The segments that are not read yet, and the sealed ones that are read but have not ended.
+
+        Asks for the ends of sealed segments that are read to the last message.
+        """
+        held = self._topics.held(start.positions)
         states = subscription.partitions
         read = {
             topic: states[topic].position_or_start
-            for topic in self._topics.unsure(start.positions) & states.keys()
+            for topic in self._topics.unsure(start.positions, held) & states.keys()
             if states[topic].position_or_start.last_whole_entry >= states[topic].last
         }
         ended = self._segment_ends.find(read, waits=self._waits_for_all)
         for topic in ended & read.keys():
             self._topics.note_end(topic, read[topic])
-        return read.keys() - ended
+        if ended:
+            held = self._topics.held(start.positions)
+        return held, read.keys() - ended
 
     def await_news(self) -> None:
         """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
@@ -237,7 +244,8 @@ class QueryPlanner:
             begin = start.positions.get(topic, MessageId.EARLIEST)
             if begin < end.positions[topic]:
                 self._report_absent(topic, begin, end.subscription)
-        first, last = (without_done(each, start, subscription.partitions) for each in (start, end))
+        old = done_in(start)
+        first, last = (without_done(each, old, subscription.partitions) for each in (start, end))
         tasks = self._without_deleted(
             subscription, lambda: self._micro_batches.tasks(subscription.partitions, first, last)
         )
@@ -420,9 +428,9 @@ class QueryPlanner:
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
             self._track(opened)
 
-    def _leave_done(self, subscription: Subscription, start: Offsets) -> None:
+    def _leave_done(self, subscription: Subscription) -> None:
         """Close the subscription on segments that are done, once the broker knows that."""
-        for topic in done_in(start) & subscription.partitions.keys():
+        for topic in self._done & subscription.partitions.keys():
             state = subscription.partitions[topic]
             if state.acknowledged >= state.last:
                 subscription.drop(topic)

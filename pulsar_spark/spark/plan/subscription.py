@@ -341,9 +341,10 @@ class Subscription:
             is_expected: whether it is a segment, which ends because others follow.
         """
         for topic, state in self.partitions.items():
-            if state.topic_end is None and not is_expected(topic):
-                state.topic_end = self._consumers[topic].topic_end or told_tail(topic)
-                if state.topic_end is not None:
+            if state.topic_end is None:
+                end = self._consumers[topic].topic_end or told_tail(topic)
+                if end is not None and not is_expected(topic):
+                    state.topic_end = end
                     ended = TopicEndedError(
                         f"nothing more will come from this topic: {state.topic_end.value}", topic=str(topic)
                     )

@@ -387,9 +387,9 @@ class Topics:
         held = {name for name in named if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in orders))
 
-    def unsure(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
-        """The sealed segments that are read, and not known to be read to their ends."""
-        return set().union(*(order.unsure(processed) for order in self._orders.values()))
+    def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
+        """The sealed segments that are read, those not ``held``, and not known to be read to their ends."""
+        return set().union(*(order.unsure(processed, held) for order in self._orders.values()))
 
     def note_end(self, segment: TopicName, position: MessageId) -> None:
         """Note that a sealed segment has no message after a position."""

@@ -9,7 +9,7 @@ from pulsar_spark.client import Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, SegmentOrder, without_done
+from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, SegmentOrder, done_in, without_done
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 
@@ -67,9 +67,9 @@ def test_a_sealed_segment_of_unknown_end_is_not_done():
 
 def test_what_was_done_before_is_never_read_again():
     segment = TOPIC.segment(0, 15, 0)
-    before = Offsets("s", {segment: DONE})
+    old = done_in(Offsets("s", {segment: DONE}))
     for end in (DONE, MessageId(0, 4)):
-        assert without_done(Offsets("s", {segment: end}), before, {}) == Offsets("s", {})
+        assert without_done(Offsets("s", {segment: end}), old, {}) == Offsets("s", {})
 
 
 def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
