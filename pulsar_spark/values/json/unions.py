@@ -138,15 +138,7 @@ class JsonUnions(JsonColumn):
     @cached_property
     def _names(self) -> tuple[dict[str, int], int]:
         """The records that have a name, a bit for each; and the members that are maps."""
-        known: dict[str, int] = {}
-        maps = 0
-        for number, member in enumerate(self._members):
-            if isinstance(member, JsonRecord):
-                for each in member.members:
-                    known[each.key] = known.get(each.key, 0) | 1 << number
-            elif isinstance(member, JsonMap):
-                maps |= 1 << number
-        return known, maps
+        return names_of(self._members)
 
     def _order(self, first: str) -> list[int]:
         """Those first that look like what begins with a character; other characters are in no JSON."""
@@ -203,6 +195,19 @@ class JsonUnions(JsonColumn):
         place = np.full(len(which), -1, np.int32)
         place[which == number] = np.arange(count, dtype=np.int32)
         return values.take(pa.array(place, mask=place < 0))
+
+
+def names_of(members: Sequence[JsonNode]) -> tuple[dict[str, int], int]:
+    """The records among a union's members that have a name, a bit for each; and the members that are maps."""
+    known: dict[str, int] = {}
+    maps = 0
+    for number, member in enumerate(members):
+        if isinstance(member, JsonRecord):
+            for each in member.members:
+                known[each.key] = known.get(each.key, 0) | 1 << number
+        elif isinstance(member, JsonMap):
+            maps |= 1 << number
+    return known, maps
 
 
 def is_alike(node: JsonNode, first: str) -> bool:

@@ -26,6 +26,7 @@ from pulsar_spark.values.json.tree import (
     JsonRecord,
     JsonUnion,
 )
+from pulsar_spark.values.json.unions import names_of
 
 _N, _OPEN, _LIST = b"n{["
 _CASE: Final = 0x20
@@ -238,14 +239,7 @@ class _Read:
 
     def _fitting(self, node: JsonUnion, values: JsonValues) -> npt.NDArray[np.uint64]:
         """Which members have all names of an object: a bit for each; maps have any."""
-        known: dict[str, int] = {}
-        maps = 0
-        for number, member in enumerate(node.members):
-            if isinstance(member, JsonRecord):
-                for each in member.members:
-                    known[each.key] = known.get(each.key, 0) | 1 << number
-            elif isinstance(member, JsonMap):
-                maps |= 1 << number
+        known, maps = names_of(node.members)
         parts = self._tape.objects(values)
         names = self._union_names(node, known)
         bits = np.array([*known.values(), 0], np.uint64) | np.uint64(maps)
