@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pulsar_spark.client import PendingCalls, PlanningClient
+from pulsar_spark.client import EntryInfo, PendingCalls, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_report import EntryMeans
 
@@ -80,14 +80,24 @@ class EntrySampler:
         self._samples.extend(each for each in found if each.entries)
 
     def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Sample:
-        try:
-            reader = self._client.probe_entries(topic, position.last_whole_entry)
-            try:
-                found = reader.read(_MAX_MESSAGES, _MAX_BYTES, last)
-            finally:
-                reader.close()
-        except Exception as error:  # noqa: BLE001 - a figure that is missing must not end the query
-            _log.debug("the entries of a backlog could not be probed: %s", error)
-            return _Sample(0, 0, 0)
+        found = first_entries(self._client, topic, position, last, _MAX_MESSAGES, _MAX_BYTES)
         messages = sum(0 if each.chunk else each.messages for each in found)
         return _Sample(len(found), messages, sum(each.size for each in found))
+
+
+def first_entries(
+    client: PlanningClient, topic: TopicName, position: MessageId, last: MessageId, messages: int, size: int
+) -> list[EntryInfo]:
+    """Probe the first entries in ``(position, last]``, until they hold this many messages or bytes.
+
+    Empty if that fails: a figure that is missing must not end the query.
+    """
+    try:
+        reader = client.probe_entries(topic, position.last_whole_entry)
+        try:
+            return reader.read(messages, size, last)
+        finally:
+            reader.close()
+    except Exception as error:  # noqa: BLE001 - see above
+        _log.debug("the entries of a backlog of %s could not be probed: %s", topic, error)
+        return []

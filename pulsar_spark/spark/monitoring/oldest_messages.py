@@ -15,7 +15,6 @@ partitions, some got a message soon after the trigger. So a query that keeps up 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -24,8 +23,7 @@ from typing import NamedTuple
 
 from pulsar_spark.client import Pauses, PendingCalls, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
-
-_log = logging.getLogger(__name__)
+from pulsar_spark.spark.monitoring.entry_samples import first_entries
 
 # Milliseconds that a time may be too early; probes at each trigger, and seconds to wait for them.
 _TOLERANCE_MS = 1000
@@ -160,14 +158,6 @@ class OldestMessages:
         known.since = _Since.PROBED
 
     def _probe(self, topic: TopicName, position: MessageId, last: MessageId) -> _Probe:
-        try:
-            reader = self._client.probe_entries(topic, position.last_whole_entry)
-            try:
-                found = reader.read(1, 1, last)
-            finally:
-                reader.close()
-        except Exception as error:  # noqa: BLE001 - a figure that is missing must not end the query
-            _log.debug("the first unprocessed message of %s could not be probed: %s", topic, error)
-            return _Probe(position, None)
+        found = first_entries(self._client, topic, position, last, 1, 1)
         first = next((each for each in found if not each.corrupt), None)
         return _Probe(position, None if first is None else first.publish_time)
