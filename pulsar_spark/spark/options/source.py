@@ -302,6 +302,11 @@ class SourceOptions:
         """Whether it is an error that a topic does not exist when a read begins."""
         return self.pattern is None and not self.wait_for_topics
 
+    @property
+    def scalable_topics(self) -> list[TopicName]:
+        """The topics that have segments instead of partitions."""
+        return [topic for topic in self.topics if topic.is_scalable]
+
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:
     """What a reader needs, of options that are right by themselves.

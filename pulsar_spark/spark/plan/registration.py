@@ -27,8 +27,7 @@ def registered(client: PlanningClient, options: SourceOptions, name: str) -> set
     Raises:
         BrokerError: the admin service refused, or did not answer.
     """
-    topics = [topic for topic in options.topics if topic.is_scalable]
-    return {topic for topic in topics if is_registered(client, options, topic, name)}
+    return {topic for topic in options.scalable_topics if is_registered(client, options, topic, name)}
 
 
 def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
@@ -55,23 +54,19 @@ def register(client: PlanningClient, options: SourceOptions, name: str) -> None:
     Raises:
         BrokerError: the admin service refused, or did not answer.
     """
-    topics = [topic for topic in options.topics if topic.is_scalable]
-    if options.admin_url is not None and topics:
-        admin = client.admin(options.admin_url)
-        for topic in topics:
+    if options.admin_url is not None:
+        for topic in options.scalable_topics:
             try:
-                admin.hold_scalable(topic, name)
+                client.admin(options.admin_url).hold_scalable(topic, name)
             except PulsarError as error:
                 raise error.noting(_WHY) from error
 
 
 def unregister(client: PlanningClient, options: SourceOptions, name: str) -> None:
     """Remove a subscription from scalable topics. Failures are logged."""
-    topics = [topic for topic in options.topics if topic.is_scalable]
-    if options.admin_url is not None and topics:
-        admin = client.admin(options.admin_url)
-        for topic in topics:
+    if options.admin_url is not None:
+        for topic in options.scalable_topics:
             try:
-                admin.release_scalable(topic, name)
+                client.admin(options.admin_url).release_scalable(topic, name)
             except PulsarError as error:
                 _log.warning("subscription %s cannot be removed from topic %s: %s", name, topic, error)

@@ -150,7 +150,7 @@ class Topics:
         self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
         self._listing: PendingCalls[str] = PendingCalls()
         self._pauses: Pauses[str] = Pauses()
-        self._scalable = [topic for topic in options.topics if topic.is_scalable]
+        self._scalable = options.scalable_topics
         self._unknown: set[TopicName] = set()  # those that did not exist when they were looked up last
         self._layouts: dict[TopicName, LayoutWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
