@@ -114,7 +114,7 @@ class FakeBroker:
     def create(self, name: TopicName | str, partitions: int = 0) -> FakeTopic:
         """Create a topic; gives it, or the first of its partitions."""
         with self.changed:
-            name = TopicName.parse(str(name))
+            name = name if isinstance(name, TopicName) else TopicName.parse(name)
             names = [name]
             if partitions:
                 names = [name.of_partition(number) for number in range(partitions)]

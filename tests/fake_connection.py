@@ -160,7 +160,7 @@ class FakeConnection:
     def _partitioned_metadata(self, body: Any) -> None:
         response = pb.CommandPartitionedTopicMetadataResponse
         answer: dict[str, object] = {"partitions": 0, "response": response.Success}
-        name = TopicName.parse(body.topic)
+        name = name_of(body.topic)
         count = self._broker.partitions.get(str(name))
         if count is not None:
             answer["partitions"] = count
@@ -435,7 +435,7 @@ class FakeConnection:
 
     def _topic(self, body: Any, *, create: bool) -> FakeTopic | None:
         """The topic that is named; answers with an error where it cannot be had."""
-        name = TopicName.parse(body.topic)
+        name = name_of(body.topic)
         topic = self._broker.topics.get(body.topic)
         if str(name) in self._broker.partitions:
             text = "Found partitioned metadata for non-partitioned topic"
@@ -472,3 +472,9 @@ def _mark_of(topic: FakeTopic, body: Any) -> MessageId:
     if body.initialPosition == pb.CommandSubscribe.Earliest:
         return topic.position_before(NO_MESSAGE)
     return topic.end_position
+
+
+def name_of(text: str) -> TopicName:
+    """A full name as clients send it, which may be that of a segment."""
+    domain, _, path = text.partition("://")
+    return TopicName(domain, *path.split("/", 2)) if domain == "segment" else TopicName.parse(text)

@@ -30,6 +30,7 @@ from pulsar_spark.errors import (
     DeadlineError,
     OptionError,
     ProtocolError,
+    TopicNotFoundError,
     from_server,
 )
 from pulsar_spark.ids import TopicName, TopicPattern
@@ -47,6 +48,8 @@ MAX_PARTITIONS = 100_000
 
 # Seconds. A shorter silence at the end of an operation does not prove that a shared connection is lost.
 _SHORT = 1.0
+
+_COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +201,18 @@ class Client(Closing):
                 topic=str(topic),
             )
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
+
+    def transaction_coordinators(self) -> list[TopicName]:
+        """The topics that stand for the coordinators of transactions; none where the cluster has none.
+
+        Raises:
+            AuthError: the role may not ask.
+            BrokerError: as :meth:`partitions`.
+        """
+        try:
+            return self.partitions(_COORDINATORS)
+        except TopicNotFoundError:
+            return []
 
     def topics_of_namespace(
         self, tenant: str, namespace: str, broker_regex: str | None = None

@@ -157,8 +157,13 @@ class _RangeReader:
                 raise
             _log.info("%s: checking again whether messages are left: %s", self._consumer.topic, error)
             return False
-        gap = self._progress.judge_silence(last, mark_delete)
+        gap = self._judge_silence(last, mark_delete)
         return gap is not None and self._is_settled(gap, None)
+
+    def _judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
+        # Brokers with transactions may name an old last message of a segment; the range was visible.
+        last = self._progress.end if self._consumer.topic.is_segment else last
+        return self._progress.judge_silence(last, mark_delete)
 
     def _is_empty_before(self, found: MessageId) -> bool:
         """Whether nothing visible lies between the position and ``found``, which came next."""
@@ -211,7 +216,7 @@ class _RangeReader:
                 return _corrupt_id(error)
             if len(entries):
                 return _id_of(entries, 0)
-            gap = self._progress.judge_silence(*second.last_message_id())
+            gap = self._judge_silence(*second.last_message_id())
             if gap is Gap.EMPTY or (gap is Gap.UNKNOWN and opening.passed):
                 return None
 

@@ -21,12 +21,18 @@ from pulsar_spark.client.net.retry import retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
 from pulsar_spark.client.reading.tail import Tail
+from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.client.topic_watch import TopicWatch
+from pulsar_spark.errors import AuthError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.layout import TopicLayout
 
 # Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
 _END_TIMEOUT = 10.0
+# Seconds without an entry after which no more of a segment are taken to be visible: for a read that ends
+# there, and for one that asks again.
+_LAST_SILENCE = 5.0
+_SILENCE = 1.0
 
 
 class PlanningClient:
@@ -45,6 +51,7 @@ class PlanningClient:
     def __init__(self, client: Client, *, read_compacted: bool = False) -> None:
         self._client = client
         self.read_compacted = read_compacted
+        self._has_transactions: bool | None = None  # not known yet
 
     @classmethod
     def shared(cls, options: ClientOptions, *, read_compacted: bool = False) -> PlanningClient:
@@ -118,7 +125,31 @@ class PlanningClient:
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
         """Where a partition begins and ends now."""
-        return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+        bounds = probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+        if not self.may_have_old_end(topic):
+            return bounds
+        return bounds._replace(last=visible_end(self._client, topic, bounds.last, _LAST_SILENCE))
+
+    def may_have_old_end(self, topic: TopicName) -> bool:
+        """Whether the broker may repeat an old answer to GET_LAST_MESSAGE_ID; see :meth:`visible_end`."""
+        if not topic.is_segment or self.read_compacted:
+            return False
+        if self._has_transactions is None:
+            try:
+                self._has_transactions = bool(self._client.transaction_coordinators())
+            except AuthError:
+                self._has_transactions = True  # it may have some
+        return self._has_transactions
+
+    def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
+        """The last visible entry of a segment, by what a reader is given.
+
+        Args:
+            topic: the segment.
+            told: the last message, as the broker says.
+            seen: an entry that was visible before.
+        """
+        return visible_end(self._client, topic, told, _SILENCE, seen)
 
     def opening_turns(self) -> Iterator[None]:
         """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""

@@ -380,7 +380,7 @@ def reader_options(
     )
 
 
-def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int) -> list[EntryInfo]:
+def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int | None) -> list[EntryInfo]:
     """What is known of the next entries without decoding their payloads; ``Consumer.receive`` otherwise.
 
     One that cannot be decoded comes alone, and the consumer continues after it.

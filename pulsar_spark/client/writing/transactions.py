@@ -18,12 +18,10 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.errors import NotAllowedError, TopicNotFoundError, TransactionError, from_server
+from pulsar_spark.errors import NotAllowedError, TransactionError, from_server
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-
-_COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
 
 class Transactions:
@@ -39,13 +37,12 @@ class Transactions:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._sessions: dict[int, Session] = {}
-        try:
-            self._coordinators = client.partitions(_COORDINATORS)
-        except TopicNotFoundError as error:
+        self._coordinators = client.transaction_coordinators()
+        if not self._coordinators:
             raise NotAllowedError(
                 "the cluster has no transaction coordinators",
                 advice="Set transactionCoordinatorEnabled=true in the brokers' configuration",
-            ) from error
+            )
 
     def begin(self, ttl: float) -> TxnId:
         """Begin a transaction, which the broker aborts after ``ttl`` seconds."""

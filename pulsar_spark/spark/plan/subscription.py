@@ -285,8 +285,9 @@ class Subscription:
             self._requests[topic] = _Request(now, self.partitions[topic].asked)
             self._answers.pop(topic, None)  # judged late, it would not know what was requested since
             calls[topic] = partial(self._last_message_id, topic, consumer)
-            # In a compacted topic one answer may require another request.
-            request = None if self._client.read_compacted else consumer.begin_last_message_id()
+            # In a compacted topic, or a segment, one answer may require other requests.
+            is_alone = not self._client.read_compacted and not self._client.may_have_old_end(topic)
+            request = consumer.begin_last_message_id() if is_alone else None
             if request is not None:
                 begun[topic] = request
         return answers | self._asked.run(calls, patience, begun)
@@ -310,6 +311,9 @@ class Subscription:
         """A partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id()
         state = self.partitions.get(topic)
+        if self._client.may_have_old_end(topic):
+            seen = MessageId.EARLIEST if state is None else state.last
+            return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         is_fresh = state is None or state.position is None or not state.position.is_message
         if self._client.read_compacted and is_fresh and not answer.last.is_message:
             return answer._replace(last=self._client.bounds(topic).last)

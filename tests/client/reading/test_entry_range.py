@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.client import position_before
 from pulsar_spark.client.reading import entry_range
 from pulsar_spark.errors import AuthError, CorruptError, DataLossError, DeadlineError
-from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, singles, values_in
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
@@ -297,6 +297,27 @@ def test_of_a_topic_of_which_compaction_left_nothing_nothing_is_read(broker, cli
     broker.script(Type.FLOW, [silence] * 2)
     broker.script(Type.GET_LAST_MESSAGE_ID, [knows_no_message] * 9)
     assert read(client, START, ids[14], read_compacted=True) == []
+
+
+def test_a_last_message_that_is_old_ends_no_range_of_a_segment(broker, client):
+    """Brokers with transactions repeat their first answer."""
+    segment = TopicName("topic", "public", "default", "topic").segment(0, 0xFFFF, 0)
+    broker.create(segment)
+    ids = broker.publish(segment, *singles(numbered(30)))
+    held = Held(broker)
+    broker.script(Type.FLOW, [held])
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, knows_no_message, releasing(held)])
+    assert ids_of(flat(read_range(client, segment, START, ids[-1], poll_timeout=HANG))) == ids
+
+
+def releasing(held):
+    """An action that names no message, and lets the broker do what it was asked for."""
+
+    def action(connection, frame):
+        knows_no_message(connection, frame)
+        held.release()
+
+    return action
 
 
 # ---- readers that the broker moves, as a message TTL does

@@ -275,6 +275,12 @@ class SimulatedCluster(PlanningClient):
         entries = [] if topic in self.unopened else self._entries(found)
         return PartitionBounds(begin, entries[-1].id if entries else begin)
 
+    def may_have_old_end(self, topic: TopicName) -> bool:
+        return False  # its brokers know
+
+    def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
+        raise AssertionError(f"{topic}: {told} and {seen} need no look")
+
     def stored_end(self, topic: TopicName) -> MessageId:
         self.note("stored end", topic)
         return self.topic(topic).end

@@ -1,0 +1,59 @@
+"""The last visible message of a segment, where brokers with transactions do not tell it.
+
+Such brokers (5.0.0-M1, 5.0.1) repeat their first answer to GET_LAST_MESSAGE_ID until they load the segment
+again, though they deliver all that comes. So what is stored is compared with what a reader is given.
+"""
+
+from __future__ import annotations
+
+from pulsar_spark.client.client import Client
+from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.reading.probe import reader_options, receive_infos, stored_end
+from pulsar_spark.errors import DeadlineError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.permits import Permits
+
+# Bytes that may be in flight: the broker itself reads up to 5 MiB at a time.
+_WINDOW_BYTES = 1 << 20
+
+
+def visible_end(
+    client: Client, topic: TopicName, told: MessageId, silence: float, seen: MessageId = MessageId.EARLIEST
+) -> MessageId:
+    """The last visible entry of a segment, at least what the broker told.
+
+    Args:
+        client: where to connect.
+        topic: the segment.
+        told: the broker's answer, or the position before the first entry.
+        silence: seconds without an entry after which no more are taken to be visible: what is stored after
+            the last one belongs to a transaction that is open or was aborted.
+        seen: an entry that was visible before.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    stored = stored_end(client, topic)
+    if stored <= told.whole_entry:
+        return told
+    before = MessageId(stored.ledger, stored.entry - 1)
+    given = _last_given(client, topic, before, stored, silence)
+    if given > before:
+        return given
+    return _last_given(client, topic, seen if told < seen <= stored else told, stored, silence)
+
+
+def _last_given(
+    client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float
+) -> MessageId:
+    """The last entry that a reader is given after a position, up to ``end`` or the first one after it."""
+    position, deadline = after, client.operation()
+    options = reader_options(client, "planner", after.next_entry)
+    with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:
+        while position.whole_entry < end:
+            count = end.entries_since(position.whole_entry)
+            try:
+                position = receive_infos(reader, deadline.at_most(silence), count)[-1].id
+            except DeadlineError:
+                break
+    return position

@@ -1,0 +1,109 @@
+"""The last visible entry of a segment whose broker repeats an old answer."""
+
+import pytest
+
+from pulsar_spark.client import PlanningClient
+from pulsar_spark.client.reading import planning_client
+from pulsar_spark.client.reading.visible_end import visible_end
+from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.client.clients import START, numbered, singles
+from tests.fake_broker import refuses
+from tests.fake_clients import Type
+from tests.fake_topics import section_of
+
+SEGMENT = TopicName("topic", "public", "default", "topic").segment(0, 0xFFFF, 0)
+COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
+SILENCE = 0.2
+OPEN = TxnId(0, 1)
+
+
+@pytest.fixture
+def topic(broker):
+    return broker.create(SEGMENT)
+
+
+@pytest.fixture
+def ids(broker, topic):
+    first = broker.publish(SEGMENT, *singles(numbered(20)))
+    topic.roll()
+    return first + broker.publish(SEGMENT, *singles(numbered(20)))
+
+
+def of_transaction(broker, topic, count=3):
+    with broker.changed:
+        return [topic.append(section_of(b"txn"), OPEN).id for _ in range(count)]
+
+
+def end(client, told, seen=START):
+    return visible_end(client, SEGMENT, told, SILENCE, seen)
+
+
+def test_an_old_answer_is_replaced_by_what_is_stored(client, ids):
+    assert [end(client, told) for told in (START, ids[3], ids[19], ids[-1])] == [ids[-1]] * 4
+
+
+def test_what_is_stored_is_asked_for_by_one_entry(broker, client, ids):
+    end(client, ids[3])
+    broker.wait_for(lambda: not broker.open_consumers)
+    assert [len(each.sent) for each in broker.consumers] == [0, 1]
+
+
+def test_an_empty_segment_stays_so(client, topic):
+    assert end(client, START) == START
+
+
+@pytest.mark.parametrize("ends", [None, False])
+def test_what_readers_are_not_given_does_not_count(broker, client, topic, ids, ends):
+    of_transaction(broker, topic)
+    if ends is not None:
+        with broker.changed:
+            topic.end(OPEN, commit=ends)
+    for told, seen in ((ids[3], START), (ids[3], ids[30]), (ids[-1], START), (START, START)):
+        assert end(client, told, seen) == ids[-1]
+
+
+def test_what_was_seen_is_not_read_again(broker, client, topic, ids):
+    of_transaction(broker, topic)
+    end(client, ids[3], ids[38])
+    broker.wait_for(lambda: not broker.open_consumers)
+    assert [each.sent for each in broker.consumers] == [[], [], [ids[39]]]
+
+
+def test_what_was_seen_counts_only_up_to_what_is_stored(client, ids):
+    """The segment may be another one of its name."""
+    assert end(client, ids[-1], MessageId(ids[-1].ledger, 99)) == ids[-1]
+
+
+def test_committed_messages_count(broker, client, topic, ids):
+    sent = of_transaction(broker, topic)
+    with broker.changed:
+        topic.end(OPEN, commit=True)  # leaves a marker
+    assert end(client, ids[3]) == sent[-1]
+
+
+@pytest.mark.parametrize("answer", ["some", "none", "refused"])
+def test_where_it_is_asked(broker, client, ids, monkeypatch, answer):
+    """The cluster is asked once; the bounds of segments are right where it has transactions."""
+    monkeypatch.setattr(planning_client, "_LAST_SILENCE", SILENCE)
+    has_transactions = answer != "none"
+    if answer == "some":
+        broker.create(COORDINATORS, 1)
+    if answer == "refused":
+        broker.script(Type.PARTITIONED_METADATA, [refuses(pb.AuthorizationError)])
+    planning = PlanningClient(client)
+
+    def says_old(connection, frame):
+        connection.send(
+            Type.GET_LAST_MESSAGE_ID_RESPONSE,
+            request_id=frame.command.getLastMessageId.request_id,
+            last_message_id=ids[3],
+            consumer_mark_delete_position=START,
+        )
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, [says_old])
+    assert planning.bounds(SEGMENT).last == (ids[-1] if has_transactions else ids[3])
+    asked = len(broker.seen(Type.PARTITIONED_METADATA))
+    assert planning.may_have_old_end(SEGMENT) == has_transactions
+    assert not planning.may_have_old_end(TopicName.parse("persistent://public/default/topic"))
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == asked
