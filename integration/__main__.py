@@ -53,11 +53,13 @@ def main(arguments: list[str]) -> int:
         print(f"integration: {problem}", file=sys.stderr)
         return 2
     command, *rest = arguments
-    return COMMANDS[command](_python_for(command), rest)
+    return COMMANDS[command](_python_for(command, rest), rest)
 
 
-def _python_for(command: str) -> str:
+def _python_for(command: str, rest: list[str]) -> str:
     """The python that has what a command needs."""
+    if command == "broker" and "--pulsar" in rest:
+        return environment_python(_ALL)  # which has a Java for Pulsar 5
     # Not at the top: a Python that is too old cannot import them, and must come as far as to be told so.
     from integration.broker.jars import cache_folder  # noqa: PLC0415
     from integration.broker.maven import is_maven_available  # noqa: PLC0415

@@ -70,7 +70,7 @@ def steps() -> dict[str, Sequence[str]]:
         ),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
         "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),
-        "Pulsar 5": ("integration", "test", "--pulsar", "5.0.0-M1", "integration"),
+        "Pulsar 5": ("integration", "test", "--pulsar", "5.0.1", "integration"),
         "matrix": ("integration.matrix", "full"),
         "deploy": ("integration.deploy",),
     }

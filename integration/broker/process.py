@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from integration.broker.jars import pulsar_version
-from integration.broker.java import java
+from integration.broker.java import java_for
 
 _CONF = Path(__file__).resolve().parents[2] / "conf" / "broker"
 
@@ -71,7 +71,7 @@ def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)
     return [
-        java(),
+        java_for(pulsar_version()),
         f"-Xmx{jvm.heap}",
         f"-XX:MaxDirectMemorySize={jvm.direct_memory}",
         *([] if jvm.optimize else ["-XX:TieredStopAtLevel=1"]),

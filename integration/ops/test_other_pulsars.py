@@ -27,7 +27,7 @@ from integration.helpers.transactions import SETTINGS
 
 pytestmark = pytest.mark.long
 
-OLDEST, NEWEST_LINE = "4.0.7", "5.0.0-M1"
+OLDEST, NEWEST_LINE = "4.0.7", "5.0.1"
 _PARTITIONS = 2
 _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
 

@@ -31,10 +31,10 @@ KEYS = [f"key-{number}" for number in range(12)]
 
 @pytest.fixture(scope="module")
 def line_5() -> Iterator[StandaloneBroker]:
-    """A broker whose namespace deduplicates; it keeps nothing that no subscription holds."""
+    """A broker with transactions, which deduplicates; it keeps nothing that no subscription holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(jvm=TEST_JVM) as broker:
+        with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
             assert broker.admin.version() == NEWEST_LINE
             broker.admin.set_deduplication("public/default", True)
             yield broker
@@ -147,26 +147,15 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
         assert_complete((row for row in collector.rows if b":" in row.value), scalable.counts)
 
 
-@pytest.fixture(scope="module")
-def transactional_line_5() -> Iterator[StandaloneBroker]:
-    """A broker with transactions."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
-            yield broker
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_migrated_topic_that_ends_with_a_marker(
     spark: SparkSession,
-    transactional_line_5: StandaloneBroker,
+    line_5: StandaloneBroker,
     topic: str,
     checkpoint: Path,
     is_committed: bool,
 ) -> None:
     """Of a transaction: readers never see its last entry, and what follows is read all the same."""
-    line_5 = transactional_line_5
     pulsar = PulsarInSpark(spark, line_5.service_url)
     local, collector = topic.rpartition("/")[2], Collector()
     with (

@@ -119,7 +119,11 @@ def test_the_environment_is_made_once_and_renewed_where_it_lacks_something(insta
 def test_a_broker_needs_no_environment_where_its_jars_can_be_had(installing, monkeypatch):
     for is_available, python in ((True, sys.executable), (False, str(commands.environment_python("demo")))):
         monkeypatch.setattr(maven, "is_maven_available", lambda _, found=is_available: found)
-        assert commands._python_for("broker") == python
+        assert commands._python_for("broker", []) == python
+
+
+def test_a_broker_of_another_version_has_the_java_that_it_needs(installing):
+    assert commands._python_for("broker", ["--pulsar", "5"]) == str(commands.environment_python("all"))
 
 
 @pytest.mark.parametrize("has", ["mvn", "cache", "pyspark", None])
