@@ -24,6 +24,7 @@ from integration.chaos.once import once
 from integration.chaos.pauses import pauses
 from integration.chaos.replays import replays
 from integration.chaos.restarts import restarts
+from integration.chaos.segments import segments
 from integration.chaos.silent import silent
 from integration.chaos.soak import judge, read_samples, soak
 from integration.chaos.starts import starts
@@ -44,6 +45,7 @@ RUNS: dict[str, Run] = {
     "pauses": pauses,
     "replays": replays,
     "restarts": restarts,
+    "segments": segments,
     "starts": starts,
     "storm": storm,
     "transactional": transactional,

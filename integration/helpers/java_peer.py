@@ -100,14 +100,19 @@ def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[st
 
 def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:
     """Compile and run a program of one file with the broker's jars; give it `lines`, return what it wrote."""
-    path = os.pathsep.join(str(jar) for jar in broker_jars())
-    # C1 alone: it lives for a second or two.
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source), *arguments]
+    command = java_command(source, arguments)
     done = subprocess.run(
         command, input=lines, capture_output=True, encoding="utf-8", check=False, timeout=2 * HANG
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def java_command(source: Path, arguments: Sequence[str]) -> list[str]:
+    """The command line that compiles and runs a program of one file with the broker's jars."""
+    path = os.pathsep.join(str(jar) for jar in broker_jars())
+    # C1 alone: most live for a second or two.
+    return [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source), *arguments]
 
 
 def _run(arguments: Sequence[str], lines: str = "") -> str:
