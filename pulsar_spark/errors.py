@@ -468,7 +468,8 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     what += f" (ServerError {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
-    if error == _UNKNOWN_ERROR and _RECOVERY_FAILED in what:
+    # Without a reason: for example of a segment that the broker is about to delete.
+    if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:
         advice = "It was retried until the timeout. Close the readers that use the subscription's name"

@@ -189,7 +189,8 @@ def test_the_broker_s_codes(name, number):
 def test_a_refusal_without_a_reason_has_the_code_s_name_and_what_to_do(name, number, text):
     error = from_server(number, text, topic="t")
     assert error.what == f"the broker refused the request without a reason: {name} (ServerError {number})"
-    assert type(error) is BY_CODE.get(name, errors.BrokerError)
+    kind = errors.NotReadyError if name == "UnknownError" else BY_CODE.get(name, errors.BrokerError)
+    assert type(error) is kind
     assert error.advice
 
 
@@ -211,10 +212,14 @@ def test_what_to_do(number, advice):
     assert advice in str(from_server(number, "why"))
 
 
-def test_a_topic_that_is_closed_to_be_loaded_anew_is_tried_again():
-    error = from_server(pb.UnknownError, "Failed to recover Transaction Buffer.", topic="t")
+@pytest.mark.parametrize("text", ["Failed to recover Transaction Buffer.", ""])
+def test_a_topic_that_is_closed_to_be_loaded_anew_or_deleted_is_tried_again(text):
+    error = from_server(pb.UnknownError, text, topic="t")
     assert type(error) is errors.NotReadyError
     assert error.retriable
+
+
+def test_an_error_that_only_its_reason_tells_is_not_tried_again():
     assert type(from_server(pb.UnknownError, "any other", topic="t")) is errors.BrokerError
 
 

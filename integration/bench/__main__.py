@@ -11,6 +11,7 @@
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
     python3 -m integration bench replays [N]  a replay of a deduplicating task beside its first run, N pairs
+    python3 -m integration bench segments [N] a scalable topic of Pulsar 5 beside one with partitions, N reads
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
     python3 -m integration bench --write-docs
 
@@ -40,6 +41,7 @@ from integration.bench import (
     replays,
     report,
     scaling,
+    segments,
     stages,
     typed,
     values,
@@ -75,24 +77,28 @@ _SETTINGS = {
 Step = Callable[[Shape, int, int], Result]
 
 
+def _with_broker(run: Callable[..., int]) -> Callable[..., int]:
+    return lambda *given: run(StandaloneBroker(_SETTINGS, jvm=_JVM), *given)
+
+
+_COMMANDS: dict[str, Callable[..., int]] = {
+    "executors": executors.main,
+    "latency": latency.main,
+    "limits": _with_broker(limits.main),
+    "planning": planning.main,
+    "replays": _with_broker(replays.main),
+    "segments": segments.main,
+    "stages": stages.main,
+    "typed": typed.main,
+    "values": lambda *words: values.main(*map(str, words)),
+}
+
+
 def main() -> int:
     """Measure, print, and write what is asked for."""
-    if sys.argv[1:2] == ["values"]:
-        return values.main(*sys.argv[2:])
-    if sys.argv[1:] == ["stages"]:
-        return stages.main()
-    if sys.argv[1:2] == ["limits"]:
-        return limits.main(StandaloneBroker(_SETTINGS, jvm=_JVM), *map(int, sys.argv[2:]))
-    if sys.argv[1:2] == ["typed"]:
-        return typed.main(*map(int, sys.argv[2:]))
-    if sys.argv[1:2] == ["planning"]:
-        return planning.main(*map(int, sys.argv[2:]))
-    if sys.argv[1:2] == ["executors"]:
-        return executors.main(*map(int, sys.argv[2:]))
-    if sys.argv[1:2] == ["replays"]:
-        return replays.main(StandaloneBroker(_SETTINGS, jvm=_JVM), *map(int, sys.argv[2:]))
-    if sys.argv[1:2] == ["latency"]:
-        return latency.main(*map(int, sys.argv[2:]))
+    command = _COMMANDS.get("".join(sys.argv[1:2]))
+    if command is not None:
+        return command(*(int(word) if word.isdigit() else word for word in sys.argv[2:]))
     options = _parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.peer_jar is not None:

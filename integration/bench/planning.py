@@ -63,12 +63,14 @@ class Trigger(NamedTuple):
 class Planner:
     """The planner process of one query, in this process.
 
+    Args:
+        given: the query's options.
+
     Attributes:
         offset: JSON of what was processed last.
     """
 
-    def __init__(self, service_url: str, topic: str) -> None:
-        given = {"service.url": service_url, "topic": topic}
+    def __init__(self, given: dict[str, str]) -> None:
         self._reader = PulsarStreamReader(given, SOURCE_SCHEMA)
         self._rows = PulsarReader(given, SOURCE_SCHEMA)
         self.offset = json.dumps(self._reader.initialOffset())
@@ -260,7 +262,7 @@ def measure(service_url: str, topic: str, partitions: int) -> Point:
     with counted_commands() as counted, Producers(service_url, topic, partitions) as producers:
         began = _resident_mib()
         meter = Meter(counted)
-        planner = Planner(service_url, topic)
+        planner = Planner({"service.url": service_url, "topic": topic})
         planner.poll(_SETTLED)
         print(f"  start: {meter.costs().line(partitions)} a partition")
         meter = Meter(counted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.topics import migrated
 
+# Tests say when segments change.
+_SETTINGS = SETTINGS | {"scalableTopicAutoScaleEnabled": "false"}
 KEYS = [f"key-{number}" for number in range(12)]
 
 
@@ -34,7 +37,7 @@ def line_5() -> Iterator[StandaloneBroker]:
     """A broker with transactions, which deduplicates; it keeps nothing that no subscription holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
-        with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
+        with StandaloneBroker(_SETTINGS, jvm=TEST_JVM) as broker:
             assert broker.admin.version() == NEWEST_LINE
             broker.admin.set_deduplication("public/default", True)
             yield broker
@@ -240,6 +243,54 @@ def test_changes_all_the_time(
     assert_complete(collector.rows, scalable.counts)
     # The broker looks each minute for segments that everybody has read.
     wait_until(lambda: len(scalable.segments) == len(scalable.active), timeout=300)
+
+
+@pytest.mark.long
+def test_segments_that_end_while_the_query_is_stopped(
+    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
+) -> None:
+    """The subscription holds them. Without it they are gone, and the query names them once."""
+    collector = Collector()
+    rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
+
+    def write() -> None:
+        for key in KEYS:
+            scalable.write(key)
+
+    def await_clean_up(number: int) -> None:
+        """The broker looks each minute for old segments that nobody has to read."""
+        with ScalableTopic(line_5.service_url, line_5.admin, f"held-by-nobody-{number}") as other:
+            other.split(other.active[0])
+            wait_until(lambda: len(other.segments) == 2, timeout=300)
+
+    write()
+    drain(rows, collector, checkpoint)
+    for number in range(3):
+        write()
+        scalable.split(scalable.active[0])
+        await_clean_up(number)
+    write()
+    drain(rows, collector, checkpoint)
+    assert_complete(collector.rows, scalable.counts)
+    write()
+    (name,) = scalable.subscriptions()
+    with Client(ClientOptions(service_url=line_5.service_url)) as client:
+        client.admin(line_5.admin_url).release_scalable(scalable.name, name)
+    ended = scalable.active[0]
+    scalable.split(ended)
+    wait_until(lambda: ended not in scalable.segments, timeout=300)
+    write()
+    with pytest.raises(PySparkException, match=rf"PULSAR_DATA_LOSS.*{ended.part}"):
+        drain(rows, collector, checkpoint)
+    drain(rows, collector, checkpoint)
+    found = Counter(bytes(row.value).decode() for row in collector.rows)
+    assert set(found.values()) == {1}
+    newest = {f"{key}:{count - 1}" for key, count in scalable.counts.items()}
+    assert newest <= found.keys()
+    lost = {f"{key}:{count - 2}" for key, count in scalable.counts.items()}
+    assert found.keys() | lost == {
+        f"{key}:{number}" for key, count in scalable.counts.items() for number in range(count)
+    }
 
 
 @pytest.mark.long
