@@ -13,7 +13,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from integration.broker import StandaloneBroker
-from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
 from integration.helpers.cluster import TEST_JVM
@@ -29,6 +28,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.topics import migrated
+from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 KEYS = [f"key-{number}" for number in range(12)]
 
