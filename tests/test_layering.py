@@ -32,7 +32,7 @@ BELOW = {
     "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
     "spark": {"errors", "ids", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
-    "testing": {"errors", "ids", "client", "spark", "pulsar_spark_broker"},
+    "testing": {"ids", "client", "spark", "pulsar_spark_broker"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "libraries", "version", "client", "spark"},
     "pulsar_spark_broker": set(),
