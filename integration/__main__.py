@@ -61,8 +61,8 @@ def _python_for(command: str, rest: list[str]) -> str:
     if command == "broker" and "--pulsar" in rest:
         return environment_python(_ALL)  # which has a Java for Pulsar 5
     # Not at the top: a Python that is too old cannot import them, and must come as far as to be told so.
-    from integration.broker.jars import cache_folder  # noqa: PLC0415
-    from integration.broker.maven import is_maven_available  # noqa: PLC0415
+    from pulsar_spark_broker.jars import cache_folder  # noqa: PLC0415
+    from pulsar_spark_broker.maven import is_maven_available  # noqa: PLC0415
 
     if command == "broker" and is_maven_available(cache_folder()):
         return sys.executable  # it needs no package
@@ -141,7 +141,7 @@ def _spark_variables(python: str) -> dict[str, str]:
 
 def broker(python: str, rest: list[str]) -> int:
     """Run a broker."""
-    become(python, "-m", "integration.broker", *rest)
+    become(python, "-m", "pulsar_spark_broker", *rest)
 
 
 def demo(python: str, rest: list[str]) -> int:

@@ -4,7 +4,8 @@
 
 The URL is where the files of this version can be read: the package's page on an index has no files beside it,
 so links and pictures of the README become absolute below it, and the package names it as its home. Both files
-are written to `dist`, which must not hold others. Nothing is uploaded.
+are written to `dist`, which must not hold others. Nothing is uploaded. The bill of materials is written
+to `build`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from integration.deploy.environments import copy_of_project
 from integration.helpers.local_spark import ROOT
+from integration.sbom import sbom
+from pulsar_spark.version import VERSION
 
 # Of Markdown: a picture or a link, whose target is no address and no anchor of the same page.
 _RELATIVE = re.compile(r"(!?)(\[[^\]]*\]\()(?![a-z]+:|#|/)([^)\s]+)(\))")
@@ -114,14 +117,20 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--url", required=True, help="where the files of this version can be read, https://")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the folder (default: %(default)s)")
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "build", help="of the bill of materials (default: %(default)s)"
+    )
     given = parser.parse_args(arguments)
     if not re.fullmatch(r"https://[^\s?#]+[^\s?#/]", given.url):
         parser.error("--url: an https:// address without a slash at its end")
     if given.dist.exists() and any(given.dist.iterdir()):
         parser.error(f"{given.dist} is not empty: remove what is there")
     sdist, wheel = sorted(build(given.url, given.dist), key=lambda file: file.suffix)
+    materials = given.build / f"pulsar_spark-{VERSION}.cdx.json"
+    materials.parent.mkdir(parents=True, exist_ok=True)
+    materials.write_text(sbom())
     problems = check(wheel, sdist)
-    print(wheel, sdist, *problems, sep="\n")
+    print(wheel, sdist, materials, *problems, sep="\n")
     return 1 if problems else 0
 
 

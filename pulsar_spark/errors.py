@@ -274,7 +274,8 @@ class AuthError(BrokerError):
 
     code = "PULSAR_AUTH"
     usual_advice = (
-        "Check pulsar.client.authPluginClassName and authParams, and that the credentials have not expired"
+        "Check pulsar.client.authPluginClassName and authParams, that the credentials have not expired, and "
+        "that the role has the permission"
     )
 
 

@@ -31,6 +31,7 @@ class FakeAdmin:
         topics: subscriptions by name, of each topic partition.
         requests: method and path of all that came, and the value of the header Authorization.
         others: answers to other requests, by method and path below ``/admin/v2/``.
+        refusals: statuses and reasons of requests that are refused, by method and path likewise.
         bodies: what came with requests that had a body.
         vanishing: paths, of which a request is answered 404 though another answer names them.
     """
@@ -39,6 +40,7 @@ class FakeAdmin:
         self.topics: dict[TopicName, dict[str, FakeSubscription]] = {}
         self.requests: list[tuple[str, str, str | None]] = []
         self.others: dict[tuple[str, str], object] = {}
+        self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         self.bodies: list[object] = []
         self.vanishing: set[str] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
@@ -61,6 +63,9 @@ class FakeAdmin:
         if path in self.vanishing:
             return 404, {"reason": "it has gone"}
         other = method, path.removeprefix("/admin/v2/")
+        if other in self.refusals:
+            status, reason = self.refusals[other]
+            return status, {"reason": reason}
         if other in self.others:
             return 200, self.others[other]
         tenant, namespace, *rest = map(unquote, path.removeprefix(_PREFIX).split("/"))

@@ -1,6 +1,7 @@
 """Who may import whom: spark, cli -> client -> protocol -> wire and values -> arrow, no cycles.
 
-Sockets and clocks are in client. wire and values do not know each other.
+Sockets and clocks are in client. wire and values do not know each other. The embedded broker knows only
+itself, and testing alone knows it.
 
 Within protocol, client and spark folders have an order, too. A folder says what it owns and holds few
 modules, and no two public classes share a name.
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
+PACKAGES = ("pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pulsar_spark")
 
 # What a layer may import of this project, besides itself.
 BELOW = {
@@ -31,8 +32,10 @@ BELOW = {
     "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
     "spark": {"errors", "ids", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
+    "testing": {"ids", "client", "spark", "pulsar_spark_broker"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "libraries", "version", "client", "spark"},
+    "pulsar_spark_broker": set(),
     "pyspark_pulsar": {"spark"},
     "pyspark_pulsar_spark": {"spark"},
 }
@@ -74,8 +77,8 @@ BLOCKING = (
     *("concurrent", "asyncio", "multiprocessing"),
 )
 ONLY_IN = {
-    **{name: {"client"} for name in BLOCKING},
-    "pyspark": {"spark", "pyspark_pulsar", "pyspark_pulsar_spark"},
+    **{name: {"client", "pulsar_spark_broker"} for name in BLOCKING},
+    "pyspark": {"spark", "testing", "pyspark_pulsar", "pyspark_pulsar_spark"},
 }
 # Ways to import past the import statement, and who may use them.
 BACK_DOORS = {

@@ -10,7 +10,7 @@ import pytest
 
 import pulsar_spark
 from integration.docs import PAGES, ROOT, blocks
-from pulsar_spark import errors
+from pulsar_spark import errors, testing
 from pulsar_spark.spark.sink.report import TopicPartitionMetrics
 
 NEEDS_PYSPARK = {"PulsarProgressListener", "TopicPartitionMetrics", "register"}
@@ -29,7 +29,8 @@ def foreign_names(program, public):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pulsar_spark":
             for alias in node.names:
-                if node.module != "pulsar_spark" or alias.name not in public:
+                known = {"pulsar_spark": public, "pulsar_spark.testing": testing.__all__}.get(node.module, ())
+                if alias.name not in known:
                     yield f"{node.module}.{alias.name}"
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("pulsar_spark."))
@@ -48,6 +49,7 @@ def test_programs_of_the_docs_use_public_names_only():
         ("from pulsar_spark.errors import CryptoError", ["pulsar_spark.errors.CryptoError"]),
         ("from pulsar_spark import CryptoError, Secret", ["pulsar_spark.Secret"]),
         ("import pulsar_spark.client", ["pulsar_spark.client"]),
+        ("from pulsar_spark.testing import pulsar, Admin", ["pulsar_spark.testing.Admin"]),
         ("import pulsar_spark\npulsar_spark.secret(1)", ["pulsar_spark.secret"]),
         ("import pulsar_spark\nfrom pulsar_spark import CryptoError", []),
         ('.option("a", 1)', []),
@@ -61,6 +63,7 @@ def test_texts_of_the_docs_name_public_names_only():
     for page in PAGES:
         named = set(re.findall(r"\bpulsar_spark\.\w+(?:\.\w+)*", page.read_text()))
         public = {f"pulsar_spark.{name}" for name in pulsar_spark.__all__}
+        public |= {"pulsar_spark.testing", *(f"pulsar_spark.testing.{name}" for name in testing.__all__)}
         assert named - NOT_IMPORTED - public == set(), page.name
 
 

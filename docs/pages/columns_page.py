@@ -101,6 +101,12 @@ COLUMN_TEXTS = {
         read="The version of the topic's schema that the message was written with, in the broker's form.",
         null_read="written without a schema",
     ),
+    "__schemaId": ColumnText(
+        "bytes",
+        read="The schema's id in a registry outside of Pulsar, as the producer sent it: "
+        "[Schemas](schemas.md#a-registry-outside-of-pulsar).",
+        null_read="no such registry",
+    ),
     "__replicatedFrom": ColumnText(
         "text", read="The cluster that the message was replicated from.", null_read="not replicated"
     ),

@@ -8,8 +8,8 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from integration.broker.jars import pulsar_version
-from integration.broker.java import java
+from pulsar_spark_broker.jars import pulsar_version
+from pulsar_spark_broker.java import java
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "protobuf", "pulsar-client")
 

@@ -26,12 +26,12 @@ from integration.bench.measure import Cost, Stopwatch
 from integration.bench.planning import Meter, Planner
 from integration.bench.shapes import SHAPES
 from integration.broker import Jvm, StandaloneBroker
-from integration.broker.jars import VERSION_VARIABLE
 from integration.helpers.segments import ScalableTopic
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 _PULSAR = "5.0.1"
 _PARTS, _CHANGES, _ROUNDS, _PAUSE, _IDLE = 64, 500, 6, 1.0, 10.0

@@ -1,9 +1,9 @@
 """A real Pulsar broker for tests, benchmarks and examples; `python3 -m integration broker` runs one."""
 
 from integration.broker.admin import Admin, AdminError
-from integration.broker.errors import BrokerError
-from integration.broker.ports import free_port
-from integration.broker.process import Jvm
 from integration.broker.standalone import StandaloneBroker
+from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker.ports import free_port
+from pulsar_spark_broker.process import Jvm
 
-__all__ = ["Admin", "AdminError", "BrokerError", "Jvm", "StandaloneBroker", "free_port"]
+__all__ = ["Admin", "AdminError", "EmbeddedBrokerError", "Jvm", "StandaloneBroker", "free_port"]

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 
 from integration.broker.admin import Admin
-from integration.broker.errors import BrokerError
-from integration.broker.jars import broker_jars
-from integration.broker.ports import free_port
-from integration.broker.process import BrokerProcess, Jvm, java_command
-from integration.broker.standalone import default_settings
 from integration.broker.waiting import wait_until
+from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker.jars import broker_jars
+from pulsar_spark_broker.ports import free_port
+from pulsar_spark_broker.process import BrokerProcess, Jvm, java_command
+from pulsar_spark_broker.standalone import default_settings
 
 # Six JVMs take about 2 GiB together.
 _ZOOKEEPER_JVM = Jvm(heap="64m", direct_memory="32m", optimize=False)
@@ -125,7 +125,7 @@ class Server:
         """Wait until it serves.
 
         Raises:
-            BrokerError: it ended, or does not serve in time; with the end of its log.
+            EmbeddedBrokerError: it ended, or does not serve in time; with the end of its log.
         """
         try:
             wait_until(lambda: not self.running or self._is_ready(), interval=0.1)
@@ -144,9 +144,11 @@ class Server:
         if self._process:
             self._process.kill()
 
-    def _failure(self, what: str) -> BrokerError:
+    def _failure(self, what: str) -> EmbeddedBrokerError:
         lines = self._log.read_text(errors="replace").splitlines()[-40:]
-        return BrokerError(f"{self._log.parent.name} {what}; the end of its log:\n" + "\n".join(lines))
+        return EmbeddedBrokerError(
+            f"{self._log.parent.name} {what}; the end of its log:\n" + "\n".join(lines)
+        )
 
 
 class ClusterBroker(Server):
@@ -295,7 +297,9 @@ class PulsarCluster:
         log = folder / "log"
         with BrokerProcess(list(command), log=log, orphan_folder=self.folder) as process:
             if process.wait() != 0:
-                raise BrokerError(f"the cluster's metadata could not be written:\n{log.read_text()[-4000:]}")
+                raise EmbeddedBrokerError(
+                    f"the cluster's metadata could not be written:\n{log.read_text()[-4000:]}"
+                )
 
     def _new_folder(self, name: str) -> Path:
         folder = self.folder / name

@@ -26,13 +26,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
-from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.java_peer import java_command
 from integration.helpers.local_spark import ROOT, local_spark
 from pulsar_spark.errors import PulsarError
+from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 PULSAR = "5.0.1"
 _LOCAL = "changing"

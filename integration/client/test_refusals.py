@@ -14,7 +14,6 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.admin import topic_path
-from integration.broker.ports import free_port
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import (
     BEGINNING,
@@ -34,6 +33,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark_broker.ports import free_port
 
 ROLL_AT_ONCE = {"managedLedgerMinLedgerRolloverTimeMinutes": "0"}
 

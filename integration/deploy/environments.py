@@ -85,7 +85,7 @@ def copy_of_project(folder: Path) -> Path:
     copy.mkdir(parents=True)
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    for name in ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark"):
+    for name in ("pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pulsar_spark"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     return copy
 

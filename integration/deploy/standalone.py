@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from integration.broker.ports import free_port
 from integration.broker.waiting import wait_until
 from integration.deploy.environments import Environment
+from pulsar_spark_broker.ports import free_port
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from integration.broker.ports import free_port
 from integration.broker.waiting import wait_until
 from integration.deploy.environments import Environment, build_wheel, installed
 from integration.deploy.standalone import Daemon
 from integration.deploy.submit import Submission
 from pulsar_spark.cli import package
+from pulsar_spark_broker.ports import free_port
 
 APP = Path(__file__).with_name("app.py")
 COPY_STREAM = Path(__file__).with_name("copy_stream.py")

@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from testcontainers.core.container import DockerContainer
 
 from integration.broker.admin import Admin
-from integration.broker.jars import pulsar_version
-from integration.broker.ports import free_port
-from integration.broker.process import Jvm
-from integration.broker.standalone import StandaloneBroker, default_settings
+from integration.broker.standalone import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.helpers.proxy import Proxy
-
-# Enough for tests, and small beside Spark; benchmarks want more.
-TEST_JVM = Jvm(heap="256m", direct_memory="128m", optimize=False)
+from pulsar_spark_broker.jars import pulsar_version
+from pulsar_spark_broker.ports import free_port
+from pulsar_spark_broker.process import TEST_JVM as TEST_JVM
+from pulsar_spark_broker.standalone import default_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from integration.broker.jars import broker_jars
-from integration.broker.java import java
+from pulsar_spark_broker.jars import broker_jars
+from pulsar_spark_broker.java import java
 
 _SOURCE = Path(__file__).parents[1] / "java" / "KindsPeer.java"
 

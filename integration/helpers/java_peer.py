@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration.broker.jars import broker_jars
-from integration.broker.java import java
 from integration.broker.waiting import HANG
+from pulsar_spark_broker.jars import broker_jars
+from pulsar_spark_broker.java import java
 
 _SOURCE = Path(__file__).parents[1] / "java" / "PulsarPeer.java"
 

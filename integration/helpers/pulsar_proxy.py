@@ -6,12 +6,14 @@ from pathlib import Path
 from types import TracebackType
 
 from integration.broker import Jvm
-from integration.broker.jars import proxy_jars
-from integration.broker.ports import free_port
-from integration.broker.process import BrokerProcess, java_command
 from integration.broker.waiting import wait_until
+from integration.helpers.local_spark import ROOT
+from pulsar_spark_broker.jars import cache_folder, jars_of
+from pulsar_spark_broker.ports import free_port
+from pulsar_spark_broker.process import BrokerProcess, java_command
 
 _JVM = Jvm(heap="128m", direct_memory="128m", optimize=False)
+_SUMS = ROOT / "conf" / "proxy" / "jars.sha256"
 _READY = b"Server started at end point"  # its web service, after all else
 
 
@@ -44,7 +46,7 @@ class PulsarProxy:
 
     def start(self) -> None:
         """Start it and wait until it serves."""
-        command = java_command(proxy_jars(), folder=self._folder, jvm=_JVM)
+        command = java_command(jars_of(_SUMS, cache_folder()), folder=self._folder, jvm=_JVM)
         starter = "org.apache.pulsar.proxy.server.ProxyServiceStarter"
         log = self._folder / "proxy.log"
         log.touch()

@@ -21,9 +21,10 @@ from pulsar_spark.wire.commands import InitialPosition
 def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Run the command; gives the JSON that it printed, or its text if there is none."""
 
-    def run(*arguments: str) -> Any:
-        assert main(["admin", "--admin-url", cluster.admin_url, *arguments]) == 0
-        text = capsys.readouterr().out
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main(["admin", "--admin-url", cluster.admin_url, *arguments]) == code
+        printed = capsys.readouterr()
+        text = printed.err if code else printed.out
         return json.loads(text) if text[0] in '[{"0123456789tf' else text.strip()
 
     return run
@@ -32,6 +33,9 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
 def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer: Peer, topic: str) -> None:
     assert run("partitions", topic, "2") == "done"
     assert run("partitions", topic) == 2
+    refused = run("partitions", topic, "4", code=1)
+    assert "[PULSAR_NOT_ALLOWED]" in refused
+    assert "It has 2 partitions" in refused
     peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
     options = SubscriptionOptions(name="mine", durable=True, initial=InitialPosition.EARLIEST)
     parts = [TopicName.parse(topic).of_partition(number) for number in range(2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from examples import exactly_once_copy, foreach_batch, typed_orders, upsert, windows, word_count
+from examples import (
+    exactly_once_copy,
+    foreach_batch,
+    masked_cards,
+    typed_orders,
+    upsert,
+    watched_query,
+    windows,
+    word_count,
+    written_batches,
+)
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.docs import ROOT, Block, blocks
@@ -168,6 +179,37 @@ def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, to
         {"id": 5, "amount": 600.0, "note": None, "currency": "EUR"},
         {"id": 6, "amount": 700.0, "note": None, "currency": None},
     ]
+
+
+def test_masked_cards(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+    masked = f"{topic}-masked"
+    peer.produce(topic, [Record(b'{"card": 4000123412341234, "id": 7}', key="ann"), Record(b"no card")])
+    spark = pulsar_in_spark.spark
+    masked_cards.copy(spark, cluster.service_url, topic, masked, "examples.masked_cards").save()
+    assert peer.read_all(masked) == [Record(b'{"card": ****, "id": 7}', key="ann"), Record(b"no card")]
+
+
+def test_written_batches(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+    copy = f"{topic}-copy"
+    peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
+    spark, function = pulsar_in_spark.spark, "examples.written_batches.report"
+    run(written_batches.query(spark, cluster.service_url, topic, copy, str(checkpoint), function))
+    lines = [line for line in written_batches.NOTES.read_text().splitlines() if copy in line]
+    assert len(lines) == 1
+    assert re.fullmatch(rf"batch 0, {copy}: 5 messages, \d+ bytes from [\d:]+ to [\d:]+", lines[0])
+
+
+def test_watched_query(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+    peer.produce(topic, [Record(b"tea")])
+    query, listener, page = watched_query.watch(pulsar_in_spark.spark, cluster.service_url, topic)
+    try:
+        await_rows(query, lambda: f'topic="{topic}"' in listener.prometheus_text())
+        with urllib.request.urlopen(f"{page}metrics") as found:
+            assert 'query="watched"' in found.read().decode()
+    finally:
+        query.stop()
+        pulsar_in_spark.spark.streams.removeListener(listener)
+        listener.close()
 
 
 def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp_path, capsys):

@@ -17,13 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import StandaloneBroker
-from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.fixtures.spark import PulsarInSpark, await_rows, begun
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 from integration.helpers.transactions import SETTINGS
+from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 pytestmark = pytest.mark.long
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections import Counter
@@ -13,7 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from integration.broker import StandaloneBroker
-from integration.broker.jars import VERSION_VARIABLE
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, begun, drain, finish, start
 from integration.helpers.cluster import TEST_JVM
@@ -22,10 +22,14 @@ from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
 from integration.helpers.transactions import SETTINGS, Coordinator
 from integration.ops.test_other_pulsars import NEWEST_LINE
+from pulsar_spark.cli import main
+from pulsar_spark.client import Admin as ServiceAdmin
 from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.topics import migrated
+from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 # Tests say when segments change.
 _SETTINGS = SETTINGS | {"scalableTopicAutoScaleEnabled": "false"}
@@ -243,6 +247,26 @@ def test_changes_all_the_time(
     assert_complete(collector.rows, scalable.counts)
     # The broker looks each minute for segments that everybody has read.
     wait_until(lambda: len(scalable.segments) == len(scalable.active), timeout=300)
+
+
+def test_the_command_creates_a_topic_and_removes_its_subscription(
+    line_5: StandaloneBroker, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/pulsar5.md has it."""
+    name = topic.replace("persistent", "topic")
+
+    def run(*arguments: str, code: int = 0) -> str:
+        assert main(["admin", "--admin-url", line_5.admin_url, *arguments]) == code
+        return "".join(capsys.readouterr())
+
+    assert run("partitions", name, "2") == "done\n"
+    assert run("partitions", name) == "2\n"
+    assert "It has 2 segments" in run("partitions", name, "3", code=1)
+    admin = ServiceAdmin(line_5.admin_url)
+    admin.hold_scalable(TopicName.parse(name, scalable=True), "mine")
+    assert json.loads(run("subscriptions", name)) == ["mine"]
+    assert run("unsubscribe", name, "mine") == "done\n"
+    assert json.loads(run("stats", name))["subscriptions"] == {}
 
 
 @pytest.mark.long

@@ -12,12 +12,14 @@ from typing import Any
 import fastavro
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, StringSchema
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row
 
 from integration.broker import Admin
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
+from integration.helpers.raw import RawConnection, RawProducer
 
 Definition = dict[str, Any]
 Value = dict[str, Any]
@@ -387,3 +389,29 @@ def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
         "struct<id:bigint,item:string,gone:int,lines:array<struct<sku:string>>>"
     )
     assert typed(pulsar_in_spark, topic).collect() == []
+
+
+def test_schemas_of_another_registry(
+    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str
+) -> None:
+    """Their ids are a column; a given schema decodes the values, and the topic's own type has no columns."""
+    definition = json.dumps(V0)
+    place = f"schemas/public/default/{topic.rpartition('/')[2]}/schema"
+    admin.request("POST", place, {"type": "EXTERNAL", "schema": definition, "properties": {}})
+    ids = [b"\xff\0" + number.to_bytes(4, "big") for number in (7, 8)]
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        metadata: list[dict[str, Any]] = [*({"schema_id": one} for one in ids), {}]
+        for number, fields in enumerate(metadata):
+            buffer = io.BytesIO()
+            fastavro.schemaless_writer(buffer, V0, value(0, number))
+            producer.send(buffer.getvalue(), **fields)
+    options = {"valueFormat": "avro", "valueSchema": definition, "metadataColumns": "__schemaId"}
+    rows = pulsar_in_spark.read(topic, **options).collect()
+    assert [(row.id, row["__schemaId"]) for row in rows] == list(zip(range(3), [*ids, None], strict=True))
+    numbers = pulsar_in_spark.read(topic, metadataColumns="__schemaId").selectExpr(
+        "conv(hex(substring(__schemaId, -4, 4)), 16, 10)"
+    )
+    assert [number for (number,) in numbers.collect()] == ["7", "8", None]
+    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.* EXTERNAL have no columns"):
+        pulsar_in_spark.read(topic, valueFormat="columns")

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.broker.java import java
-from integration.broker.ports import free_port
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
@@ -25,6 +23,8 @@ from pulsar_spark.client import Address, Client, ClientOptions, Consumer, Creden
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.errors import ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
+from pulsar_spark_broker.java import java
+from pulsar_spark_broker.ports import free_port
 
 # By which no name server knows it: only the proxy does.
 OUTSIDE = "broker.pulsar.test"

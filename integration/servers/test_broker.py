@@ -21,14 +21,14 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from integration.broker import Admin, AdminError, BrokerError, StandaloneBroker, free_port
-from integration.broker.jars import broker_jars, cache_folder, pulsar_version
-from integration.broker.ports import listening_addresses
+from integration.broker import Admin, AdminError, EmbeddedBrokerError, StandaloneBroker, free_port
 from integration.broker.waiting import HANG, wait_until
 from integration.conftest import BrokerFactory
 from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
 from integration.helpers.peer import CompressionType, Peer, Record
 from integration.helpers.proxy import Direction
+from pulsar_spark_broker.jars import broker_jars, cache_folder, pulsar_version
+from pulsar_spark_broker.ports import listening_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -225,13 +225,13 @@ def test_data_outlives_the_launcher_on_other_ports(
 
 def test_a_bad_setting_shows_the_end_of_the_log() -> None:
     broker = StandaloneBroker({"maxMessageSize": "many"}, jvm=TEST_JVM)
-    with pytest.raises(BrokerError, match=r"failed to start(.|\n)*NumberFormatException"), broker:
+    with pytest.raises(EmbeddedBrokerError, match=r"failed to start(.|\n)*NumberFormatException"), broker:
         pass
 
 
 def test_no_answer_shows_the_end_of_the_log() -> None:
     broker = StandaloneBroker(jvm=TEST_JVM, start_timeout=0.5)
-    with pytest.raises(BrokerError, match=r"did not answer within 0\.5 s"), broker:
+    with pytest.raises(EmbeddedBrokerError, match=r"did not answer within 0\.5 s"), broker:
         pass
     assert not broker.running
 
@@ -298,7 +298,7 @@ def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         # The broker's port, its web port and its bookie's, in three first choices.
         choices = iter([taken, free_port(), free_port(), free_port(), taken, free_port()])
         monkeypatch.setattr(
-            "integration.broker.standalone.free_port", lambda: next(choices, None) or free_port()
+            "pulsar_spark_broker.standalone.free_port", lambda: next(choices, None) or free_port()
         )
         with StandaloneBroker(jvm=TEST_JVM) as broker:
             assert broker.admin.healthy()
@@ -369,7 +369,7 @@ def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
         jar.unlink()
         if damage is not None:
             jar.write_bytes(damage)
-    (tmp_path / f"broker-jars-{pulsar_version()}.json").write_text("{broken")
+    (tmp_path / f"conf-jars-{pulsar_version()}.json").write_text("{broken")
     assert broker_jars(tmp_path) == jars
     assert all(
         jar.read_bytes() == original.read_bytes() for jar, original in zip(jars, originals, strict=True)

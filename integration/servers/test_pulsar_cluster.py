@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from integration.broker.ports import listening_addresses
 from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.cluster import (
@@ -33,6 +32,7 @@ from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark_broker.ports import listening_addresses
 
 # Six servers take half a minute of all cores.
 pytestmark = pytest.mark.long

@@ -10,11 +10,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from integration.broker.ports import free_port
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
 from integration.helpers.cluster import Cluster
 from pulsar_spark import register
+from pulsar_spark_broker.ports import free_port
 
 # What is wrong from the start must not be waited for: no test takes a part of this.
 PATIENT = {

@@ -11,9 +11,9 @@ import json
 import sys
 from typing import Any
 
-from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of
+from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
 from pulsar_spark.client import Admin, namespace_parts
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
 # What a change returns.
@@ -40,8 +40,12 @@ def add_command(commands: Any) -> None:
         return added
 
     action("topics", "list the topics of a namespace", "namespace", _topics)
-    partitions = action("partitions", "show partitions, or create a partitioned topic", "topic", _partitions)
-    partitions.add_argument("number", nargs="?", type=int, help="create the topic with this many partitions")
+    partitions = action(
+        "partitions", "show partitions, or create a partitioned or scalable topic", "topic", _partitions
+    )
+    partitions.add_argument(
+        "number", nargs="?", type=int, help="create the topic with this many partitions or segments"
+    )
     action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
     action("stats-internal", "show ledgers and cursors of a topic", "topic", _internal_stats)
     action("subscriptions", "list the subscriptions of a topic", "topic", _subscriptions)
@@ -78,49 +82,96 @@ def _topics(admin: Admin, given: argparse.Namespace) -> list[str]:
 
 
 def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
-    topic = TopicName.parse(given.topic)
-    if given.number is not None:
-        admin.call("PUT", *topic, "partitions", body=given.number)
-        return _DONE
-    return _count_partitions(admin, topic)
+    topic = _any_topic(given)
+    if given.number is None:
+        return _count_partitions(admin, topic)
+    if given.number < 1:
+        raise OptionError(f"{given.number} is not a number of partitions", advice="Give 1 or more")
+    try:
+        if topic.is_scalable:
+            admin.create_scalable(topic, given.number)
+        else:
+            admin.call("PUT", *topic, "partitions", body=given.number)
+    except NotAllowedError as error:
+        raise _exists(admin, topic, given.number, error) from None
+    except TopicNotFoundError as error:
+        advice = "Check the tenant and the namespace. Scalable topics (topic://) need Pulsar 5"
+        raise TopicNotFoundError(error.what, topic=str(topic), advice=advice) from None
+    return _DONE
+
+
+def _exists(admin: Admin, topic: TopicName, number: int, error: NotAllowedError) -> NotAllowedError:
+    """The refusal to create a topic that exists, with its present size."""
+    count = _count_partitions(admin, topic)
+    unit = "segments" if topic.is_scalable else "partitions"
+    advice = "Use it as it is, or choose another name"
+    if not topic.is_scalable and 0 < count < number:
+        advice += ". To add partitions: pulsar-admin topics update-partitioned-topic"
+    return NotAllowedError(f"{error.what}. It has {count or 'no'} {unit}", topic=str(topic), advice=advice)
+
+
+def _any_topic(given: argparse.Namespace) -> TopicName:
+    return TopicName.parse(given.topic, scalable=True)
 
 
 def _count_partitions(admin: Admin, topic: TopicName) -> Any:
-    """The number of partitions; 0 for a topic that is not partitioned or does not exist."""
+    """The number of partitions, or of segments that take messages.
+
+    0 for a topic that is not partitioned or does not exist.
+    """
+    if topic.is_scalable:
+        return _scalable_stats(admin, topic).get("activeSegments", 0)
     found = admin.call("GET", *topic, "partitions")
     return found.get("partitions", 0) if isinstance(found, dict) else 0
 
 
+def _scalable_stats(admin: Admin, topic: TopicName) -> Any:
+    return admin.call("GET", "scalable", topic.tenant, topic.namespace, topic.local, "stats")
+
+
 def _stats(admin: Admin, given: argparse.Namespace) -> Any:
-    return _statistics(admin, given, "stats")
+    topic = _any_topic(given)
+    return _scalable_stats(admin, topic) if topic.is_scalable else _statistics(admin, topic, "stats")
 
 
 def _internal_stats(admin: Admin, given: argparse.Namespace) -> Any:
-    return _statistics(admin, given, "internalStats")
+    return _statistics(admin, topic_of(given.topic), "internalStats")
 
 
-def _statistics(admin: Admin, given: argparse.Namespace, kind: str) -> Any:
-    topic = TopicName.parse(given.topic)
+def _statistics(admin: Admin, topic: TopicName, kind: str) -> Any:
     is_partitioned = _count_partitions(admin, topic) != 0
     return admin.call("GET", *topic, f"partitioned-{kind}" if is_partitioned else kind)
 
 
-def _subscriptions(admin: Admin, given: argparse.Namespace) -> Any:
-    return admin.subscriptions(TopicName.parse(given.topic))
+def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:
+    return _names_of(admin, _any_topic(given))
+
+
+def _names_of(admin: Admin, topic: TopicName) -> list[str]:
+    return sorted(admin.scalable_subscriptions(topic)) if topic.is_scalable else admin.subscriptions(topic)
 
 
 def _unsubscribe(admin: Admin, given: argparse.Namespace) -> Any:
-    admin.remove_subscription(TopicName.parse(given.topic), given.subscription)
+    topic = _any_topic(given)
+    # A broker may take the name of a subscription that is not there, or tell of the topic.
+    names = _names_of(admin, topic)
+    if given.subscription not in names:
+        raise OptionError(
+            f"there is no subscription {given.subscription!r} on {topic}",
+            advice=f"It has {', '.join(map(repr, names))}" if names else "It has no subscriptions",
+        )
+    remove = admin.release_scalable if topic.is_scalable else admin.remove_subscription
+    remove(topic, given.subscription)
     return _DONE
 
 
 def _compact(admin: Admin, given: argparse.Namespace) -> Any:
-    admin.call("PUT", *TopicName.parse(given.topic), "compaction")
+    admin.call("PUT", *topic_of(given.topic), "compaction")
     return _DONE
 
 
 def _unload(admin: Admin, given: argparse.Namespace) -> Any:
-    admin.call("PUT", *TopicName.parse(given.topic), "unload")
+    admin.call("PUT", *topic_of(given.topic), "unload")
     return _DONE
 
 
@@ -154,7 +205,7 @@ def _policy(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _grant(admin: Admin, given: argparse.Namespace) -> Any:
-    parts = *TopicName.parse(given.topic), "permissions", given.role
+    parts = *topic_of(given.topic), "permissions", given.role
     admin.call("POST", *parts, body=given.permissions)
     return _DONE
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, UnsupportedError
+from pulsar_spark.ids import TopicName
 
 
 def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,24 @@ def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
 def admin_of(arguments: argparse.Namespace) -> Admin:
     """A client of the admin service; raises OptionError for an invalid address or login."""
     return Admin(arguments.admin_url, identity=_identity(arguments))
+
+
+def topic_of(text: str) -> TopicName:
+    """The topic that an argument names, for commands that do not take scalable topics.
+
+    Raises:
+        OptionError: it is not the name of a topic.
+        UnsupportedError: it is that of a scalable topic.
+    """
+    topic = TopicName.parse(text, scalable=True)
+    if topic.is_scalable:
+        raise UnsupportedError(
+            "this command does not take scalable topics",
+            topic=text,
+            advice="The actions partitions, stats, subscriptions and unsubscribe of pulsar_spark admin take "
+            "them. Pulsar's HTTP API has more: /admin/v2/scalable",
+        )
+    return topic
 
 
 def _identity(arguments: argparse.Namespace) -> Identity:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of
+from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
 from pulsar_spark.cli.checkpoints import UUID, named_in
 from pulsar_spark.client import Admin
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
@@ -155,7 +155,7 @@ def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[Topi
     if not wanted:
         return [topic for namespace in dict.fromkeys(namespaces) for topic in admin.topics(namespace)]
     found: dict[TopicName, None] = {}
-    for name in map(TopicName.parse, wanted):
+    for name in map(topic_of, wanted):
         there = [
             topic for topic in admin.topics(f"{name.tenant}/{name.namespace}") if name in (topic, topic.base)
         ]

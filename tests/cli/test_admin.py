@@ -99,9 +99,73 @@ def test_what_is_wrong(admin, run, capsys):
         (("policy", "public", "retention"), "Write it as tenant/namespace"),
         (("policy", "public/default", "a", "{"), "is not JSON"),
         (("stats", "a/b"), "tenant or namespace is missing"),
+        (("partitions", "t", "0"), "Give 1 or more"),
     ):
         with pytest.raises(SystemExit) as ended:
             run(*arguments)
         assert ended.value.code == 2
         assert why in capsys.readouterr().err
     assert all(method == "GET" for method, *_ in admin.requests)
+
+
+SCALABLE = "topic://public/default/t"
+AT_SCALABLE = "scalable/public/default/t"
+
+
+def test_a_topic_that_is_to_be_created_exists(admin, run):
+    for topic, create, sized, size, number, said in (
+        ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 3}, 5, "It has 3 partitions"),
+        ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 0}, 5, "It has no partitions"),
+        (
+            SCALABLE,
+            f"{AT_SCALABLE}?numInitialSegments=5",
+            f"{AT_SCALABLE}/stats",
+            {"activeSegments": 2},
+            5,
+            "It has 2 segments",
+        ),
+    ):
+        admin.refusals["PUT", create] = 409, "This topic already exists"
+        admin.others["GET", sized] = size
+        text = run("partitions", topic, str(number), code=1)
+        assert "[PULSAR_NOT_ALLOWED]" in text
+        assert said in text
+        assert "Use it as it is, or choose another name" in text
+        assert ("add partitions" in text) == (size.get("partitions", 0) > 0)
+        admin.refusals["PUT", create] = 404, "Namespace not found"
+        assert "need Pulsar 5" in run("partitions", topic, str(number), code=1)
+
+
+def test_a_subscription_that_is_not_there(admin, run, capsys):
+    for names, said in ((["its", "mine"], "It has 'its', 'mine'"), ([], "It has no subscriptions")):
+        admin.topics[TOPIC] = {name: FakeSubscription() for name in names}
+        admin.others["GET", f"{AT_SCALABLE}/stats"] = {"subscriptions": dict.fromkeys(names)}
+        for topic in ("t", SCALABLE):
+            with pytest.raises(SystemExit):
+                run("unsubscribe", topic, "other")
+            text = capsys.readouterr().err
+            assert "there is no subscription 'other' on " in text
+            assert said in text
+    assert all(method == "GET" for method, *_ in admin.requests)
+
+
+def test_scalable_topics(admin, run, capsys):
+    stats = {"activeSegments": 2, "subscriptions": {"mine": {}}}
+    admin.others["GET", f"{AT_SCALABLE}/stats"] = stats
+    admin.others["PUT", f"{AT_SCALABLE}?numInitialSegments=4"] = None
+    admin.others["DELETE", f"{AT_SCALABLE}/subscriptions/mine?type=STREAM"] = None
+    assert run("partitions", SCALABLE, "4") == "done\n"
+    assert run("partitions", SCALABLE) == "2\n"
+    assert json.loads(run("stats", SCALABLE)) == stats
+    assert json.loads(run("subscriptions", SCALABLE)) == ["mine"]
+    assert run("unsubscribe", SCALABLE, "mine") == "done\n"
+    assert last(admin) == ("DELETE", f"{AT_SCALABLE}/subscriptions/mine?type=STREAM")
+    asked = len(admin.requests)
+    for arguments in (("stats-internal",), ("compact",), ("unload",), ("grant", "etl", "consume")):
+        action, *rest = arguments
+        text = run(action, SCALABLE, *rest, code=1)
+        assert "[PULSAR_UNSUPPORTED] this command does not take scalable topics" in text
+        assert "/admin/v2/scalable" in text
+    assert main(["subscriptions", "--admin-url", admin.url, "--topic", SCALABLE]) == 1
+    assert "this command does not take scalable topics" in capsys.readouterr().err
+    assert len(admin.requests) == asked

@@ -20,6 +20,7 @@ OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
 SPARKS_OPTIONS = {"checkpointlocation"}
 # Commands that no environment of ours has.
 ELSEWHERE = {"docker", "venv-pack"}
+DIRECTIVES = {"{toctree}", "{literalinclude}", "{eval-rst}"}
 BUILT_IN = {".", "export"}
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -39,7 +40,7 @@ def commands(text):
 def test_the_language_is_known():
     for block in BLOCKS:
         name, _, argument = block.language.partition(" ")
-        assert name in {"python", "sh", "json", "text", "{toctree}", "{literalinclude}", ""}, block.place
+        assert name in {"python", "sh", "json", "text", *DIRECTIVES, ""}, block.place
         if name == "{literalinclude}":
             assert (block.page.parent / argument).is_file(), block.place
         if name == "json":

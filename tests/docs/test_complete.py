@@ -4,8 +4,9 @@ import ast
 import inspect
 import re
 
+import pulsar_spark
 from integration.docs import PAGES, ROOT
-from pulsar_spark import errors
+from pulsar_spark import errors, testing
 from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
@@ -54,6 +55,13 @@ UNCLEAR = {
 
 def names_on(page):
     return set(re.findall(r"`([\w.]+)`", (DOCS / page).read_text()))
+
+
+def test_each_public_name_is_in_the_reference():
+    """Except errors, which have a page."""
+    shown = set(re.findall(r":: pulsar_spark\.([\w.]+)", (DOCS / "api.md").read_text()))
+    names = {name for name in pulsar_spark.__all__ if name != "__version__" and not hasattr(errors, name)}
+    assert names | {f"testing.{name}" for name in testing.__all__} == shown
 
 
 def test_each_option_is_on_the_page_of_options():

@@ -2,8 +2,8 @@
 
 import re
 
-from integration.broker.jars import pulsar_version
 from integration.docs import ROOT
+from pulsar_spark_broker.jars import pulsar_version
 
 COMPOSE = (ROOT / "conf" / "compose.yaml").read_text()
 

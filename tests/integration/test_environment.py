@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import integration.__main__ as commands
-from integration.broker import maven
+from pulsar_spark_broker import maven
 
 LOCKS = ("build", "demo", "all")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")

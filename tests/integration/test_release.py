@@ -62,8 +62,10 @@ def test_the_metadata_is_complete(files):
 def test_they_hold_the_packages_and_nothing_else(files):
     with zipfile.ZipFile(files[".whl"]) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}
-    packages = {"pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark"}
+        settings = {name.split("/")[-1] for name in wheel.namelist() if "pulsar_spark_broker/conf/" in name}
+    packages = {"pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pulsar_spark"}
     assert tops == {*packages, f"pulsar_spark-{VERSION}.dist-info"}
+    assert settings == {file.name for file in (ROOT / "pulsar_spark_broker" / "conf").iterdir()}
     with tarfile.open(files[".gz"]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml", "pulsar_spark/version.py"} <= names

@@ -20,6 +20,7 @@ from pulsar_spark.errors import (
     BrokerError,
     BusyError,
     ConnectError,
+    NotAllowedError,
     OptionError,
     ProtocolError,
     TlsError,
@@ -40,6 +41,7 @@ _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.UNAUTHORIZED: AuthError,
     HTTPStatus.FORBIDDEN: AuthError,
     HTTPStatus.NOT_FOUND: TopicNotFoundError,
+    HTTPStatus.CONFLICT: NotAllowedError,  # what is to be created exists
     HTTPStatus.PRECONDITION_FAILED: BusyError,  # the subscription has consumers
 }
 
@@ -112,8 +114,8 @@ class Admin:
 
     Raises:
         OptionError: ``url`` is not a URL. All methods raise: ConnectError without an answer, AuthError,
-            TopicNotFoundError (also for a namespace, a tenant, a subscription), ProtocolError if the answer
-            is not one of Pulsar, BrokerError for other errors of the broker.
+            TopicNotFoundError (also for a namespace, a tenant, a subscription), NotAllowedError (a conflict),
+            ProtocolError if the answer is not one of Pulsar, BrokerError for other errors of the broker.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
@@ -195,6 +197,15 @@ class Admin:
             return parse_json(answer) if answer.strip() else None
         except ValueError as error:
             raise _strange(f"unusable JSON: {error}", None) from error
+
+    def create_scalable(self, topic: TopicName, segments: int) -> None:
+        """Create a scalable topic with this many segments.
+
+        Raises:
+            NotAllowedError: it exists.
+            TopicNotFoundError: its namespace does not exist, or the broker has no scalable topics.
+        """
+        self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         """Register a subscription on a scalable topic, so that its segments stay until it has read them.

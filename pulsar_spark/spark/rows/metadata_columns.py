@@ -41,6 +41,7 @@ ORDERING_KEY = "__orderingKey"
 SEQUENCE_ID = "__sequenceId"
 PRODUCER_NAME = "__producerName"
 SCHEMA_VERSION = "__schemaVersion"
+SCHEMA_ID = "__schemaId"
 REPLICATED_FROM = "__replicatedFrom"
 IS_NULL = "__isNull"
 INDEX = "__index"
@@ -185,6 +186,7 @@ METADATA_COLUMNS: dict[str, MetadataColumn] = {
     SEQUENCE_ID: MetadataColumn(LongType(), _any_topic(lambda messages: messages.sequence_id)),
     PRODUCER_NAME: MetadataColumn(StringType(), _entry_field(EntryField.PRODUCER_NAME)),
     SCHEMA_VERSION: MetadataColumn(BinaryType(), _entry_field(EntryField.SCHEMA_VERSION)),
+    SCHEMA_ID: MetadataColumn(BinaryType(), _entry_field(EntryField.SCHEMA_ID)),
     REPLICATED_FROM: MetadataColumn(StringType(), _entry_field(EntryField.REPLICATED_FROM)),
     IS_NULL: MetadataColumn(BooleanType(), _any_topic(lambda messages: messages.is_null)),
     INDEX: MetadataColumn(LongType(), _any_topic(lambda messages: messages.broker_index)),

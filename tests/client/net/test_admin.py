@@ -21,6 +21,7 @@ from pulsar_spark.errors import (
     BrokerError,
     BusyError,
     ConnectError,
+    NotAllowedError,
     OptionError,
     ProtocolError,
     PulsarError,
@@ -115,7 +116,14 @@ def test_a_login_that_came_over_tls_is_not_repeated_without(pem, first_has_tls, 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(401, AuthError), (403, AuthError), (404, TopicNotFoundError), (412, BusyError), (500, BrokerError)],
+    [
+        (401, AuthError),
+        (403, AuthError),
+        (404, TopicNotFoundError),
+        (409, NotAllowedError),
+        (412, BusyError),
+        (500, BrokerError),
+    ],
 )
 @pytest.mark.parametrize("body", [b'{"reason": "two\\nlines"}', b"<html>", b"", b'"two lines"'])
 def test_refusals_are_coded(status, kind, body):
@@ -345,6 +353,18 @@ def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
         Admin(url).release_scalable(topic, "na me")
     path = "/admin/v2/scalable/a/b/c%2Fd/subscriptions/na%20me?type=STREAM"
     assert asked == [("PUT", path), ("GET", "/admin/v2/scalable/a/b/c%2Fd/stats"), ("DELETE", path)]
+
+
+def test_a_scalable_topic_is_created():
+    asked = []
+
+    def note(method, path):
+        asked.append((method, path))
+        return 204, b"", {}
+
+    with service(note) as url:
+        Admin(url).create_scalable(TopicName("topic", "a", "b", "c/d"), 3)
+    assert asked == [("PUT", "/admin/v2/scalable/a/b/c%2Fd?numInitialSegments=3")]
 
 
 def test_what_tells_no_subscriptions_of_a_scalable_topic():

@@ -395,7 +395,7 @@ def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
         decoded([[entry]], max_message_size=lambda: least - 1)
 
 
-@pytest.mark.parametrize("field", ["producer_name", "replicated_from", "schema_version"])
+@pytest.mark.parametrize("field", ["producer_name", "replicated_from", "schema_version", "schema_id"])
 def test_what_each_message_has_of_its_entry_is_bounded_by_what_came(field):
     """A name of a megabyte is a terabyte for a million messages."""
     plain = encode_batch_messages(columns([b""] * 1000)).buffer.tobytes()

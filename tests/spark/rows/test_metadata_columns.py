@@ -26,6 +26,7 @@ from pulsar_spark.spark.rows.metadata_columns import (
     PROPERTIES,
     PUBLISH_TIME,
     REPLICATED_FROM,
+    SCHEMA_ID,
     SCHEMA_VERSION,
     SEQUENCE_ID,
     TOPIC,
@@ -55,6 +56,7 @@ def made(name, *entries, topic=PARTITION_3):
 
 def full_single():
     fields = {"producer_name": b"maker", "schema_version": b"\0\1", "replicated_from": b"west"}
+    fields["schema_id"] = b"\xff\7"
     return single_entry(
         7,
         4,
@@ -90,6 +92,7 @@ EXPECTED: dict[str, list[Any]] = {
     SEQUENCE_ID: [40, 40, 50],
     PRODUCER_NAME: ["p", "p", "maker"],
     SCHEMA_VERSION: [None, None, b"\0\1"],
+    SCHEMA_ID: [None, None, b"\xff\7"],
     REPLICATED_FROM: [None, None, "west"],
     IS_NULL: [False, True, False],
     INDEX: [None, None, 13],

@@ -339,11 +339,12 @@ def test_slices_share_memory_and_know_their_rows():
         entries[::2]
 
 
-NAMES = {1: b"a name", 5: b"a cluster", 16: b"eight by"}  # producer_name, replicated_from, schema_version
+# producer_name, replicated_from, schema_version, schema_id
+NAMES = {1: b"a name", 5: b"a cluster", 16: b"eight by", 32: b"an id"}
 
 
 @pytest.mark.parametrize("count", [1, ENOUGH])  # alone, and by column
-@pytest.mark.parametrize("left_out", [None, 5, 16])
+@pytest.mark.parametrize("left_out", [None, 5, 16, 32])
 def test_texts_that_each_message_takes_count_whichever_an_entry_lacks(count, left_out):
     metadata = b"".join(bytes_field(number, text) for number, text in NAMES.items() if number != left_out)
     numbers = number_field(2, 1) + number_field(3, 1)

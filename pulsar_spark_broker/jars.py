@@ -1,8 +1,8 @@
 """Pulsar's jars: fetched by Maven into a cache, checked against the committed SHA-256 sums.
 
-The cache is a Maven repository folder of our own; in it `conf/broker/jars-VERSION.sha256` names the jars of a
-broker of that version, `conf/proxy/jars.sha256` those of Pulsar's proxy.
-A jar that is missing or differs from its sum is deleted and Maven fetches it again, and only it.
+The cache is a Maven repository folder of our own; in it `conf/jars-VERSION.sha256` names the jars of a broker
+of that version. A jar that is missing or differs from its sum is deleted and Maven fetches it again, and only
+it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
-from integration.broker.errors import BrokerError
-from integration.broker.maven import run_maven
+from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker.maven import run_maven
 
 # Names the version of Pulsar that tests run on.
 VERSION_VARIABLE = "PULSAR_SPARK_TEST_PULSAR"
 
-_CONF = Path(__file__).resolve().parents[2] / "conf"
+_CONF = Path(__file__).resolve().parent / "conf"
 
 # For each jar: size in bytes, modification time in ns, and the SHA-256 sum found when it had these.
 _Stamps = dict[str, tuple[int, int, str]]
@@ -39,18 +39,18 @@ def cache_folder() -> Path:
 
 
 def pulsar_version() -> str:
-    """Return the version of brokers: what PULSAR_SPARK_TEST_PULSAR says, else what conf/broker/pom.xml says.
+    """Return the version of brokers: what PULSAR_SPARK_TEST_PULSAR says, else what conf/pom.xml says.
 
     Raises:
-        BrokerError: there are no sums of the jars of that version.
+        EmbeddedBrokerError: there are no sums of the jars of that version.
     """
     version = os.environ.get(VERSION_VARIABLE)
     if not version:
-        version = ElementTree.parse(_CONF / "broker" / "pom.xml").findtext(".//{*}pulsar.version")
+        version = ElementTree.parse(_CONF / "pom.xml").findtext(".//{*}pulsar.version")
     assert version
     if not _sums_of(version).exists():
-        known = sorted(file.stem.removeprefix("jars-") for file in (_CONF / "broker").glob("jars-*.sha256"))
-        raise BrokerError(f"{VERSION_VARIABLE}={version}: tests run on Pulsar {' and '.join(known)}")
+        known = sorted(file.stem.removeprefix("jars-") for file in _CONF.glob("jars-*.sha256"))
+        raise EmbeddedBrokerError(f"{VERSION_VARIABLE}={version}: tests run on Pulsar {' and '.join(known)}")
     return version
 
 
@@ -60,21 +60,18 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
     Takes some 40 s when all has to be fetched, 20 ms when nothing has. Several processes may call it at once.
 
     Raises:
-        BrokerError: when Maven fails, or what it fetched is not what the sums say.
+        EmbeddedBrokerError: when Maven fails, or what it fetched is not what the sums say.
     """
-    return _jars(_sums_of(pulsar_version()), cache or cache_folder())
+    return jars_of(_sums_of(pulsar_version()), cache or cache_folder())
 
 
-def proxy_jars() -> list[Path]:
-    """The same for Pulsar's proxy."""
-    return _jars(_CONF / "proxy" / "jars.sha256", cache_folder())
+def jars_of(sum_file: Path, cache: Path) -> list[Path]:
+    """The same of another program of Pulsar's.
 
-
-def _sums_of(version: str) -> Path:
-    return _CONF / "broker" / f"jars-{version}.sha256"
-
-
-def _jars(sum_file: Path, cache: Path) -> list[Path]:
+    Args:
+        sum_file: names the jars with their sums.
+        cache: keeps them between runs.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     sums = _read_sums(sum_file)
     repository, stamps = cache / "m2", cache / f"{sum_file.parent.name}-{sum_file.stem}.json"
@@ -84,10 +81,14 @@ def _jars(sum_file: Path, cache: Path) -> list[Path]:
             _fetch(repository, wrong, cache)
             wrong = _check(repository, sums, stamps)
         if wrong:
-            raise BrokerError(
+            raise EmbeddedBrokerError(
                 f"{len(wrong)} jars in {repository} differ from {sum_file.name}, one is {wrong[0]}"
             )
     return [repository / name for name in sums]
+
+
+def _sums_of(version: str) -> Path:
+    return _CONF / f"jars-{version}.sha256"
 
 
 def _read_sums(file: Path) -> dict[str, str]:
@@ -139,7 +140,7 @@ def _stamp(jar: Path, known: tuple[int, int, str] | None) -> tuple[int, int, str
 
 def _fetch(repository: Path, wrong: list[str], cache: Path) -> None:
     """Fetch jars into a Maven repository folder."""
-    print(f"fetching {len(wrong)} jars of Pulsar into {repository}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"fetching {len(wrong)} jars of Pulsar into {repository}\n")
     for name in wrong:
         (repository / name).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:

@@ -19,8 +19,10 @@ import threading
 
 
 def main(folder: str, command: list[str]) -> int:
+    """Run a command; returns its exit status."""
     jvm = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr)
-    print(jvm.pid, flush=True)
+    sys.stdout.write(f"{jvm.pid}\n")
+    sys.stdout.flush()
     launcher_gone = threading.Event()
     threading.Thread(target=_obey, args=(jvm, launcher_gone), daemon=True).start()
     status = jvm.wait()

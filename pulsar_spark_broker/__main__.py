@@ -1,6 +1,6 @@
 """Run a standalone Pulsar broker in the foreground until Ctrl-C or SIGTERM.
 
-    python3 -m integration broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
+    python3 -m pulsar_spark_broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
         [--pulsar VERSION]
 
 It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from integration.broker.errors import BrokerError
-from integration.broker.jars import VERSION_VARIABLE
-from integration.broker.process import DEFAULT_JVM, Jvm
-from integration.broker.standalone import StandaloneBroker
+from pulsar_spark_broker.errors import EmbeddedBrokerError
+from pulsar_spark_broker.jars import VERSION_VARIABLE
+from pulsar_spark_broker.process import DEFAULT_JVM, Jvm
+from pulsar_spark_broker.standalone import ONCE_SETTINGS, StandaloneBroker
 
 
 class _StopRequest(BaseException):
@@ -31,19 +31,15 @@ class _StopRequest(BaseException):
 
 
 def main() -> int:
+    """Run the broker; returns the exit code."""
     options = _parser().parse_args()
     if options.pulsar:
         os.environ[VERSION_VARIABLE] = options.pulsar
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _request_stop)
-    usual = {
-        "brokerServicePort": str(options.port),
-        "webServicePort": str(options.web_port),
-        "brokerDeduplicationEnabled": "true",
-        "transactionCoordinatorEnabled": "true",
-    }
+    ports = {"brokerServicePort": str(options.port), "webServicePort": str(options.web_port)}
     broker = StandaloneBroker(
-        usual | dict(options.settings),
+        ports | ONCE_SETTINGS | dict(options.settings),
         data_dir=options.data,
         jvm=Jvm(options.heap, options.direct_memory),
     )
@@ -58,7 +54,7 @@ def main() -> int:
         status = broker.wait()
         print(f"the broker ended with status {status}:\n{broker.log_tail()}", file=sys.stderr)
         return 1
-    except BrokerError as error:
+    except EmbeddedBrokerError as error:
         print(error, file=sys.stderr)
         return 1
     except _StopRequest:
@@ -70,7 +66,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(
-        prog="python3 -m integration broker", description=__doc__.splitlines()[0]
+        prog="python3 -m pulsar_spark_broker", description=__doc__.splitlines()[0]
     )
     any_free = "0 takes a free one (default: %(default)s)"
     parser.add_argument("--port", type=int, default=6650, help=f"for clients; {any_free}")
@@ -83,10 +79,10 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a setting of conf/broker/standalone.conf; may be repeated",
+        help="override a setting of conf/standalone.conf; may be repeated",
     )
     parser.add_argument(
-        "--pulsar", metavar="VERSION", help="one of conf/broker/jars-VERSION.sha256 (default: the usual one)"
+        "--pulsar", metavar="VERSION", help="one of conf/jars-VERSION.sha256 (default: the usual one)"
     )
     jvm = DEFAULT_JVM
     parser.add_argument("--heap", default=jvm.heap, help="Java heap (default: %(default)s)")
@@ -97,14 +93,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _require_free(option: str, port: int) -> None:
-    """Raise BrokerError where somebody listens at a port of this machine."""
+    """Raise EmbeddedBrokerError where somebody listens at a port of this machine."""
     with socket.socket() as probe:
         # As the broker does: connections of an earlier one that have just ended are no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise BrokerError(
+            raise EmbeddedBrokerError(
                 f"port {port} cannot be had ({error.strerror}): another Pulsar may be running. Stop it, or "
                 f"use it, or name another port with {option}; 0 takes a free one"
             ) from None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from integration.broker.jars import pulsar_version
-from integration.broker.java import java_for
+from pulsar_spark_broker.jars import pulsar_version
+from pulsar_spark_broker.java import java_for
 
-_CONF = Path(__file__).resolve().parents[2] / "conf" / "broker"
+_CONF = Path(__file__).resolve().parent / "conf"
 
 # What Pulsar's own start script opens to the libraries the broker uses.
 _OPENED = (
@@ -44,6 +44,8 @@ class Jvm:
 
 
 DEFAULT_JVM = Jvm()
+# Enough for tests, and small beside Spark; benchmarks want more.
+TEST_JVM = Jvm(heap="256m", direct_memory="128m", optimize=False)
 
 
 def broker_command(jars: list[Path], *, folder: Path, config: Path, bookie_port: int, jvm: Jvm) -> list[str]:
@@ -111,6 +113,7 @@ class BrokerProcess:
 
     @property
     def running(self) -> bool:
+        """Whether the JVM has not ended."""
         return self._supervisor.poll() is None
 
     def wait(self) -> int:

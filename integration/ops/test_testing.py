@@ -1,0 +1,74 @@
+"""A user's test of a query, run as a user does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from integration.deploy.environments import build_wheel, link, linked
+from integration.docs import ROOT
+from integration.helpers.cluster import Cluster
+from pulsar_spark.testing import PulsarForTests
+
+EXAMPLE = ROOT / "examples" / "test_totals.py"
+_PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+
+
+def run_example(python: str, folder: Path, variables: dict[str, str]) -> None:
+    """Run it as a user's own file."""
+    shutil.copy(EXAMPLE, folder)
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", EXAMPLE.name]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_the_example_with_a_broker_that_runs(cluster: Cluster, tmp_path: Path) -> None:
+    places = {
+        "PULSAR_SPARK_TEST_SERVICE_URL": cluster.service_url,
+        "PULSAR_SPARK_TEST_ADMIN_URL": cluster.admin_url,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    run_example(sys.executable, tmp_path, {**os.environ, **places})
+
+
+@pytest.mark.long
+def test_the_example_from_the_wheel(tmp_path: Path) -> None:
+    """It starts a broker of its own, and no variable says which Python Spark runs."""
+    environment = linked(tmp_path / "environment")
+    for name in ("protobuf", *_PYTEST):
+        link(name, environment.site)
+    with zipfile.ZipFile(build_wheel(tmp_path / "wheel")) as wheel:
+        wheel.extractall(environment.site)
+    others = ("PULSAR_SPARK_TEST", "PYSPARK_", "PYTEST")
+    variables = environment.variables().items()
+    run_example(
+        str(environment.python),
+        tmp_path,
+        {name: value for name, value in variables if not name.startswith(others)},
+    )
+
+
+@pytest.fixture
+def other(cluster: Cluster, spark: object) -> PulsarForTests:
+    return PulsarForTests(cluster.service_url, cluster.admin_url)
+
+
+def test_partitions_schemas_and_order(other: PulsarForTests) -> None:
+    topic = other.new_topic()
+    rows = [(number, f"item {number}") for number in range(50)]
+    other.send(topic, rows, "id long, item string", valueFormat="avro")
+    read = other.read_all(topic, valueFormat="columns", metadataColumns="")
+    assert [tuple(row) for row in read] == rows
+    divided = other.new_topic(partitions=2)
+    other.send(divided, [(f"k{number}", "v") for number in range(20)])
+    assert {row["__topic"] for row in other.read_all(divided)} == {
+        f"{divided}-partition-{number}" for number in range(2)
+    }

@@ -1,0 +1,116 @@
+"""A pytest fixture with a real Pulsar, for tests of users' own queries; it needs the extra ``testing``."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from pulsar_spark.client import Admin
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.data_source import register
+from pulsar_spark_broker.process import TEST_JVM
+from pulsar_spark_broker.standalone import ONCE_SETTINGS, StandaloneBroker
+
+__all__ = ["PulsarForTests", "pulsar"]
+
+_SERVICE_URL, _ADMIN_URL = "PULSAR_SPARK_TEST_SERVICE_URL", "PULSAR_SPARK_TEST_ADMIN_URL"
+
+# Of a session that the fixture makes itself: small, and at addresses of this machine only.
+_SPARK: dict[str, bool | float | int | str | None] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+class PulsarForTests:
+    """A broker, and short ways to write to it and to read from it through Spark.
+
+    Attributes:
+        service_url: for the option ``service.url``.
+        admin_url: for the option ``admin.url`` and the command line.
+    """
+
+    def __init__(self, service_url: str, admin_url: str) -> None:
+        self.service_url = service_url
+        self.admin_url = admin_url
+
+    @property
+    def spark(self) -> SparkSession:
+        """The active session; if there is none, a new one with two cores, which finds the package."""
+        session = SparkSession.getActiveSession()
+        if session is None:
+            session = SparkSession.builder.master("local[2]").config(map=_SPARK).getOrCreate()
+            register(session)
+        return session
+
+    def new_topic(self, partitions: int = 0) -> str:
+        """Create a topic that no other test uses; returns its full name.
+
+        Args:
+            partitions: how many; 0: it is not partitioned.
+        """
+        topic = TopicName("persistent", "public", "default", f"test-{uuid.uuid4().hex}")
+        admin = Admin(self.admin_url)
+        if partitions:
+            admin.call("PUT", *topic, "partitions", body=partitions)
+        else:
+            admin.call("PUT", *topic)
+        return str(topic)
+
+    def send(
+        self,
+        topic: str,
+        rows: Iterable[Sequence[Any]],
+        schema: str = "__key string, value string",
+        **options: str,
+    ) -> None:
+        """Write rows as messages, in their order.
+
+        Args:
+            topic: the topic.
+            rows: a tuple of columns each.
+            schema: names and types of the columns, as Spark writes them.
+            options: of the sink, such as ``valueFormat="avro"``.
+        """
+        frame = self.spark.createDataFrame(list(rows), schema).coalesce(1)
+        writer = frame.write.format("pulsar").options(**self._places(topic), **options)
+        writer.mode("append").save()
+
+    def read_all(self, topic: str, **options: str) -> list[Row]:
+        """All messages that the topic holds, as rows of a batch read; options are those of the source."""
+        reader = self.spark.read.format("pulsar").options(**self._places(topic), **options)
+        return list(reader.load().collect())
+
+    def _places(self, topic: str) -> dict[str, str]:
+        return {"service.url": self.service_url, "topic": topic}
+
+
+@pytest.fixture(scope="session")
+def pulsar() -> Iterator[PulsarForTests]:
+    """A Pulsar for all tests of a run, with deduplication and transactions.
+
+    It is the one that the variables PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL name.
+    Without them a broker is started from published jars, and stopped at the end: it needs Java 17 or newer,
+    and the first start fetches the jars.
+    """
+    with _broker() as (service_url, admin_url):
+        yield PulsarForTests(service_url, admin_url)
+
+
+@contextmanager
+def _broker() -> Iterator[tuple[str, str]]:
+    """The service URL and the admin URL of a broker that runs."""
+    if _SERVICE_URL in os.environ:
+        yield os.environ[_SERVICE_URL], os.environ[_ADMIN_URL]
+        return
+    with StandaloneBroker(ONCE_SETTINGS, jvm=TEST_JVM) as broker:
+        yield broker.service_url, broker.admin_url
