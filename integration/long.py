@@ -24,6 +24,7 @@ CHAOS_TIMES = {
     "once": 9,
     "pauses": 1,
     "replays": 20_000,
+    "segments": 40,
     "restarts": 20,
     "silent": 60,  # seconds of each kind
     "starts": 10,
