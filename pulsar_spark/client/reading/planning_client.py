@@ -125,6 +125,11 @@ class PlanningClient:
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
         """Where a partition begins and ends now."""
+        if topic.is_segment and not self.read_compacted:
+            # After a restart a broker does not find where a sealed segment without entries begins.
+            stored = self.stored_end(topic)
+            if not stored.is_message:
+                return PartitionBounds(stored, stored)
         bounds = probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         if not self.may_have_old_end(topic):
             return bounds

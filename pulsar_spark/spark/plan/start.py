@@ -15,7 +15,7 @@ written, even if "latest" is later by then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
@@ -56,7 +56,10 @@ class QueryStart(NamedTuple):
 
 
 def start_query(
-    client: PlanningClient, options: SourceOptions, partitions: Iterable[TopicName]
+    client: PlanningClient,
+    options: SourceOptions,
+    partitions: Iterable[TopicName],
+    empty: Container[TopicName] = (),
 ) -> QueryStart:
     """Create a new query's subscription, or open the one that the user named, and move it to the start.
 
@@ -64,6 +67,7 @@ def start_query(
         client: client of the cluster.
         options: what to read, and the start.
         partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
+        empty: those of them that have no message and get none.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
@@ -83,7 +87,9 @@ def start_query(
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
         answers = subscription.open(
             {
-                topic: InitialPosition.LATEST if start is PositionWord.LATEST else InitialPosition.EARLIEST
+                topic: InitialPosition.LATEST
+                if start is PositionWord.LATEST or topic in empty
+                else InitialPosition.EARLIEST
                 for topic, start in starts.items()
             }
         )

@@ -17,7 +17,7 @@ The decisions are made in the other modules of this package; this module calls t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, Pauses, PlanningClient
@@ -89,7 +89,7 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions)
+            started = start_query(self._client, self._options, self._topics.partitions, self._topics.empty)
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
@@ -328,12 +328,7 @@ class QueryPlanner:
                 self._report_absent(topic, processed[topic], name)
             # Only now: after a loss that is an error, the next start must find the same.
             register(self._client, self._options, name)
-            answers = found.open(
-                {
-                    topic: InitialPosition.LATEST if topic in processed else InitialPosition.EARLIEST
-                    for topic in partitions
-                }
-            )
+            answers = found.open(self._initial_positions(partitions, processed))
             found.begin_before(topic for topic in answers if topic not in processed)
             for topic in partitions:
                 if topic in processed.keys() - done and not self._check_restart(
@@ -408,7 +403,7 @@ class QueryPlanner:
             and start.positions.get(topic) != DONE
             and self._open_pauses.is_over(topic, now)
         ]
-        opened, failed, gone = subscription.try_open(dict.fromkeys(new, InitialPosition.EARLIEST), PROMPT)
+        opened, failed, gone = subscription.try_open(self._initial_positions(new), PROMPT)
         now = self._client.now()
         for topic, error in failed.items():
             if not error.is_passing:
@@ -427,6 +422,16 @@ class QueryPlanner:
             subscription.begin_before(opened)
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
             self._track(opened)
+
+    def _initial_positions(
+        self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
+    ) -> dict[TopicName, InitialPosition]:
+        """Where the subscription begins on partitions that lack it: at the first entry, or ``at_end``."""
+        empty = self._topics.empty
+        return {
+            topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
+            for topic in topics
+        }
 
     def _leave_done(self, subscription: Subscription) -> None:
         """Close the subscription on segments that are done, once the broker knows that."""

@@ -354,6 +354,16 @@ class Topics:
             self._lacks_legacy = False
             self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
 
+    @property
+    def empty(self) -> set[TopicName]:
+        """The sealed segments without entries: brokers may fail to find where such a one begins."""
+        return {
+            name
+            for order in self._orders.values()
+            for name, end in order.final_ends.items()
+            if not end.is_message
+        }
+
     def is_ordered(self, topic: TopicName) -> bool:
         """Whether it is a segment, of which an end is nothing to report."""
         orders = list(self._orders.values())

@@ -8,7 +8,7 @@ from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, numbered, singles
-from tests.fake_broker import refuses
+from tests.fake_broker import pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -101,9 +101,18 @@ def test_where_it_is_asked(broker, client, ids, monkeypatch, answer):
             consumer_mark_delete_position=START,
         )
 
-    broker.script(Type.GET_LAST_MESSAGE_ID, [says_old])
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, says_old])
     assert planning.bounds(SEGMENT).last == (ids[-1] if has_transactions else ids[3])
     asked = len(broker.seen(Type.PARTITIONED_METADATA))
     assert planning.may_have_old_end(SEGMENT) == has_transactions
     assert not planning.may_have_old_end(TopicName.parse("persistent://public/default/topic"))
     assert len(broker.seen(Type.PARTITIONED_METADATA)) == asked
+
+
+def test_the_bounds_of_a_segment_without_entries(broker, client, topic):
+    """A broker that was restarted cannot begin at the first entry of a sealed one."""
+    broker.script(Type.SUBSCRIBE, [pass_on, refuses(pb.UnknownError, "")])
+    bounds = PlanningClient(client).bounds(SEGMENT)
+    assert bounds.begin == bounds.last == topic.end_position
+    assert not bounds.last.is_message
+    assert len(broker.seen(Type.SUBSCRIBE)) == 1
