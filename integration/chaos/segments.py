@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -61,19 +61,20 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
     with (
         StandaloneBroker(jvm=TEST_JVM) as broker,
         tempfile.TemporaryDirectory() as name,
-        ThreadPoolExecutor() as pool,
+        ExitStack() as stack,
     ):
         broker.admin.set_deduplication("public/default", True)  # Java's client sends again
         broker.admin.request("PUT", f"{_PLACE}?numInitialSegments=2", {})
         run = _Run(broker, Path(name), chance, times)
         run.available()  # the subscription holds all from here on
-        in_java = pool.submit(_java, "read", broker.service_url, _TOPIC, "60")
-        writing = pool.submit(_java, "write", broker.service_url, _TOPIC, str(_KEYS), str(count), str(_RATE))
+        in_java = stack.enter_context(_java("read", broker.service_url, _TOPIC, "60"))
+        arguments = ["write", broker.service_url, _TOPIC, str(_KEYS), str(count), str(_RATE)]
+        writing = stack.enter_context(_java(*arguments))
         changes = _Changes(broker, random.Random(seed), times)
         changes.start()
-        while not writing.done() or changes.is_alive() or not run.is_over:
+        while writing.poll() is None or changes.is_alive() or not run.is_over:
             run.one_round()
-        writing.result()
+        assert writing.returncode == 0, "Java's client has failed"
         run.available()
         yield "messages", "read", "missing", "doubled", "out of order", "changes", "segments left"
         found, written = run.found(), Counter(f"key-{n % _KEYS}:{n // _KEYS}" for n in range(count))
@@ -91,7 +92,7 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         yield "driver killed", "broker killed", "AvailableNow", "seconds", "", "", ""
         seconds = f"{time.monotonic() - began:.0f}"
         yield *(run.counts[what] for what in _FAULT_EVERY), seconds, "", "", ""
-        received, java_late = map(int, in_java.result().split())
+        received, java_late = map(int, in_java.communicate()[0].split())
         yield "Java's checkpoint consumer:", f"{received:,}", "", "", java_late, "", ""
 
 
@@ -205,12 +206,16 @@ class _Run:
         return late
 
 
-def _java(*arguments: str) -> str:
-    done = subprocess.run(
-        java_command(_SOURCE, arguments), capture_output=True, encoding="utf-8", check=False
+@contextmanager
+def _java(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        java_command(_SOURCE, arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    assert done.returncode == 0, done.stderr[-5000:]
-    return done.stdout
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def run_driver(service_url: str, admin_url: str, topic: str, folder: Path, trigger: str, limit: str) -> None:
