@@ -1,4 +1,4 @@
-"""CPU time that Spark takes: its JVM, its Python workers and planners; not the broker's."""
+"""CPU time that Spark takes: its JVM, its Python workers and planners; and that of one process."""
 
 from __future__ import annotations
 
@@ -72,6 +72,11 @@ def spark_cpu_seconds(spark: SparkSession) -> float:
     """CPU seconds of Spark's JVM and of all processes that it started so far, ended ones included."""
     root = spark.sparkContext._gateway.proc.pid
     return _counts.setdefault(root, CpuCount(root)).add(_processes()) / _TICKS
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """CPU seconds of one process so far."""
+    return _processes()[pid].own / _TICKS
 
 
 def _processes() -> dict[int, Process]:

@@ -4,7 +4,9 @@
 
 Our client alone: a task writes a million rows of a micro-batch, and a second one with the same rows reads and
 compares what is stored, and sends nothing. N pairs, one after the other; medians are compared. The bytes are
-those that the broker took and gave.
+those that the broker took and gave. Beside each pair, pulsar-client's reader reads what another first run has
+stored, a fifth of the rows: that topic had no reader before, so the broker reads it from its storage,
+too. A replay can hardly be faster than that, where the broker is what takes the time.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from contextlib import closing
 from statistics import median
 from typing import NamedTuple
 
-from integration.bench import shapes
+from integration.bench import peer, shapes
+from integration.bench.cpu import process_cpu_seconds
 from integration.bench.measure import Cost, Stopwatch
 from integration.bench.shapes import PARTITIONS, SHAPES, Shape
 from integration.bench.topics import Topics
@@ -23,6 +26,8 @@ from pulsar_spark.client import Client, ClientOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 
 _ROWS = 1_000_000
+_WARM_UP = _ROWS // 2  # until then a broker takes twice the CPU for an entry
+_READER_ROWS = _ROWS // 5
 _SHAPES = ("batched", "lz4", "unbatched")
 _NAMESPACE = "public/default"
 
@@ -33,12 +38,16 @@ class Pair(NamedTuple):
     Attributes:
         first: what the first run took.
         replay: what the replay took.
+        broker: CPU that the broker took for the replay, over that for the first run.
         read: bytes that the replay read, over those that were stored.
+        reader: seconds of pulsar-client's reader, over those of the first run that wrote what it reads.
     """
 
     first: Cost
     replay: Cost
+    broker: float
     read: float
+    reader: float
 
 
 def main(broker: StandaloneBroker, repeat: int = 3) -> int:
@@ -49,8 +58,8 @@ def main(broker: StandaloneBroker, repeat: int = 3) -> int:
         for name in _SHAPES:
             for partitions in PARTITIONS:
                 shape = SHAPES[name]
-                _pair(topics, shape, partitions, _ROWS // 10)  # both sides are warm then
-                pairs = [_pair(topics, shape, partitions, _ROWS) for _ in range(repeat)]
+                _pair(topics, broker.pid, shape, partitions, _WARM_UP)
+                pairs = [_pair(topics, broker.pid, shape, partitions, _ROWS) for _ in range(repeat)]
                 print(f"{shape.title}, partitions {partitions}: {line(pairs)}", flush=True)
     return 0
 
@@ -59,22 +68,37 @@ def line(pairs: list[Pair]) -> str:
     """The medians of the replays' costs, over those of the first runs."""
     seconds = median(pair.replay.seconds / pair.first.seconds for pair in pairs)
     cpu = median(pair.replay.cpu / pair.first.cpu for pair in pairs)
+    broker = median(pair.broker for pair in pairs)
+    reader = median(pair.reader for pair in pairs)
     read = max(pair.read for pair in pairs)
     rate = _ROWS / median(pair.first.seconds for pair in pairs)
     return (
-        f"replay {seconds:.2f} x the seconds and {cpu:.2f} x the CPU of a first run ({rate:,.0f} rows/s), "
-        f"{read:.2f} x its bytes read"
+        f"replay {seconds:.2f} x the seconds, {cpu:.2f} x our CPU and {broker:.2f} x the broker's of a first "
+        f"run ({rate:,.0f} rows/s), {read:.2f} x its bytes read; pulsar-client's reader {reader:.2f} x the "
+        "seconds"
     )
 
 
-def _pair(topics: Topics, shape: Shape, partitions: int, rows: int) -> Pair:
+def _pair(topics: Topics, pid: int, shape: Shape, partitions: int, rows: int) -> Pair:
     with topics.empty(partitions) as topic:
         name = TopicName.parse(topic)
+        began = process_cpu_seconds(pid)
         first = _run(topics.client, name, shape, rows, sent=rows)
+        between = process_cpu_seconds(pid)
         before = _bytes(topics, topic, partitions)
         replay = _run(topics.client, name, shape, rows, sent=0)
+        ended = process_cpu_seconds(pid)
         after = _bytes(topics, topic, partitions)
-        return Pair(first, replay, (after.given - before.given) / before.taken)
+    broker = (ended - between) / (between - began)
+    read = (after.given - before.given) / before.taken
+    return Pair(first, replay, broker, read, _reader(topics, shape, partitions))
+
+
+def _reader(topics: Topics, shape: Shape, partitions: int) -> float:
+    """Seconds of pulsar-client's reader, over those of a first run that wrote what it reads."""
+    with topics.empty(partitions) as topic:
+        written = _run(topics.client, TopicName.parse(topic), shape, _READER_ROWS, sent=_READER_ROWS)
+        return peer.read(topics.service_url, topic, shape, _READER_ROWS).seconds / written.seconds
 
 
 class _Bytes(NamedTuple):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,6 @@ _GROWTH = 1.25
 
 # Entries that are searched if the broker does not know whether there are any.
 _LAST_ENTRIES = 64
-
-# Distinct origins that are kept decoded. Anybody can write many.
-_KEPT_ORIGINS = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +131,6 @@ class _RunReader:
         self._secret = run.secret
         self._is_claimed = run.is_claimed
         self._search = RunSearch(run)
-        self._decoded: dict[bytes, Origin | None] = {}
         self._end = MessageId.EARLIEST
         self._first: MessageId | None = None
 
@@ -174,7 +171,9 @@ class _RunReader:
         """Take entries of the topic partition."""
         last = entries.sequence_id + np.maximum(entries.messages, 1) - 1
         own = []
-        for row, origin in enumerate(self._origins(entries)):
+        origins, numbers = self._origins(entries)
+        for row, number in enumerate(numbers.tolist()):
+            origin = origins[number]
             if origin is not None:
                 place = _id_of(entries, row)
                 own.append(OwnEntry(place, origin, int(last[row]), bool(entries.chunked[row])))
@@ -239,8 +238,8 @@ class _RunReader:
         """Only the entries of the run; not those that are replicated in another way than it writes them."""
         with closing(stored):
             for entries in stored:
-                own = [self._search.is_own(origin) for origin in self._origins(entries)]
-                is_own: Flags = np.array(own, np.bool_)
+                origins, numbers = self._origins(entries)
+                is_own: Flags = np.array([self._search.is_own(each) for each in origins], np.bool_)[numbers]
                 is_own &= entries.texts(EntryField.REPLICATE_TO).is_null().to_numpy(zero_copy_only=False)
                 rows = np.flatnonzero(is_own)
                 if len(rows):
@@ -275,24 +274,29 @@ class _RunReader:
             found.version = int(versions[0])
         return StoredBlock(Rows(encode_batch_messages(columns), extras_of(versions, deliver_at)), through)
 
-    def _origins(self, entries: Entries) -> list[Origin | None]:
-        fields = entries.texts(EntryField.ORIGIN)
-        if fields.null_count == len(fields):
-            return [None] * len(fields)
-        return [
-            None if field is None else self._decode(field, entries, row)
-            for row, field in enumerate(fields.to_pylist())
-        ]
+    def _origins(self, entries: Entries) -> tuple[list[Origin | None], Ints]:
+        """Distinct origins and None; and the number among them of each entry's origin, int64[n].
 
-    def _decode(self, field: bytes, entries: Entries, row: int) -> Origin | None:
+        Entries that have none, or one that the query has not signed, have the number of a None.
+        """
         secret, topic = self._secret, str(self._topic)
-        if not has_begin(field):
-            return decode_origin(field, secret, topic, entries[row : row + 1].payloads[0])
-        if field not in self._decoded:
-            if len(self._decoded) >= _KEPT_ORIGINS:
-                self._decoded.clear()
-            self._decoded[field] = decode_origin(field, secret, topic)
-        return self._decoded[field]
+        fields, numbers = _distinct(entries, EntryField.ORIGIN)
+        names_begin = np.array([field is None or has_begin(field) for field in fields], np.bool_)
+        origins = [
+            decode_origin(field, secret, topic) if field is not None and is_alike else None
+            for field, is_alike in zip(fields, names_begin.tolist(), strict=True)
+        ]
+        for row in np.flatnonzero(~names_begin[numbers]).tolist():  # signed with the payload
+            payload = entries[row : row + 1].payloads[0]
+            origins.append(decode_origin(fields[numbers[row]], secret, topic, payload))
+            numbers[row] = len(origins) - 1
+        return origins, numbers
+
+
+def _distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
+    """The distinct values of a field, None where it is not set; and the number of each entry's, int64[n]."""
+    encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def _id_of(entries: Entries, row: int) -> MessageId:
@@ -301,17 +305,15 @@ def _id_of(entries: Entries, row: int) -> MessageId:
 
 def _rows_of(entries: Entries) -> Ints:
     """``Origin.rows`` of entries of the run, whose payloads may be decrypted and complete, int64[n]."""
-    return np.array(
-        [rows_of_origin(field) for field in entries.texts(EntryField.ORIGIN).to_pylist()], np.int64
-    )
+    fields, numbers = _distinct(entries, EntryField.ORIGIN)
+    return np.array([rows_of_origin(field) for field in fields], np.int64)[numbers]
 
 
 def _versions_of(entries: Entries) -> Ints:
     """Numbers of schema versions, int64[n]; -1 for none."""
-    numbers = [
-        from_wire_version(each or b"") for each in entries.texts(EntryField.SCHEMA_VERSION).to_pylist()
-    ]
-    return np.array([-1 if each is None else each for each in numbers], np.int64)
+    fields, numbers = _distinct(entries, EntryField.SCHEMA_VERSION)
+    versions = [from_wire_version(field or b"") for field in fields]
+    return np.array([-1 if each is None else each for each in versions], np.int64)[numbers]
 
 
 def _deliver_at_of(entries: Entries) -> Ints:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
@@ -12,6 +14,9 @@ from pulsar_spark.errors import BrokerError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import decode_origin
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import FakeBroker, refuses
@@ -124,6 +129,35 @@ def test_an_entry_that_is_replicated_in_another_way_does_not_count(broker, clien
     metadata.replicate_to.append(b"here only")
     broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
     assert read(client, topic)[1] == 6
+
+
+def test_entries_of_all_kinds_that_come_together_are_told_apart(broker, client, topic):
+    """Origins are decoded once for entries that have the same; that of a first entry is of one payload."""
+    write(client, numbered(40), batching=False)
+    last = topic.entries[-1].section
+    for task in range(1, 4):
+        write(client, numbered(8), Origin(6, task, 0), batching=False)
+    sections = [entry.section for entry in topic.entries]
+    mixed = sections + [with_payload(section, b"other rows") for section in sections]
+    mixed += [section_of(b"somebody's")] * 20
+    random.Random(1).shuffle(mixed)
+    broker.publish(TOPIC, *mixed, last)
+    assert len(topic.entries) > 200
+    found, count, _ = read(client, topic)
+    assert count == sum(is_own(entry.section) for entry in topic.entries) == 40 + 40 + 39 + 1
+    assert found.unread is None
+
+
+def with_payload(section, payload):
+    head, _ = split_section(section)
+    return encode_section_head(head.SerializeToString(), payload) + payload
+
+
+def is_own(section):
+    head, payload = split_section(section)
+    field = Entries.of([Entry(0, 0, head, payload, None)]).texts(EntryField.ORIGIN)[0].as_py()
+    origin = decode_origin(field or b"", SECRET, str(TOPIC), payload)
+    return origin is not None and (origin.batch, origin.task, origin.write) == (6, 0, 0)
 
 
 def test_how_many_are_stored(broker, client, topic):
