@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from integration.hostile.avro_schemas import Schemas, as_json, broken
 from integration.hostile.entries import DifferenceError
+from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
@@ -51,18 +52,8 @@ _ODD = (
 
 
 def run(seed: int, payloads: int) -> Iterator[int]:
-    """Read at least this many payloads; yields how many were, round by round.
-
-    Raises:
-        DifferenceError: something was found.
-    """
-    done = number = 0
-    counts: Counter[str] = Counter()
-    while done < payloads:
-        done += one_round(f"{seed}/{number}", counts)
-        number += 1
-        yield done
-    print("  reached: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())), flush=True)
+    """Read at least so many payloads; see ``rounds``."""
+    return rounds(seed, payloads, one_round)
 
 
 def one_round(seed: str, counts: Counter[str]) -> int:
@@ -83,9 +74,7 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     node = make_tree(schema, schema, kind)
     alone = read_rows(node, payloads)
     mine, other = as_python(found.column), as_python(alone.column)
-    bad, bad_alone = (
-        [False] * ROWS if each is None else each.tolist() for each in (found.is_bad, alone.is_bad)
-    )
+    bad, bad_alone = bad_rows(found), bad_rows(alone)
     for row, payload in enumerate(payloads):
         if bad[row] != bad_alone[row] or repr(mine[row]) != repr(other[row]):
             raise DifferenceError(

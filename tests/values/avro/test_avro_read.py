@@ -537,10 +537,11 @@ def test_more_rows_than_are_read_together():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_schemas_versions_and_payloads_against_fastavro(seed):
+def test_random_schemas_versions_and_payloads_against_fastavro(seed, monkeypatch):
+    monkeypatch.setattr(fuzzer, "ROWS", 60)
     counts = Counter()
-    fuzzer.differential_round(f"unit {seed}", 60, counts)
-    fuzzer.hostile_round(f"unit {seed}", 60, counts)
+    fuzzer.differential_round(f"unit {seed}", counts)
+    fuzzer.hostile_round(f"unit {seed}", counts)
     assert counts["good"] > 60
 
 
