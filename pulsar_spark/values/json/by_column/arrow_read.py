@@ -28,6 +28,9 @@ _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
 _PARTS: Final = 8  # that lines are cut in
 FEWEST_ROWS: Final = 8
+_MAX_WIDTH: Final = (
+    500  # values of a row: of each, null or not, PyArrow takes some ten bytes more than it gives
+)
 _UNKNOWN: Final = "unexpected field"  # in PyArrow's words
 _MAX_INT64: Final = (1 << 63) - 1
 
@@ -47,12 +50,13 @@ class ArrowReader:
     def __init__(self, tree: JsonNode, fewest_rows: int = FEWEST_ROWS) -> None:
         self._tree = tree
         self._fewest_rows = fewest_rows
-        self._type = _line_type(tree) if isinstance(tree, JsonRecord) else None
+        is_narrow = isinstance(tree, JsonRecord) and _width(tree) <= _MAX_WIDTH
+        self._type = _line_type(tree) if is_narrow else None
         self._has_unknown = False  # payloads have had names that are not of the tree
 
     @property
     def can_read(self) -> bool:
-        """Whether PyArrow has all types of the tree."""
+        """Whether PyArrow has all types of the tree, and rows are not wide."""
         return self._type is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -128,6 +132,11 @@ def _line_type_of_leaf(leaf: JsonLeaf) -> pa.DataType | None:
         return pa.int32()
     # Decimals are left: PyArrow takes more texts as such.
     return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
+
+
+def _width(node: JsonNode) -> int:
+    """Values that a row has, without those of items."""
+    return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
 
 
 def _are_braced(values: pa.BinaryArray) -> Flags:

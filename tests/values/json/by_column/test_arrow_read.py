@@ -208,3 +208,10 @@ def test_flat_payloads_are_read_by_lines_alone(monkeypatch):
     made = json_read._JsonDecoder(make_tree(schema, schema, column_type(schema)))
     values = pa.array([b'{"t":"%d","a":%d}' % (row, row) for row in range(1000)], pa.binary())
     assert made.decode(values, values).column.field("a").to_pylist() == list(range(1000))
+
+
+def test_wide_rows_are_left_for_their_memory():
+    for count, is_read in ((499, True), (500, False)):
+        inner = record("Inner", **{f"g{number}": "long" for number in range(100)})
+        avro = record(inner=inner, **{f"f{number}": "long" for number in range(count - 101)})
+        assert ArrowReader(tree_of(avro)).can_read is is_read
