@@ -52,7 +52,7 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     found = decoder.decode(pa.array(payloads, pa.binary()), pa.nulls(ROWS, pa.binary()))
     found.column.validate(full=True)
     for payload, row, is_bad in zip(payloads, plain_rows(found.column), bad_rows(found), strict=True):
-        expected = _row(single, payload)
+        expected = _row(whole, single, payload)
         if is_bad != (expected is None) or repr(row) != repr(expected):  # -0.0 is not 0.0
             raise DifferenceError(
                 f"seed {seed}: payload {payload.hex()} of {file} is {row!r}, bad {is_bad}, "
@@ -65,10 +65,15 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     return ROWS
 
 
-def _row(single: Any, payload: bytes) -> Any:
-    """What protobuf makes of a payload; None: it is bad."""
+def _row(whole: Any, single: Any, payload: bytes) -> Any:
+    """What protobuf makes of a payload; None: it is bad.
+
+    In a map, an entry without a value has an empty message, which may lack a required field; among repeated
+    entries it has none.
+    """
     try:
+        is_whole = whole.FromString(payload).IsInitialized()
         message = single.FromString(payload)
-        return row_of(message) if message.IsInitialized() else None
+        return row_of(message) if is_whole and message.IsInitialized() else None
     except (DecodeError, UnicodeDecodeError):
         return None
