@@ -1,7 +1,8 @@
 """The fuzzer of JSON: read by columns, values and verdicts are those of reading one by one.
 
 A round draws a schema and payloads, half of them near each other's: names in any order, unions, long arrays,
-escapes, lenient forms, and bytes that are changed. Then all are read together and each by itself.
+escapes, lenient forms, and bytes that are changed. Then all are read together and each by itself, also by
+PyArrow.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from integration.hostile.avro_schemas import Schemas, as_json, broken
 from integration.hostile.entries import DifferenceError
+from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
+from pulsar_spark.values.json.tree import JsonNode
 
 ROWS = 400  # payloads of a round
 _ODD = (
@@ -47,18 +52,8 @@ _ODD = (
 
 
 def run(seed: int, payloads: int) -> Iterator[int]:
-    """Read at least this many payloads; yields how many were, round by round.
-
-    Raises:
-        DifferenceError: something was found.
-    """
-    done = number = 0
-    counts: Counter[str] = Counter()
-    while done < payloads:
-        done += one_round(f"{seed}/{number}", counts)
-        number += 1
-        yield done
-    print("  reached: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())), flush=True)
+    """Read at least so many payloads; see ``rounds``."""
+    return rounds(seed, payloads, one_round)
 
 
 def one_round(seed: str, counts: Counter[str]) -> int:
@@ -68,18 +63,18 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     schema = Schema(SchemaType.JSON, json.dumps(as_json(tree)).encode())
     texts = Texts(rnd)
     payloads: list[bytes | None] = [texts.payload(tree) for _ in range(ROWS)]
+    damaged = rnd.choice((0.0, 0.005, 0.15))
     for row in range(ROWS):
-        if rnd.random() < 0.15:
+        if rnd.random() < damaged:
             payloads[row] = broken(rnd, payloads[row] or b"")
     column = pa.array(payloads, pa.binary())
     kind = column_type(schema)
     found = decoder(schema, schema, kind).decode(column, pa.nulls(ROWS, pa.binary()))
     found.column.validate(full=True)
-    alone = read_rows(make_tree(schema, schema, kind), payloads)
+    node = make_tree(schema, schema, kind)
+    alone = read_rows(node, payloads)
     mine, other = as_python(found.column), as_python(alone.column)
-    bad, bad_alone = (
-        [False] * ROWS if each is None else each.tolist() for each in (found.is_bad, alone.is_bad)
-    )
+    bad, bad_alone = bad_rows(found), bad_rows(alone)
     for row, payload in enumerate(payloads):
         if bad[row] != bad_alone[row] or repr(mine[row]) != repr(other[row]):
             raise DifferenceError(
@@ -88,7 +83,26 @@ def one_round(seed: str, counts: Counter[str]) -> int:
             )
         counts["bad" if bad[row] else "good"] += 1
     counts["schemas"] += 1
+    _compare_lines(seed, node, payloads, other, counts)
     return ROWS
+
+
+def _compare_lines(
+    seed: str, node: JsonNode, payloads: list[bytes | None], alone: list[Any], counts: Counter[str]
+) -> None:
+    """Read each payload as a line."""
+    lines = ArrowReader(node, fewest_rows=1)
+    if not lines.can_read:
+        return
+    for row, payload in enumerate(payloads):
+        for column, _ in lines.read(pa.array([payload], pa.binary()), np.arange(1)):
+            column.validate(full=True)
+            found = as_python(column)[0]
+            if repr(found) != repr(alone[row]):
+                raise DifferenceError(
+                    f"seed {seed}: {payload!r} is {found!r} as a line, and not {alone[row]!r}"
+                )
+            counts["lines"] += 1
 
 
 class Texts:

@@ -30,6 +30,7 @@ from integration.hostile.avro_schemas import (
     without_logical_types,
 )
 from integration.hostile.entries import DifferenceError
+from integration.hostile.rounds import bad_rows, rounds
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro.avro_read import column_type, decoder
@@ -47,22 +48,11 @@ FAULT = object()
 
 
 def run(seed: int, payloads: int) -> Iterator[int]:
-    """Decode at least so many payloads; yields how many were, round by round.
-
-    Raises:
-        DifferenceError: something was found.
-    """
-    done = number = 0
-    counts: Counter[str] = Counter()
-    while done < payloads:
-        done += differential_round(f"{seed}/{number}", min(ROWS, payloads), counts)
-        done += hostile_round(f"{seed}/{number}", min(ROWS, payloads), counts)
-        number += 1
-        yield done
-    print("  reached: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())), flush=True)
+    """Decode at least so many payloads; see ``rounds``."""
+    return rounds(seed, payloads, differential_round, hostile_round)
 
 
-def differential_round(seed: str, rows: int, counts: Counter[str]) -> int:
+def differential_round(seed: str, counts: Counter[str]) -> int:
     """Compare one schema's payloads with what fastavro gives; returns how many were.
 
     All are read as what they are, then as the other version has them: by fastavro those only that were not
@@ -74,7 +64,7 @@ def differential_round(seed: str, rows: int, counts: Counter[str]) -> int:
     schemas = [as_json(writer), as_json(reader)]
     texts = [json.dumps(each).encode() for each in schemas]
     sound = Payloads(rnd)
-    whole = [sound.of(writer) for _ in range(rows)]
+    whole = [sound.of(writer) for _ in range(ROWS)]
     payloads = a_third_broken(rnd, whole)
     other = Fastavro(schemas[0], schemas[0])
     compare(f"seed {seed}", made_decoder(texts[0], texts[0]), other, payloads, counts)
@@ -83,12 +73,12 @@ def differential_round(seed: str, rows: int, counts: Counter[str]) -> int:
         decode = made_decoder(*texts)
     except SchemaError:
         counts["pairs of schemas that do not go together"] += 1
-        return rows
+        return ROWS
     counts["pairs of schemas"] += 1
     compare(f"seed {seed}, evolved", decode, Fastavro(*schemas), whole, counts)
     for payload, is_bad in zip(payloads, decoded(decode, payloads)[1], strict=True):
         check_walker(decode, payload, is_bad, f"seed {seed}, evolved: payload {payload.hex()}")
-    return rows
+    return ROWS
 
 
 def compare(
@@ -114,7 +104,7 @@ def compare(
             raise DifferenceError(f"{here} is {expected!r} to fastavro: {decode.explain(payload, None)}")
 
 
-def hostile_round(seed: str, rows: int, counts: Counter[str]) -> int:
+def hostile_round(seed: str, counts: Counter[str]) -> int:
     """Decode payloads with schemas in which something is broken; returns how many were."""
     rnd = random.Random(f"hostile {seed}")
     writer = Schemas(rnd, has_nothing=True).root()
@@ -127,19 +117,19 @@ def hostile_round(seed: str, rows: int, counts: Counter[str]) -> int:
         counts["schemas that are refused"] += 1
         return 1
     sound = Payloads(rnd)
-    payloads = a_third_broken(rnd, [sound.of(writer) for _ in range(rows)])
+    payloads = a_third_broken(rnd, [sound.of(writer) for _ in range(ROWS)])
     column, bad = decoded(decode, payloads)
     column.validate(full=True)
-    counts["payloads of hostile schemas"] += rows
+    counts["payloads of hostile schemas"] += ROWS
     where = f"seed {seed}: hostile, {texts}"
     for payload, is_bad in zip(payloads, bad, strict=True):
         check_walker(decode, payload, is_bad, f"{where}, {payload[:200].hex()}")
     # What is decoded together is what is decoded alone.
-    for i in rnd.sample(range(rows), min(rows, 10)):
+    for i in rnd.sample(range(ROWS), 10):
         alone, alone_bad = decoded(decode, [payloads[i]])
         if not (same(as_python(alone), as_python(column[i : i + 1])) and alone_bad[0] == bad[i]):
             raise DifferenceError(f"{where}: {payloads[i].hex()} alone is {alone}, bad {alone_bad}")
-    return rows
+    return ROWS
 
 
 def made_decoder(writer: bytes, reader: bytes) -> ValueDecoder:
@@ -159,7 +149,7 @@ def decoded(decode: ValueDecoder, payloads: list[bytes]) -> tuple[pa.Array, list
     done = decode.decode(values, pa.nulls(len(payloads), pa.binary()))
     if not done.column.type.equals(decode.type) or len(done.column) != len(payloads):
         raise DifferenceError(f"{len(done.column)} rows of {done.column.type}")
-    return done.column, [False] * len(payloads) if done.is_bad is None else done.is_bad.tolist()
+    return done.column, bad_rows(done)
 
 
 def check_walker(decode: ValueDecoder, payload: bytes, is_bad: bool, where: str) -> None:

@@ -160,6 +160,25 @@ def value_of(field, value):
     return row_of(value)
 
 
+def plain_rows(column):
+    """A column's rows as ``row_of`` gives them, with dicts for maps."""
+    return [_plain(row, column.type) for row in column.to_pylist()]
+
+
+def _plain(value, kind):
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        found = {key: _plain(item, kind.item_type) for key, item in value}
+        assert len(found) == len(value)
+        return found
+    if pa.types.is_list(kind):
+        return [_plain(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return value
+
+
 # ---------------------------------------------------------------------------------------- random ones
 
 

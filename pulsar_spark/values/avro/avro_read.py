@@ -16,7 +16,6 @@ from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.avro.by_column.leaves import Reader
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads
 from pulsar_spark.values.avro.by_column.readers import reader as reader_of
-from pulsar_spark.values.avro.by_column.varint_ends import MAX_LISTED
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import Step, added_text, growth, step_key
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
@@ -31,7 +30,7 @@ READ_OFFSET = "__AVRO_READ_OFFSET__"
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
-_MAX_BYTES = MAX_LISTED
+_MAX_BYTES = 8 << 20
 
 
 def column_type(schema: Schema) -> pa.DataType:

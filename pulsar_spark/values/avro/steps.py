@@ -206,22 +206,29 @@ def fixed_width(step: Step) -> int | None:
 
 def step_key(step: Step) -> Hashable:
     """What is equal for steps that read alike: all but the names of fields."""
+    return step.type, _shape(step)
+
+
+def _shape(step: Step) -> Hashable:
+    """The same without types that the whole's tells: to look at those of each part takes quadratic time."""
     if isinstance(step, RecordStep):
-        own = tuple((step_key(field), index) for _, field, index in step.fields)
+        own = tuple((_shape(field), index) for _, field, index in step.fields)
         # Constants have one item, whose text says all of it.
         constants = tuple(
             sorted((index, str(each.type), repr(each[0])) for index, each in step.constants.items())
         )
-        return (RecordStep, step.type, own, constants)
+        return (RecordStep, step.type is None, own, constants)
     if isinstance(step, UnionStep):
-        branches = (isinstance(each, str) or step_key(each) for each in step.branches)
-        return (UnionStep, step.type, tuple(branches))
+        branches = (isinstance(each, str) or _shape(each) for each in step.branches)
+        return (UnionStep, step.type is None, tuple(branches))
     if isinstance(step, ArrayStep):
-        return (ArrayStep, step.type, step_key(step.item))
+        return (ArrayStep, step.type is None, _shape(step.item))
     if isinstance(step, MapStep):
-        return (MapStep, step.type, step_key(step.value))
+        return (MapStep, step.type is None, _shape(step.value))
     if isinstance(step, MemberStep):
-        return (MemberStep, step.type, step_key(step.inner), step.index)
+        return (MemberStep, _shape(step.inner), step.index)
+    if isinstance(step, NullStep):
+        return (NullStep, step.type is None)
     if isinstance(step, RecursiveStep):
         return (RecursiveStep, id(step.avro))
     return (type(step), *(getattr(step, each.name) for each in fields(step)))

@@ -1,6 +1,7 @@
 """Values of schemas of type JSON -> a column: payloads that many clients write, each in its own way.
 
-``fast`` reads by column what is usual, proven row by row, and leaves all else to ``general``, row by row.
+``by_column`` reads what is usual, in three ways, of which each takes what the one before has left. All else
+is left to ``general``, row by row.
 
 ``general`` has the table of what is read as what. A payload is exactly one JSON value in UTF-8, with
 white space around it or not, and without a byte order mark.
@@ -13,19 +14,20 @@ that happens to be base64, such as ``test``, is misread.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints, offsets_of, parts_by_size
+from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
+from pulsar_spark.values.json.by_column.arrow_read import FEWEST_ROWS as FEWEST_LINES
+from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.by_column.cursor import JsonPayloads
 from pulsar_spark.values.json.by_column.fast import read_columns
 from pulsar_spark.values.json.by_column.shape import JsonLayout
@@ -120,9 +122,11 @@ class _JsonDecoder:
 
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
-        self._tape = TapeReader(tree)
+        self._lines = ArrowReader(tree)
+        self._are_plain = _MostRows()
         self._layout = JsonLayout()
-        self._is_regular = True  # most payloads were laid out as it says
+        self._is_regular = _MostRows()  # payloads were laid out as it says
+        self._tape = TapeReader(tree)
         self._cost = ValueCost(added_text(tree), growth(tree))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._tries = tries(tree)
@@ -156,74 +160,61 @@ class _JsonDecoder:
     def _decode(self, values: pa.BinaryArray) -> DecodedValues:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
-        parts = parts_by_size(offsets_of(values), _MAX_BYTES, _MAX_ROWS)
-        done = [self._decode_some(values[first:end]) for first, end in parts]
-        if len(done) == 1:
-            return done[0]
-        bad = [np.zeros(len(part.column), np.bool_) if part.is_bad is None else part.is_bad for part in done]
-        is_bad = np.concatenate(bad)
-        return DecodedValues(
-            pa.concat_arrays([part.column for part in done]), is_bad if is_bad.any() else None
-        )
+        done: list[tuple[pa.Array, Ints]] = []
+        if self._lines.can_read:
+            self._are_plain.read(
+                self._by_column(values), FEWEST_LINES, lambda part: self._lines.read(values, part), done
+            )
+        others = _left(len(values), done)
+        is_bad = np.zeros(len(values), np.bool_)
+        if len(others):
+            rest = values if len(others) == len(values) else values.take(pa.array(others))
+            for first, end in parts_by_size(offsets_of(rest), _MAX_BYTES, _MAX_ROWS):
+                part = self._decode_some(rest[first:end])
+                done.append((part.column, others[first:end]))
+                if part.is_bad is not None:
+                    is_bad[others[first:end]] = part.is_bad
+        return DecodedValues(_in_order(done), is_bad if is_bad.any() else None)
 
     def _decode_some(self, values: pa.BinaryArray) -> DecodedValues:
-        columns: list[pa.Array] = []
-        rows: list[Ints] = []
+        done: list[tuple[pa.Array, Ints]] = []
         left = self._by_column(values)
         if len(left) >= _FEWEST_ROWS:
             payloads = JsonPayloads(values)
-            usable = payloads.is_usable[left]
-            left = left[usable]
-            left = self._read_layout(values, payloads, left, columns, rows)
+            left = self._is_regular.read(
+                left[payloads.is_usable[left]],
+                _FEWEST_ROWS,
+                lambda part: self._read_layout(values, payloads, part),
+                done,
+            )
             if len(left) >= _FEWEST_ROWS and self._tape.can_read:
                 some = payloads if len(left) == len(values) else JsonPayloads(values.take(pa.array(left)))
-                column, done = self._tape.read(some)
-                columns.append(column)
-                rows.append(left[done])
-        is_left = np.ones(len(values), np.bool_)
-        for each in rows:
-            is_left[each] = False
-        others = np.flatnonzero(is_left)
-        is_bad: npt.NDArray[np.bool_] | None = None
-        if len(others) or not rows:
-            read = read_rows(self._tree, (values[row].as_buffer() for row in others))
-            columns.append(read.column)
-            rows.append(others)
-            if read.is_bad is not None:
+                column, read = self._tape.read(some)
+                done.append((column, left[read]))
+        others = _left(len(values), done)
+        is_bad: Flags | None = None
+        if len(others):
+            found = read_rows(self._tree, (values[row].as_buffer() for row in others))
+            done.append((found.column, others))
+            if found.is_bad is not None:
                 is_bad = np.zeros(len(values), np.bool_)
-                is_bad[others] = read.is_bad
-        return DecodedValues(_in_order(columns, rows), is_bad)
+                is_bad[others] = found.is_bad
+        return DecodedValues(_in_order(done), is_bad)
 
     def _read_layout(
-        self,
-        values: pa.BinaryArray,
-        payloads: JsonPayloads,
-        left: Ints,
-        columns: list[pa.Array],
-        rows: list[Ints],
-    ) -> Ints:
-        """Read what is laid out as most payloads were; returns the rows that are left.
-
-        Where they were not laid out alike, some of the payloads show whether they are now.
-        """
-        parts = [left] if self._is_regular else [left[:_SAMPLE], left[_SAMPLE:]]
-        for part in parts:
-            if not len(part):
-                continue
-            if not self._is_regular:
-                self._layout = JsonLayout()
-            if not self._layout.is_known:
-                for row in part[:: max(1, len(part) // _LEARNED)].tolist():
-                    self._layout.learn(values[row].as_py())
-            column, is_read = read_columns(self._tree, payloads, part, self._layout)
-            done = np.flatnonzero(is_read)
-            self._is_regular = 2 * len(done) >= len(part)
-            if len(done):
-                columns.append(column if len(done) == len(part) else column.take(pa.array(done)))
-                rows.append(part[done])
-            if not self._is_regular:
-                break
-        return np.setdiff1d(left, np.concatenate([np.zeros(0, np.int64), *rows]), assume_unique=True)
+        self, values: pa.BinaryArray, payloads: JsonPayloads, rows: Ints
+    ) -> list[tuple[pa.Array, Ints]]:
+        """Read what is laid out as most payloads were, or where those were not, as some of these are."""
+        if not self._is_regular.holds:
+            self._layout = JsonLayout()
+        if not self._layout.is_known:
+            for row in rows[:: max(1, len(rows) // _LEARNED)].tolist():
+                self._layout.learn(values[row].as_py())
+        column, is_read = read_columns(self._tree, payloads, rows, self._layout)
+        read = np.flatnonzero(is_read)
+        if not len(read):
+            return []
+        return [(column if len(read) == len(rows) else column.take(pa.array(read)), rows[read])]
 
     def _by_column(self, values: pa.BinaryArray) -> Ints:
         """Which values are read by their tokens: not those that may be too large, or take too long."""
@@ -242,9 +233,62 @@ class _JsonDecoder:
         return "" if value is None else explain(self._tree, value)
 
 
-def _in_order(columns: list[pa.Array], rows: list[Ints]) -> pa.Array:
+class _MostRows:
+    """Reads rows in a way that has read most of those before, or now reads most of a sample.
+
+    Attributes:
+        holds: whether it has.
+    """
+
+    def __init__(self) -> None:
+        self.holds = True
+
+    def read(
+        self,
+        rows: Ints,
+        fewest: int,
+        read: Callable[[Ints], list[tuple[pa.Array, Ints]]],
+        done: list[tuple[pa.Array, Ints]],
+    ) -> Ints:
+        """Read rows.
+
+        Args:
+            rows: which, ascending.
+            fewest: rows that are read at all.
+            read: gives columns of some rows, and which rows each has.
+            done: what is read is added to.
+
+        Returns:
+            The rows that are left.
+        """
+        is_left = np.ones(len(rows), np.bool_)
+        for part in (rows,) if self.holds else (rows[:_SAMPLE], rows[_SAMPLE:]):
+            if len(part) < fewest:
+                break
+            found = read(part)
+            done += found
+            count = 0
+            for _, some in found:
+                is_left[np.searchsorted(rows, some)] = False
+                count += len(some)
+            self.holds = 2 * count >= len(part)
+            if not self.holds:
+                break
+        return rows[is_left]
+
+
+def _left(count: int, done: list[tuple[pa.Array, Ints]]) -> Ints:
+    """The rows, of this many, that no column has."""
+    is_left = np.ones(count, np.bool_)
+    for _, rows in done:
+        is_left[rows] = False
+    return np.flatnonzero(is_left)
+
+
+def _in_order(done: list[tuple[pa.Array, Ints]]) -> pa.Array:
     """Put columns together in the order of their rows."""
-    if len(columns) == 1:
-        return columns[0]
+    if len(done) == 1:
+        return done[0][0]
+    columns, rows = zip(*done, strict=True)
     order = np.argsort(np.concatenate(rows))
     return pa.concat_arrays(columns).take(pa.array(order))

@@ -2,6 +2,7 @@ import random
 import tracemalloc
 from array import array
 from datetime import date, datetime, timezone
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.json import columns, json_read, json_write, nested_columns
 from pulsar_spark.values.json.by_column import fast
+from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
@@ -40,6 +42,8 @@ ROWS = 200
 @pytest.fixture(autouse=True)
 def _few_rows_by_column(monkeypatch):
     monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    monkeypatch.setattr(json_read, "FEWEST_LINES", 1)
+    monkeypatch.setattr(json_read, "ArrowReader", partial(ArrowReader, fewest_rows=1))
     monkeypatch.setattr(fast, "_FEWEST_ROWS", 1)
 
 

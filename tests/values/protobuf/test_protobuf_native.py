@@ -23,6 +23,7 @@ from tests.values.protobuf_files import (
     fill,
     message_class,
     mutated,
+    plain_rows,
     random_file,
     row_class,
     row_of,
@@ -53,22 +54,7 @@ def bad_rows(found):
 
 
 def rows_of(found):
-    return [plain(row, found.column.type) for row in found.column.to_pylist()]
-
-
-def plain(value, kind):
-    """A value as Python has it, with dicts for maps."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        found = {key: plain(item, kind.item_type) for key, item in value}
-        assert len(found) == len(value)
-        return found
-    if pa.types.is_list(kind):
-        return [plain(item, kind.value_type) for item in value]
-    if pa.types.is_struct(kind):
-        return {field.name: plain(value[field.name], field.type) for field in kind}
-    return value
+    return plain_rows(found.column)
 
 
 def read(text, payload, syntax="proto3", target=None):

@@ -41,7 +41,9 @@ class AvroPayloads:
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
-        whole = np.empty(-(-(end + SLACK + _PAD) // GROUP) * GROUP, np.uint8)
+        # Arrow's memory: it reuses what is freed, where numpy's would be mapped page by page each time.
+        self.buffer = pa.allocate_buffer(-(-(end + SLACK + _PAD) // GROUP) * GROUP)
+        whole = np.frombuffer(self.buffer, np.uint8)
         whole[:_PAD] = whole[end:] = 0
         if last > first:
             whole[_PAD:end] = np.frombuffer(values.buffers()[2], np.uint8, last - first, first)
@@ -49,7 +51,6 @@ class AvroPayloads:
         self.words: npt.NDArray[np.uint64] = _unaligned(whole, "<u8")
         self.doubles: npt.NDArray[np.float64] = _unaligned(whole, "<f8")
         self.floats: npt.NDArray[np.float32] = _unaligned(whole, "<f4")
-        self.buffer = pa.py_buffer(whole)
         self.start = offsets[:-1] + (_PAD - first)
         self.end = offsets[1:] + (_PAD - first)
         self.bad: Flags = np.zeros(count, np.bool_)

@@ -22,6 +22,7 @@ from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
 FEW_TO_STACK: Final = 2_000  # rows; with more, each field by itself takes less time
 _MIN_FIELDS: Final = 4  # of one kind
+_MAX_VALUES: Final = 1 << 17  # that are read together; of each are some numbers on the way
 
 
 class Stacks:
@@ -60,8 +61,11 @@ class Stacks:
             if index >= 0:
                 columns[index] = column
         position = payloads.limit(position, rows)
+        height = max(_MIN_FIELDS, _MAX_VALUES // max(1, len(position)))
         for starts, (read, indexes) in zip(found, self._kinds, strict=True):
-            _read_stack(payloads, starts, rows, read, indexes, columns)
+            for first in range(0, len(starts), height):
+                some = slice(first, first + height)
+                _read_stack(payloads, starts[some], rows, read, indexes[some], columns)
         return position
 
 

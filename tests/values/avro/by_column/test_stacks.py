@@ -35,6 +35,7 @@ def test_values_and_verdicts_are_those_of_single_fields(seed, monkeypatch):
     schema = Schema(SchemaType.AVRO, json.dumps(tree).encode())
     made = Payloads(rnd)
     payloads = [made.of(tree) for _ in range(rnd.choice((1, 30, 200)))]
+    monkeypatch.setattr(stacks, "_MAX_VALUES", rnd.choice((1, 5 * len(payloads), 1 << 17)))
     payloads = [broken(rnd, each) if rnd.random() < 0.2 else each for each in payloads]
     values, keys = pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary())
     calls = []
@@ -55,7 +56,26 @@ def test_values_and_verdicts_are_those_of_single_fields(seed, monkeypatch):
 
 
 def test_wide_rows_are_read_many_at_a_time():
-    rows = pa.array([bytes(20_000)] * 300, pa.binary())
-    assert [end - first for first, end in avro_read._slices(rows)] == [209, 91]
+    rows = pa.array([bytes(20_000)] * 600, pa.binary())
+    assert [end - first for first, end in avro_read._slices(rows)] == [419, 181]
     narrow = pa.array([bytes(100)] * 20_000, pa.binary())
     assert [end - first for first, end in avro_read._slices(narrow)][:1] == [10_485]
+
+
+def test_of_many_columns_some_are_read_at_a_time(monkeypatch):
+    tree = {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": "long"} for n in range(1000)]}
+    schema = Schema(SchemaType.AVRO, json.dumps(tree).encode())
+    sizes = []
+    read_stack = stacks._read_stack
+    monkeypatch.setattr(
+        stacks,
+        "_read_stack",
+        lambda payloads, starts, *rest: (
+            sizes.append(len(starts) * len(starts[0])) or read_stack(payloads, starts, *rest)
+        ),
+    )
+    values = pa.array([bytes(1000)] * 1000, pa.binary())
+    found = decoder(schema, schema, column_type(schema)).decode(values, values)
+    assert found.column.field("f999").to_pylist() == [0] * 1000
+    assert sum(sizes) == 1_000_000
+    assert max(sizes) <= stacks._MAX_VALUES

@@ -1,0 +1,234 @@
+"""JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
+
+What is taken here is what ``general`` gives; all else is left to it. PyArrow gives all lines or none: where
+it cannot read them, or might read them otherwise, they are cut in parts, down to a few that are left.
+
+Each payload begins with ``{``, ends with ``}``, and is a line. No string goes over a line's end, and no value
+has a ``{`` right after a ``}``: so a value ends at its line's end, and if there are as many values as lines,
+each line is one. PyArrow crashes where the first value is a null, which none of these is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
+from pulsar_spark.values.avro.avro_types import MAX_FLOAT
+from pulsar_spark.values.json.leaves import decode_bytes
+from pulsar_spark.values.json.scan import BadJsonError
+from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNode, JsonRecord
+
+_OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
+_PARTS: Final = 8  # that lines are cut in
+FEWEST_ROWS: Final = 8
+_MAX_WIDTH: Final = (
+    500  # values of a row: of each, null or not, PyArrow takes some ten bytes more than it gives
+)
+_UNKNOWN: Final = "unexpected field"  # in PyArrow's words
+_MAX_INT64: Final = (1 << 63) - 1
+
+
+class _LeftError(Exception):
+    """Some of the payloads are left to others."""
+
+
+class ArrowReader:
+    """Reads payloads of one tree.
+
+    Args:
+        tree: how values are read.
+        fewest_rows: that are read together; fewer are left.
+    """
+
+    def __init__(self, tree: JsonNode, fewest_rows: int = FEWEST_ROWS) -> None:
+        self._tree = tree
+        self._fewest_rows = fewest_rows
+        is_narrow = isinstance(tree, JsonRecord) and _width(tree) <= _MAX_WIDTH
+        self._type = _line_type(tree) if is_narrow else None
+        self._has_unknown = False  # payloads have had names that are not of the tree
+
+    @property
+    def can_read(self) -> bool:
+        """Whether PyArrow has all types of the tree, and rows are not wide."""
+        return self._type is not None
+
+    def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        """Read some payloads; returns columns, and which rows each has, ascending."""
+        return self._read(values, rows[_are_braced(values)[rows]])
+
+    def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        if len(rows) < self._fewest_rows:
+            return []
+        some = values if len(rows) == len(values) else values.take(pa.array(rows))
+        try:
+            return [(self._column(some), rows)]
+        except (pa.ArrowInvalid, _LeftError):
+            return [done for part in _cut(rows) for done in self._read(values, part)]
+
+    def _column(self, values: pa.BinaryArray) -> pa.Array:
+        """A column of n payloads, each of which is braced."""
+        lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
+        text = lines.buffers()[2]
+        if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
+            raise _LeftError  # a zero byte is the end for PyArrow
+        if not self._has_unknown:
+            try:
+                return self._parsed(text, len(values))
+            except pa.ArrowInvalid as error:
+                self._has_unknown = _UNKNOWN in str(error)
+                if not self._has_unknown:
+                    raise
+        _check_words(text)
+        return self._parsed(text, len(values))
+
+    def _parsed(self, text: pa.Buffer, count: int) -> pa.Array:
+        table = pj.read_json(
+            pa.BufferReader(text),
+            read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=pa.schema(list(self._type or ())),
+                unexpected_field_behavior="ignore" if self._has_unknown else "error",
+            ),
+        )
+        if len(table) != count:
+            raise _LeftError
+        columns = [column.chunk(0) for column in table.columns]
+        return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
+
+
+def _cut(rows: Ints) -> list[Ints]:
+    return np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
+
+
+def _line_type(node: JsonNode) -> pa.DataType | None:
+    """What PyArrow reads of a node; None: not all that the node needs."""
+    if isinstance(node, JsonRecord):
+        types = [_line_type(member.node) for member in node.members]
+        keys = [member.key for member in node.members]
+        if not types or None in types or len(set(keys)) < len(keys):
+            return None
+        return pa.struct(list(zip(keys, types, strict=True)))
+    if isinstance(node, JsonArray):
+        item = None if node.is_map else _line_type(node.item)
+        return None if item is None else pa.list_(item)
+    return _line_type_of_leaf(node) if isinstance(node, JsonLeaf) else None
+
+
+def _line_type_of_leaf(leaf: JsonLeaf) -> pa.DataType | None:
+    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES):
+        return pa.string()
+    if leaf.kind is JsonKind.FLOAT:
+        return pa.float64()
+    if leaf.kind is JsonKind.TIMESTAMP:
+        return pa.int64()
+    if leaf.kind is JsonKind.DATE:
+        return pa.int32()
+    # Decimals are left: PyArrow takes more texts as such.
+    return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
+
+
+def _width(node: JsonNode) -> int:
+    """Values that a row has, without those of items."""
+    return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
+
+
+def _are_braced(values: pa.BinaryArray) -> Flags:
+    """Which payloads begin and end with a brace."""
+    offsets = offsets_of(values).astype(np.int64)
+    body = np.frombuffer(values.buffers()[2] or b" ", np.uint8)
+    last = len(body) - 1
+    braced: Flags = np.diff(offsets) > 1
+    braced &= body[np.minimum(offsets[:-1], last)] == _OPEN
+    braced &= body[np.clip(offsets[1:] - 1, 0, last)] == _CLOSE
+    if values.null_count:
+        braced &= values.is_valid().to_numpy(zero_copy_only=False)
+    return braced
+
+
+def _check_words(text: pa.Buffer) -> None:
+    """Leave PyArrow's own words for numbers, Inf and -NaN, which it does not give where nobody asks for them.
+
+    Args:
+        text: lines, each of which ends with a brace.
+    """
+    body = np.frombuffer(text, np.uint8)
+    at = np.flatnonzero((body == _I) | (body == _N))
+    following = body[at + 1]
+    inf, nan = at[following == _LOWER_N], at[following == _A]
+    is_inf = (body[inf] == _I) & (body[inf + 2] == _F) & _MAY_FOLLOW[body[np.minimum(inf + 3, len(body) - 1)]]
+    is_nan = (body[nan] == _N) & (body[nan - 1] == _MINUS)
+    if is_inf.any() or is_nan.any():
+        raise _LeftError
+
+
+def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
+    """The node's column of what PyArrow has read, which has no offset."""
+    validity = column.buffers()[0]
+    if isinstance(node, JsonRecord):
+        children = []
+        for number, member in enumerate(node.members):
+            child = column.field(number)
+            # PyArrow does not tell a missing value, which may have a default, from a null.
+            _leave_unless(member.default == "null" or not child.null_count)
+            children.append(_converted(member.node, child))
+        return pa.Array.from_buffers(node.type, len(column), [validity], children=children)
+    if isinstance(node, JsonArray):
+        items = _converted(node.item, column.values)
+        return pa.Array.from_buffers(node.type, len(column), column.buffers()[:2], children=[items])
+    assert isinstance(node, JsonLeaf)
+    if node.kind is JsonKind.FLOAT:
+        return _floats(node, column)
+    if node.kind is JsonKind.TIMESTAMP:
+        return _timestamps(node, column)
+    if node.kind is JsonKind.BYTES:
+        return _bytes(node, column)
+    if node.symbols is not None:
+        kept = [text for text, symbol in node.symbols.items() if text == symbol]
+        is_kept = pc.is_in(column, pa.array([*kept, None], pa.string()))
+        _leave_unless(is_kept.false_count == 0)
+    return column if column.type == node.type else column.cast(node.type)
+
+
+def _floats(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    values = _numbers(column)
+    limit = MAX_FLOAT if leaf.type == pa.float32() else np.inf
+    _leave_unless((np.abs(values) < limit).all())
+    return column if leaf.type == pa.float64() else _with_validity(leaf, column, values.astype(np.float32))
+
+
+def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    values, factor = _numbers(column), leaf.unit.factor
+    most = _MAX_INT64 // factor
+    _leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
+    return _with_validity(leaf, column, leaf.unit.micros(values))
+
+
+def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    texts = column.cast(pa.binary()).to_pylist()
+    try:
+        values = [None if text is None else decode_bytes(leaf, text) for text in texts]
+    except BadJsonError:
+        raise _LeftError from None
+    return pa.array(values, leaf.type)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """The values of a column of numbers, any for nulls: PyArrow has zeros there."""
+    return np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype(), len(column))
+
+
+def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
+    buffers = [column.buffers()[0], pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(leaf.type, len(column), buffers)
+
+
+def _leave_unless(holds: bool | np.bool_) -> None:
+    if not holds:
+        raise _LeftError

@@ -1,0 +1,217 @@
+"""Which payloads PyArrow reads, and that their values are those of reading them one by one."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.json import json_read
+from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
+from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.json_read import column_type
+from pulsar_spark.values.json.make_tree import make_tree
+from tests.values.json_payloads import json_schema, plain
+
+
+def record(name="R", **types):
+    return {"type": "record", "name": name, "fields": [{"name": k, "type": t} for k, t in types.items()]}
+
+
+def tree_of(avro):
+    schema = json_schema(avro)
+    return make_tree(schema, schema, column_type(schema))
+
+
+def read(avro, *payloads):
+    """The rows that are read, each of which must be as ``general`` reads it."""
+    tree = tree_of(avro)
+    reader = ArrowReader(tree, fewest_rows=1)
+    assert reader.can_read
+    values = pa.array([each.encode() if isinstance(each, str) else each for each in payloads], pa.binary())
+    rows = []
+    for column, some in reader.read(pa.array([b"", *values], pa.binary()).slice(1), np.arange(len(values))):
+        column.validate(full=True)
+        expected = read_rows(tree, [values[row].as_py() for row in some])
+        assert column.type == expected.column.type
+        assert expected.is_bad is None
+        assert repr(plain(column)) == repr(plain(expected.column))
+        rows += some.tolist()
+    return rows
+
+
+FLAT = record(a=["null", "long"], t=["null", "string"])
+GOOD = '{"a":1,"t":"x"}'
+
+
+def test_names_in_any_order_escapes_and_long_arrays_are_read():
+    avro = record(a="long", t="string", items={"type": "array", "items": record("I", b="double")})
+    items = json.dumps([{"b": number / 7} for number in range(100)])
+    texts = (
+        '{"t":"\\u00e9\\ud834\\udd1e\\n\\u0000","a":1,"items":null}',
+        f" {GOOD} ".strip(),
+        f'{{"items":{items},"a":-9223372036854775808}}',
+        '{"items":[null,{},{"b":-0.0}],"t":"schön"}',
+        '{ "a" : null ,\n"t":\t"" }',
+        "{}",
+        '{"\\u0061":5}',
+    )
+    assert read(avro, *texts) == list(range(len(texts)))
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "",
+        "{",
+        "null",
+        " {}",
+        "[1]",
+        "{}{}",
+        "{}null{}",
+        "{}\n{}",
+        '{"a":1},{"a":2}',
+        '{"a":1}}',
+        '{"a":1.0}',
+        '{"a":"1"}',
+        '{"a":9223372036854775808}',
+        '{"a":1,"a":1}',
+        '{"a":null,"a":1}',
+        '{"t":1}',
+        '{"t":"\\ud834"}',
+        '{"t":"a\nb"}',
+        b'{"t":"\xff"}',
+        b'{"x":"\xff"}',
+        b'{"a":1}\0}',
+        b'\xef\xbb\xbf{"a":1}',
+        '{"t":"}',
+        '{","a":1}',
+        '{"x":Inf}',
+        '{"x":[-Inf ]}',
+        '{"x":-NaN}',
+        '{"x":1.}',
+    ],
+)
+def test_what_is_no_value_or_needs_lenience_is_left_and_its_neighbours_are_not(left):
+    rows = 20
+    for place in (0, 1, rows - 1):
+        payloads = [GOOD] * rows
+        payloads[place] = left
+        assert read(FLAT, *payloads) == [row for row in range(rows) if row != place]
+
+
+def test_of_two_payloads_that_make_up_for_each_other_none_is_read():
+    # One line is no value and the other one two: as many as there are lines.
+    for pair in (
+        (b'{"a":1}{"a":2}', b"  "),
+        (b'{"t":"}', b'{","a":1}'),
+        (b"{}{}", b'{"a":[{}'),
+        (b"{}{}", b"{}\0}"),
+    ):
+        assert read(FLAT, GOOD, *pair, GOOD) == [0, 3]
+
+
+def test_unknown_names_are_ignored_whatever_their_values_are():
+    texts = (
+        '{"x":{"y":[1,{"a":2}]},"a":1}',
+        '{"x":1,"x":2}',
+        '{"x":NaN,"y":Infinity,"z":-Infinity}',
+        '{"t":"Infinity, -nan, Information"}',
+        '{"x":' + "[" * 100_000 + "]" * 100_000 + "}",
+        GOOD,
+    )
+    assert read(FLAT, *texts) == list(range(len(texts)))
+
+
+def test_numbers_that_are_not_finite_or_out_of_range_are_left():
+    avro = record(d="double", f="float")
+    texts = (
+        '{"d":1.5,"f":0.1}',
+        '{"d":NaN}',
+        '{"d":1.7976931348623159e308}',
+        '{"d":1e400}',
+        '{"f":1e39}',
+        '{"f":-3e38}',
+    )
+    assert read(avro, *texts) == [0, 5]
+
+
+def test_timestamps_are_read_in_their_unit_and_those_out_of_range_left():
+    types = {name: {"type": "long", "logicalType": f"timestamp-{name}"} for name in ("millis", "micros")}
+    texts = (
+        '{"millis":1700000000123,"micros":-1}',
+        '{"millis":null}',
+        '{"millis":9223372036854775807}',
+        '{"millis":-9223372036854775808}',
+        '{"micros":9223372036854775807}',
+        '{"micros":1.5}',
+    )
+    assert read(record(**types), *texts) == [0, 1, 4]
+
+
+def test_bytes_enums_dates_and_times_are_read():
+    avro = record(
+        b="bytes",
+        e={"type": "enum", "name": "E", "symbols": ["X", "Y"]},
+        d={"type": "int", "logicalType": "date"},
+        t={"type": "long", "logicalType": "time-micros"},
+    )
+    texts = (
+        '{"b":"AP8=","e":"X","d":19000,"t":5}',
+        '{"b":"","e":null}',
+        '{"b":"no base64"}',
+        '{"e":"Z"}',
+        '{"d":[2020,1,2]}',
+    )
+    assert read(avro, *texts) == [0, 1]
+
+
+def test_a_missing_value_that_has_a_default_is_left():
+    avro = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "int", "default": 7}],
+    }
+    assert read(avro, '{"a":1,"b":2}', '{"a":1}') == [0]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "map", "values": "int"},
+        ["null", "string", "int"],
+        {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+        record("I"),
+    ],
+)
+def test_trees_with_what_pyarrow_reads_otherwise_are_left(kind):
+    assert not ArrowReader(tree_of(record(a="int", b=kind))).can_read
+    assert not ArrowReader(tree_of({"type": "array", "items": "int"})).can_read
+
+
+def test_where_most_are_left_only_some_are_tried(monkeypatch):
+    schema = Schema(SchemaType.JSON, json.dumps(record(a="long")).encode())
+    tried = []
+    monkeypatch.setattr(ArrowReader, "read", lambda self, values, rows: tried.append(len(rows)) or [])
+    made = json_read._JsonDecoder(make_tree(schema, schema, column_type(schema)))
+    values = pa.array([b'{"a":1.0}'] * 5000, pa.binary())
+    for _ in range(2):
+        assert made.decode(values, values).is_bad is None
+    assert tried == [5000, json_read._SAMPLE]
+
+
+def test_flat_payloads_are_read_by_lines_alone(monkeypatch):
+    schema = Schema(SchemaType.JSON, json.dumps(record(a="long", t="string")).encode())
+    monkeypatch.setattr(json_read, "read_columns", None)
+    monkeypatch.setattr(json_read, "read_rows", None)
+    made = json_read._JsonDecoder(make_tree(schema, schema, column_type(schema)))
+    values = pa.array([b'{"t":"%d","a":%d}' % (row, row) for row in range(1000)], pa.binary())
+    assert made.decode(values, values).column.field("a").to_pylist() == list(range(1000))
+
+
+def test_wide_rows_are_left_for_their_memory():
+    for count, is_read in ((499, True), (500, False)):
+        inner = record("Inner", **{f"g{number}": "long" for number in range(100)})
+        avro = record(inner=inner, **{f"f{number}": "long" for number in range(count - 101)})
+        assert ArrowReader(tree_of(avro)).can_read is is_read
