@@ -5,6 +5,7 @@
     python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
+    python3 -m integration bench settings [N] what Spark's own settings change, N rounds
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
@@ -42,6 +43,7 @@ from integration.bench import (
     report,
     scaling,
     segments,
+    settings,
     stages,
     typed,
     values,
@@ -88,6 +90,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "planning": planning.main,
     "replays": _with_broker(replays.main),
     "segments": segments.main,
+    "settings": _with_broker(settings.main),
     "stages": stages.main,
     "typed": typed.main,
     "values": lambda *words: values.main(*map(str, words)),

@@ -33,7 +33,7 @@ class Queries:
         for _ in range(3):
             self._read_transport(shape, 1, shape.reads)
             self._write_transport(shape, 1, shape.writes)
-            self._write_ours(shape, 1, shape.writes)
+            self.write_topic(shape, 1, shape.writes)
 
     def read(self, shape: Shape, partitions: int, repeat: int) -> Result:
         """Our source, the repeated batch and pulsar-client's reader, over one topic."""
@@ -87,7 +87,7 @@ class Queries:
                 return peer.write(self.topics.service_url, topic, shape, messages)
 
         trials = [
-            Trial(Side.OURS, count, lambda n: self._write_ours(shape, partitions, n), count // _WARM_UP),
+            Trial(Side.OURS, count, lambda n: self.write_topic(shape, partitions, n), count // _WARM_UP),
             Trial(
                 Side.TRANSPORT,
                 count,
@@ -103,7 +103,7 @@ class Queries:
         """Both ends alone, and our sink."""
         runs: dict[Side, Callable[[int], Cost]] = {
             Side.ENDS: lambda count: self._write_ends(shape, partitions, count),
-            Side.OURS: lambda count: self._write_ours(shape, partitions, count),
+            Side.OURS: lambda count: self.write_topic(shape, partitions, count),
         }
         trials = [Trial(side, shape.writes, run, shape.writes // _WARM_UP) for side, run in runs.items()]
         return interleaved("write", shape, partitions, trials, repeat)
@@ -137,7 +137,8 @@ class Queries:
         options = {"shape": shape.name, "rows": str(count), "partitions": str(partitions), **more}
         return read_rows(self.spark, source, options, count, self.folder).cost
 
-    def _write_ours(self, shape: Shape, partitions: int, count: int) -> Cost:
+    def write_topic(self, shape: Shape, partitions: int, count: int) -> Cost:
+        """Write a new topic through our sink."""
         with self.topics.empty(partitions) as topic:
             options = {
                 "service.url": self.topics.service_url,

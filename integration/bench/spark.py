@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -57,9 +58,9 @@ class Read(NamedTuple):
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
+def session(folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """A local Spark on all cores that keeps its files in ``folder``."""
-    spark = local_spark(folder, "bench", {"spark.driver.memory": "2g"}, cores="*")
+    spark = local_spark(folder, "bench", {"spark.driver.memory": "2g", **settings}, cores="*")
     try:
         spark.dataSource.register(Transport)
         spark.dataSource.register(Ends)
