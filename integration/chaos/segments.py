@@ -73,7 +73,7 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
         changes = _Changes(broker, random.Random(seed), times)
         changes.start()
         while writing.poll() is None or changes.is_alive() or not run.is_over:
-            run.one_round()
+            run.one_round(writing)
         assert writing.returncode == 0, "Java's client has failed"
         run.available()
         yield "messages", "read", "missing", "doubled", "out of order", "changes", "segments left"
@@ -145,7 +145,7 @@ class _Run:
         """Whether enough has happened."""
         return all(self.counts[what] >= self._times // every for what, every in _FAULT_EVERY.items())
 
-    def one_round(self) -> None:
+    def one_round(self, writing: subprocess.Popen[str]) -> None:
         """A stream that is killed, sometimes after the broker, or runs with AvailableNow."""
         number = self.counts["rounds"]
         self.counts["rounds"] += 1
@@ -154,12 +154,12 @@ class _Run:
             return
         driver = self._start("stream")
         try:
-            self._await_rows(driver)
+            self._await_rows(driver, writing)
             if number % 2:
                 self._broker.kill()
                 self._broker.start()
                 self.counts["broker"] += 1
-                self._await_rows(driver)
+                self._await_rows(driver, writing)
             time.sleep(self._chance.uniform(0.0, 3.0))
             assert driver.poll() is None, self._log()
         finally:
@@ -180,10 +180,15 @@ class _Run:
         with (self._folder / "driver.log").open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=log)
 
-    def _await_rows(self, driver: subprocess.Popen[bytes]) -> None:
-        """Wait for two more micro-batches."""
+    def _await_rows(self, driver: subprocess.Popen[bytes], writing: subprocess.Popen[str]) -> None:
+        """Wait for two more micro-batches, while messages come."""
         before = len(self._batches())
-        wait_until(lambda: len(self._batches()) > before + 1 or driver.poll() is not None, timeout=_PATIENCE)
+
+        def is_done() -> bool:
+            is_over = driver.poll() is not None or writing.poll() is not None
+            return is_over or len(self._batches()) > before + 1
+
+        wait_until(is_done, timeout=_PATIENCE)
 
     def _batches(self) -> list[Path]:
         return sorted((self._folder / "out").glob("[0-9]*"), key=lambda each: int(each.name))
