@@ -151,17 +151,17 @@ FAULTS = (
     ),
     Fault(
         name="segment-read-before-what-it-follows",
-        file="pulsar_spark/spark/plan/segments.py",
+        file="pulsar_spark/spark/plan/scalable/segments.py",
         old="                held.add(name)\n                older.append(segment)\n",
         new="                held.add(name)\n",
-        test="tests/spark/plan/test_segments.py::test_random_histories",
+        test="tests/spark/plan/scalable/test_segments.py::test_random_histories",
     ),
     Fault(
         name="segment-done-before-its-last-message",
-        file="pulsar_spark/spark/plan/segments.py",
+        file="pulsar_spark/spark/plan/scalable/segments.py",
         old="position.last_whole_entry >= final",
         new="position.last_whole_entry >= final.back(1)",
-        test="tests/spark/plan/test_segments.py::"
+        test="tests/spark/plan/scalable/test_segments.py::"
         "test_children_are_held_until_the_last_entry_of_their_parent_is_processed",
     ),
     Fault(
@@ -169,7 +169,7 @@ FAULTS = (
         file="pulsar_spark/spark/plan/stream.py",
         old="            register(self._client, self._options, name)\n",
         new="",
-        test="tests/spark/plan/test_stream_segments.py::"
+        test="tests/spark/plan/scalable/test_topics.py::"
         "test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one",
     ),
     Fault(
@@ -177,6 +177,6 @@ FAULTS = (
         file="pulsar_spark/spark/plan/stream.py",
         old="if state.acknowledged >= state.last:",
         new="if True:",
-        test="tests/spark/plan/test_stream_segments.py::test_a_done_segment_is_acknowledged_by_a_later_run",
+        test="tests/spark/plan/scalable/test_topics.py::test_a_done_segment_is_acknowledged_by_a_later_run",
     ),
 )

@@ -27,7 +27,6 @@ from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.registration import register, unregister
 from pulsar_spark.spark.plan.resolve import (
     before_time,
     probe_bounds,
@@ -36,6 +35,7 @@ from pulsar_spark.spark.plan.resolve import (
     subscribed,
     warn_of_late_starts,
 )
+from pulsar_spark.spark.plan.scalable.registration import register, unregister
 from pulsar_spark.spark.plan.subscription import Subscription
 
 _log = logging.getLogger(__name__)

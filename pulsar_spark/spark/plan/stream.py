@@ -32,9 +32,17 @@ from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.registration import register, registered, unregister
 from pulsar_spark.spark.plan.resolve import probe_bounds
-from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, done_in, is_moved, not_ended, without_done
+from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
+from pulsar_spark.spark.plan.scalable.segments import (
+    DONE,
+    SegmentEnds,
+    done_in,
+    is_moved,
+    not_ended,
+    without_done,
+)
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from pulsar_spark.spark.plan.start import start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
@@ -62,7 +70,9 @@ class QueryPlanner:
     def __init__(self, options: SourceOptions, client: PlanningClient | None = None) -> None:
         self._options = options
         self._client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
-        self._topics = Topics(self._client, options, first_contact(self._client, options))
+        self._scalable = ScalableTopics(self._client, options)
+        found = first_contact(self._client, options)
+        self._topics = Topics(self._client, options, self._scalable, found)
         self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
@@ -89,11 +99,11 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions, self._topics.empty)
+            started = start_query(self._client, self._options, self._topics.partitions, self._scalable.empty)
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
-            self._topics.subscription = started.subscription.name
+            self._scalable.subscription = started.subscription.name
         return self._fresh
 
     def freeze(self) -> None:
@@ -126,7 +136,7 @@ class QueryPlanner:
             self._start_is_durable = True
             return start
         self._add_new_partitions(subscription, start)
-        self._topics.check_done(self._done)
+        self._scalable.check_done(self._done)
         for topic, state in subscription.partitions.items():
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
@@ -136,7 +146,7 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends(self._ends.topic_end, self._topics.is_ordered)
+        subscription.note_ends(self._ends.topic_end, self._scalable.is_ordered)
         self._leave_done(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
@@ -154,7 +164,7 @@ class QueryPlanner:
         for topic, end in planned.items():
             subscription.partitions[topic].planned = end
         self._report = None
-        planned = self._topics.with_done(planned, start)
+        planned = self._scalable.with_done(planned, start, self._topics.partitions)
         if is_moved(planned, start):
             return Offsets(start.subscription, planned)
         is_waited_for = any(
@@ -174,18 +184,18 @@ class QueryPlanner:
 
         Asks for the ends of sealed segments that are read to the last message.
         """
-        held = self._topics.held(start.positions)
+        held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
         read = {
             topic: states[topic].position_or_start
-            for topic in self._topics.unsure(start.positions, held) & states.keys()
+            for topic in self._scalable.unsure(start.positions, held) & states.keys()
             if states[topic].position_or_start.last_whole_entry >= states[topic].last
         }
         ended = self._segment_ends.find(read, waits=self._waits_for_all)
         for topic in ended & read.keys():
-            self._topics.note_end(topic, read[topic])
+            self._scalable.note_end(topic, read[topic])
         if ended:
-            held = self._topics.held(start.positions)
+            held = self._scalable.held(self._topics.partitions, start.positions)
         return held, read.keys() - ended
 
     def await_news(self) -> None:
@@ -310,9 +320,10 @@ class QueryPlanner:
         if before is not None and before.name == name:
             return before
         self._done = done = done_in(Offsets(name, processed))
-        self._topics.keep_legacy(processed.keys() - done)
-        self._topics.renew_segments()
-        self._topics.check_done(done)
+        self._scalable.keep_legacy(processed.keys() - done)
+        if self._scalable.take_changed():
+            self._topics.renew()
+        self._scalable.check_done(done)
         partitions = self._topics.partitions
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings)
@@ -322,7 +333,7 @@ class QueryPlanner:
             exists = found.exists([topic for topic in asked if topic not in done])
             missing = {topic for topic, each in exists.items() if not each}
             self._holding = registered(self._client, self._options, name)
-            for topic, count in self._topics.skipped_after(processed, self._holding).items():
+            for topic, count in self._scalable.skipped_after(processed, self._holding).items():
                 self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
             for topic in sorted(processed.keys() - set(partitions) - done):
                 self._report_absent(topic, processed[topic], name)
@@ -345,7 +356,7 @@ class QueryPlanner:
         self._silent = set()
         self._told = set()
         self._subscription = found
-        self._topics.subscription = name
+        self._scalable.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})
         return found
 
@@ -393,7 +404,7 @@ class QueryPlanner:
         if self._frozen is not None:
             return
         self._topics.refresh()
-        for topic, count in self._topics.take_skipped().items():
+        for topic, count in self._scalable.take_skipped().items():
             self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         now = self._client.now()
         new = [
@@ -427,7 +438,7 @@ class QueryPlanner:
         self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
     ) -> dict[TopicName, InitialPosition]:
         """Where the subscription begins on partitions that lack it: at the first entry, or ``at_end``."""
-        empty = self._topics.empty
+        empty = self._scalable.empty
         return {
             topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
             for topic in topics
@@ -471,7 +482,7 @@ class QueryPlanner:
             self._loss_check.report_deleted(topic, state)
 
     def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
-        return topic.is_segment and self._topics.is_unread(topic, position, name)
+        return topic.is_segment and self._scalable.is_unread(topic, position, name)
 
     def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
         if self._subscription is None:

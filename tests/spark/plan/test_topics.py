@@ -14,7 +14,8 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan import topics as plan_topics
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.segments import SegmentOrder
+from pulsar_spark.spark.plan.scalable.segments import SegmentOrder
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.topics import Topics, find_partitions, first_contact
 from tests.client.clients import wait_until
@@ -98,7 +99,7 @@ def test_a_broker_that_does_not_answer_is_an_error(cluster):
 
 def watched(cluster, **options):
     given = options_of(**options)
-    return Topics(cluster, given, find_partitions(cluster, given))
+    return Topics(cluster, given, ScalableTopics(cluster, given), find_partitions(cluster, given))
 
 
 def test_topics_are_listed_again_when_they_change(cluster):
@@ -364,7 +365,9 @@ def test_open_segments_that_no_layout_has_are_held(cluster):
     scalable = ScalableTopic(cluster, "topic://public/default/st")
     topics = watched(cluster, topic=str(scalable.name), admin__url=ADMIN)
     child = scalable.name.segment(0, 0x7FFF, 7)
-    assert topics.held({scalable.named(0): MessageId.EARLIEST, child: MessageId(9, 9)}) == {child}
+    assert topics._scalable.held(
+        topics.partitions, {scalable.named(0): MessageId.EARLIEST, child: MessageId(9, 9)}
+    ) == {child}
     topics.close()
 
 
@@ -374,11 +377,12 @@ def test_a_topic_may_come_while_it_is_decided_what_is_held(cluster, monkeypatch)
     real = SegmentOrder.held
 
     def held(order, processed):
-        topics._orders[TopicName.parse(f"t{len(topics._orders)}")] = order
+        orders = topics._scalable._orders
+        orders[TopicName.parse(f"t{len(orders)}")] = order
         return real(order, processed)
 
     monkeypatch.setattr(SegmentOrder, "held", held)
-    assert topics.held({}) == set()
+    assert topics._scalable.held(topics.partitions, {}) == set()
     topics.close()
 
 

@@ -9,7 +9,7 @@ from pulsar_spark.client import Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.segments import DONE, SegmentEnds, SegmentOrder, done_in, without_done
+from pulsar_spark.spark.plan.scalable.segments import DONE, SegmentEnds, SegmentOrder, done_in, without_done
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 

@@ -1,4 +1,4 @@
-"""A subscription on scalable topics, by the admin service; test_stream_segments.py shows what it is for."""
+"""A subscription on scalable topics, by the admin service; test_topics.py shows what it is for."""
 
 import logging
 
@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.errors import AuthError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.plan.registration import register, unregister
+from pulsar_spark.spark.plan.scalable.registration import register, unregister
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import options_of

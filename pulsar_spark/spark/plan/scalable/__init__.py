@@ -1,0 +1,1 @@
+"""Scalable topics: their segments in order, and the subscription that holds them."""
