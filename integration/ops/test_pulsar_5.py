@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, S
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
-from pulsar_spark.spark.plan.topics import migrated
+from pulsar_spark.spark.plan.topics import first_contact, migrated
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 # Tests say when segments change.
@@ -208,6 +209,16 @@ def test_what_cannot_be_done_with_a_scalable_topic_says_so(
         drain(pulsar.stream(str(scalable.name)), Collector(), checkpoint)
     with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.*can be read"):
         pulsar.write(pulsar.rows([("x",)], "value string"), str(scalable.name))
+
+
+def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(
+    line_5: StandaloneBroker, scalable: ScalableTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    pattern = {"topicsPattern": re.escape(scalable.name.local), "admin.url": line_5.admin_url}
+    options = parse_source({"service.url": line_5.service_url} | pattern, Mode.STREAM)
+    with Client(options.client) as client:
+        assert first_contact(PlanningClient(client), options) == []
+    assert f"among them {scalable.name}." in caplog.text
 
 
 @pytest.mark.long

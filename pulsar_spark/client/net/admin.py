@@ -207,6 +207,18 @@ class Admin:
         """
         self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
+    def scalable_topics(self, tenant: str, namespace: str) -> list[TopicName]:
+        """The scalable topics of a namespace.
+
+        Raises:
+            TopicNotFoundError: it does not exist, or the broker has no scalable topics.
+        """
+        names = self._get(f"scalable/{_part(tenant)}/{_part(namespace)}", list)
+        try:
+            return [TopicName.parse(_checked(name, str), scalable=True) for name in names]
+        except (TypeError, OptionError) as error:
+            raise _strange(f"a name of no topic: {error}", None) from error
+
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         """Register a subscription on a scalable topic, so that its segments stay until it has read them.
 

@@ -113,7 +113,28 @@ def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicN
             "topic",
             *(options.pattern.tenant, options.pattern.namespace, options.pattern.regex.pattern),
         )
+    if options.pattern is not None and client.has_scalable_topics():
+        _warn_of_scalable(client, options.pattern, options.admin_url)
     return found
+
+
+def _warn_of_scalable(client: PlanningClient, pattern: TopicPattern, admin_url: str | None) -> None:
+    """Warn of scalable topics that a pattern seems to mean: brokers do not list them among the others."""
+    if admin_url is None:
+        _log.info("topicsPattern does not match scalable topics; without admin.url they are not looked for")
+        return
+    try:
+        names = client.admin(admin_url).scalable_topics(pattern.tenant, pattern.namespace)
+    except PulsarError as error:
+        _log.info("not known whether topicsPattern means scalable topics, which it does not match: %s", error)
+        return
+    meant = sorted(str(name) for name in names if pattern.regex.fullmatch(name.local))
+    if meant:
+        _log.warning(
+            "topicsPattern does not match scalable topics, so %d are not read, among them %s. Name them in "
+            "topics",
+            *(len(meant), ", ".join(meant[:5])),
+        )
 
 
 class Topics:

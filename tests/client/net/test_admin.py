@@ -355,6 +355,22 @@ def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
     assert asked == [("PUT", path), ("GET", "/admin/v2/scalable/a/b/c%2Fd/stats"), ("DELETE", path)]
 
 
+def test_the_scalable_topics_of_a_namespace():
+    asked = []
+
+    def note(method, path):
+        asked.append((method, path))
+        return 200, b'["topic://a/b/c", "topic://a/b/d/e"]', {}
+
+    with service(note) as url:
+        found = Admin(url).scalable_topics("a", "b")
+    assert found == [TopicName("topic", "a", "b", "c"), TopicName("topic", "a", "b", "d/e")]
+    assert asked == [("GET", "/admin/v2/scalable/a/b")]
+    for body in (b"{}", b"[1]", b'["topic://a"]'):
+        with service(lambda *_, body=body: (200, body, {})) as url, pytest.raises(ProtocolError):
+            Admin(url).scalable_topics("a", "b")
+
+
 def test_a_scalable_topic_is_created():
     asked = []
 

@@ -584,6 +584,11 @@ class _Ledgers:
         counts = {each: sum(entry.id.ledger == each for entry in found.entries) for each in found.ledgers}
         return [Ledger(each, count, 100 * count) for each, count in counts.items()]
 
+    def scalable_topics(self, tenant: str, namespace: str) -> list[TopicName]:
+        if (failure := self._cluster.failing.get(TopicName("topic", tenant, namespace, ""))) is not None:
+            raise failure
+        return [name for name in self._cluster.layouts if name[1:3] == (tenant, namespace)]
+
     def hold_scalable(self, topic: TopicName, name: str) -> None:
         self._cluster.registered.setdefault(topic, set()).add(name)
         for segment in self._cluster.layout(topic).segments.values():

@@ -69,6 +69,22 @@ def test_a_pattern_that_no_topic_matches_is_warned_of(cluster, caplog, plan):
     assert caplog.records == []
 
 
+def test_scalable_topics_that_a_pattern_seems_to_mean_are_named(cluster, caplog):
+    first_contact(cluster, options_of(topicsPattern="p.*", admin__url=ADMIN))
+    assert caplog.records == []
+    for name in ("public/default/pretty", "public/default/other", "a/b/pretty"):
+        ScalableTopic(cluster, f"topic://{name}")
+    first_contact(cluster, options_of(topicsPattern="p.*", admin__url=ADMIN))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "so 1 are not read, among them topic://public/default/pretty. Name" in record.getMessage()
+    caplog.clear()
+    cluster.failing[TopicName("topic", "public", "default", "")] = ConnectError("cut")
+    for given in (options_of(topicsPattern="pl.*"), options_of(topicsPattern="pl.*", admin__url=ADMIN)):
+        assert names(first_contact(cluster, given)) == ["plain"]
+    assert caplog.records == []
+
+
 def test_a_stream_whose_pattern_matches_nothing_is_warned_of_once(cluster, caplog):
     planner = QueryPlanner(options_of(topicsPattern="none.*"), cluster)
     start = planner.initial()
