@@ -164,7 +164,10 @@ def tools_of_tests() -> list[str]:
     """The requirements of the dev extra that unit tests need."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    names = ("cryptography", "fastavro", "hypothesis", "pytest", "pytest-randomly", "pytest-xdist", "pyyaml")
+    names = (
+        *("cryptography", "fastavro", "hypothesis", "openlineage-python"),
+        *("pytest", "pytest-randomly", "pytest-xdist", "pyyaml"),
+    )
     lines = config["options.extras_require"]["dev"].splitlines()
     return [line for line in lines if line.partition(" ")[0] in names]
 

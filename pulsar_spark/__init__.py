@@ -2,8 +2,8 @@
 
 Users' programs import from here only; all modules below are internal. ``register(spark)`` makes
 ``format("pulsar")`` known where Spark does not find it itself; ``PulsarProgressListener`` logs how far
-queries lag; ``ProducerInterceptor``, ``CryptoKeyReader`` and ``Authentication`` describe the classes that
-options name.
+queries lag, and ``PulsarLineageListener`` reports their topics to OpenLineage; ``ProducerInterceptor``,
+``CryptoKeyReader`` and ``Authentication`` describe the classes that options name.
 """
 
 import sys
@@ -51,6 +51,7 @@ from pulsar_spark.version import VERSION
 
 try:
     from pulsar_spark.spark.data_source import register
+    from pulsar_spark.spark.lineage_listener import PulsarLineageListener
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
     from pulsar_spark.spark.reused_worker import prepare_worker as _prepare_worker
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
@@ -105,4 +106,4 @@ __all__ = [
     "__version__",
 ]
 if _has_spark:
-    __all__ += ["PulsarProgressListener", "TopicPartitionMetrics", "register"]
+    __all__ += ["PulsarLineageListener", "PulsarProgressListener", "TopicPartitionMetrics", "register"]

@@ -30,7 +30,7 @@ BELOW = {
     "values": {"errors", "schema", "unparsable", "arrow"},
     "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
     "client": {"errors", "ids", "schema", "arrow", "wire", "values", "protocol"},
-    "spark": {"errors", "ids", "client"},
+    "spark": {"errors", "ids", "version", "client"},
     "cli": {"errors", "error_table", "ids", "version", "client"},
     "testing": {"ids", "client", "spark", "pulsar_spark_broker"},
     "__main__": {"cli"},
@@ -65,7 +65,7 @@ ORDER = {
         {"monitoring"},
         {"options"},
         {"plan", "sink", "row_plan", "catalog_tables", "worker_python"},
-        {"data_source", "reader", "writer", "progress_listener", FRONT},
+        {"data_source", "reader", "writer", "progress_listener", "lineage_listener", FRONT},
     ),
 }
 # Modules of a folder, without __init__ and what is generated.
@@ -88,6 +88,7 @@ BACK_DOORS = {
         "pulsar_spark.client.net.auth",  # the same, of logins, which the command line takes too
         "pulsar_spark.client.encryption",  # a module that needs an extra; its name is checked as an import
         "pulsar_spark.client.net.tls",  # the same
+        "pulsar_spark.spark.lineage_listener",  # the same
     },
 }
 

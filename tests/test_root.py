@@ -13,7 +13,7 @@ from integration.docs import PAGES, ROOT, blocks
 from pulsar_spark import errors, testing
 from pulsar_spark.spark.sink.report import TopicPartitionMetrics
 
-NEEDS_PYSPARK = {"PulsarProgressListener", "TopicPartitionMetrics", "register"}
+NEEDS_PYSPARK = {"PulsarLineageListener", "PulsarProgressListener", "TopicPartitionMetrics", "register"}
 PYTHON = {block.place: block.text for page in PAGES for block in blocks(page, "python")}
 EXAMPLES = {file.name: file.read_text() for file in sorted((ROOT / "examples").glob("*.py"))}
 PROGRAMS = {**PYTHON, **EXAMPLES}

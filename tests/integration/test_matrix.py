@@ -47,7 +47,7 @@ def test_the_oldest_spark_is_tried_with_the_oldest_of_all():
 
 def test_the_tools_are_those_of_the_dev_extra():
     names = {tool.partition(" ")[0] for tool in tools_of_tests()}
-    assert {"hypothesis", "pytest", "pytest-xdist", "pyyaml"} <= names
+    assert {"hypothesis", "openlineage-python", "pytest", "pytest-xdist", "pyyaml"} <= names
     assert not {"mypy", "ruff", "pulsar-client"} & names
 
 

@@ -1,7 +1,7 @@
 """SourceReport: a source's report to Spark at each trigger, shown as ``sources[i].latestOffset``. Pure.
 
     {"planner": "4711-5f2a", "subscription": "spark-pulsar-...", "startTimeMs": 1763801000000,
-     "timeMs": 1763802000000,
+     "timeMs": 1763802000000, "serviceUrl": "pulsar://localhost:6650",
      "topics": {"persistent://public/default/t": {
          "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000,
                "oldestTimeMs": 1763801999000}}},
@@ -72,6 +72,7 @@ class SourceReport:
         data_losses: number of losses in this run that the planner has reported as warnings.
         retries: number of requests to brokers that the planner has repeated in this run.
         ended_partitions: number of partitions from which nothing more will come.
+        service_url: URL of the cluster; empty if unknown.
     """
 
     planner: str
@@ -83,6 +84,7 @@ class SourceReport:
     data_losses: int
     retries: int
     ended_partitions: int = 0
+    service_url: str = ""
 
     def to_json(self) -> Json:
         """The report as JSON for Spark; see the head of this module."""
@@ -103,6 +105,7 @@ class SourceReport:
             "subscription": self.subscription,
             "startTimeMs": self.start_time_ms,
             "timeMs": self.time_ms,
+            "serviceUrl": self.service_url,
             "topics": topics,
             "backlogEntries": sum(each.entries for each in self.partitions),
             "batchEntries": sum(each.batch_entries for each in self.partitions),
@@ -143,6 +146,7 @@ class SourceReport:
                 data_losses=int(found["dataLosses"]),
                 retries=int(found["retries"]),
                 ended_partitions=int(found.get("endedPartitions", 0)),
+                service_url=str(found.get("serviceUrl", "")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the source's report lacks a field, or has another type: {error!r}") from error

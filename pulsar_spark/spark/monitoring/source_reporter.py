@@ -36,10 +36,12 @@ class SourceReporter:
 
     Args:
         client: client of the cluster.
+        service_url: URL of the cluster.
     """
 
-    def __init__(self, client: PlanningClient) -> None:
+    def __init__(self, client: PlanningClient, service_url: str) -> None:
         self._client = client
+        self._service_url = service_url
         self._samples = EntrySampler(client)
         self._oldest = OldestMessages(client)
         self._planner = new_planner_id()
@@ -104,6 +106,7 @@ class SourceReporter:
             data_losses=data_losses,
             retries=self._client.retries(),
             ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
+            service_url=self._service_url,
         ).to_json()
 
     def renewed(self, report: Json) -> Json:

@@ -77,7 +77,7 @@ class QueryPlanner:
         self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._segment_ends = SegmentEnds(self._client)
-        self._reporter = SourceReporter(self._client)
+        self._reporter = SourceReporter(self._client, options.client.service_url)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._done: set[TopicName] = set()  # segments that are done in the last offset
         self._holding: set[TopicName] = set()  # scalable topics that kept what the subscription has not read

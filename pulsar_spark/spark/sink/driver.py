@@ -9,6 +9,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
 from pulsar_spark.spark.logs import is_first_to_say
+from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.delivery import log_protection
@@ -52,6 +53,10 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
     for warning in sorted(warnings):
         if is_first_to_say(warning):
             _log.warning("%s", warning)
+    query = next((each.query for each in reports if each.query is not None), None)
+    if query is not None:
+        topics = {topic for each in reports for topic in each.topics}
+        add_sink_topics(query, options.client.service_url, topics)
     report_batch(reports, twice, batch, options.on_batch_written)
 
 

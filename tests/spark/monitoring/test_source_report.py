@@ -137,8 +137,9 @@ def test_other_sources_are_passed_over(text):
     ],
 )
 def test_a_report_of_ours_that_cannot_be_read_is_an_error(change):
-    good = SourceReport("1-a", "s", 1, 2, (), None, 0, 0).to_json()
-    assert SourceReport.parse(json.dumps(good))
+    report = SourceReport("1-a", "s", 1, 2, (), None, 0, 0, service_url="pulsar://host:6650")
+    good = report.to_json()
+    assert SourceReport.parse(json.dumps(good)) == report
     with pytest.raises(ValueError, match=r"report|invalid literal"):
         SourceReport.parse(json.dumps(good | change))
 

@@ -93,6 +93,7 @@ def test_backlogs_are_counted_within_a_ledger_and_else_by_the_broker(cluster, to
         }
     }
     assert report["subscription"] == spark.subscription
+    assert report["serviceUrl"] == "pulsar://localhost:1"
     assert [report[name] for name in ("backlogEntries", "batchEntries", "backlogMessagesEstimate")] == [
         10,
         2,

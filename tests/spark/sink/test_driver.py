@@ -39,7 +39,8 @@ IN_TRANSACTION = replace(REPORT, attempt=None, log=TopicName.parse("log"), trans
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(driver, "shared_client", lambda options: options.service_url)
-    for name in ("abort_batch", "commit_batch", "commit_once", "count_write", "report_batch"):
+    names = ("abort_batch", "add_sink_topics", "commit_batch", "commit_once", "count_write", "report_batch")
+    for name in names:
 
         def note(*args: Any, name: str = name) -> None:
             calls.append((name, *(list(arg) if isinstance(arg, list) else arg for arg in args)))
@@ -74,6 +75,16 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
         *expected,
         ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is TYPED, given is ENCRYPTED),
         ("report_batch", messages[:1], TWICE, batch, "users.note"),
+    ]
+
+
+@pytest.mark.parametrize("batch", [3, None], ids=["stream", "foreachBatch"])
+def test_the_topics_of_a_query_are_told_to_listeners(calls, batch):
+    other = TaskReport.of({TopicName.parse("other").of_partition(1): SentTotals(1, 10)}, query="query")
+    finish_batch(parse_sink(PLAIN), [replace(REPORT, query="query"), None, other], batch)
+    names = {str(T), "persistent://public/default/other"}
+    assert [call for call in calls if call[0] == "add_sink_topics"] == [
+        ("add_sink_topics", "query", URL, names)
     ]
 
 

@@ -1,0 +1,159 @@
+"""PulsarLineageListener: reports to OpenLineage which topics queries read and write.
+
+The topics of sources are in what they report to Spark (``monitoring/source_report``), those of sinks in files
+of the driver (``monitoring/sink_topics``). Other sources and sinks are ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from pulsar_spark.client import epoch_ms
+from pulsar_spark.errors import LibraryError
+from pulsar_spark.spark.monitoring.sink_topics import read_sink_topics
+from pulsar_spark.spark.monitoring.source_report import SourceReport
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import RunEvent
+
+_log = logging.getLogger("pulsar_spark.lineage")
+
+Dataset = tuple[str, str]  # service URL and full name of a topic
+
+
+@dataclass(slots=True)
+class _Run:
+    """A running query.
+
+    Attributes:
+        name: name of the query, or its id if it has no name.
+        inputs: topics that it has read.
+        outputs: topics that it has written.
+        emitted_ms: time of its last event, in ms since 1970.
+    """
+
+    name: str
+    inputs: frozenset[Dataset] = frozenset()
+    outputs: frozenset[Dataset] = frozenset()
+    emitted_ms: int = 0
+
+
+class PulsarLineageListener(StreamingQueryListener):
+    """Emits OpenLineage run events of streaming queries, with topics as datasets.
+
+        spark.streams.addListener(PulsarLineageListener(OpenLineageClient()))
+
+    A dataset's namespace is the service URL, its name the topic's full name. The job is the query's name, or
+    its id; the run is Spark's run id. ``START`` has no topics, because Spark reports them with the first
+    micro-batch. ``RUNNING`` comes when topics are added, and otherwise at most each ``interval``. The end is
+    ``COMPLETE``, also of a query that was stopped, or ``FAIL`` with Spark's error.
+
+    Queries without Pulsar have events without datasets. It never raises into Spark: an event that cannot be
+    emitted is logged once for each run of a query, by the logger ``pulsar_spark.lineage``.
+
+    Args:
+        client: where events are sent. Spark waits for it: use a transport that returns at once, such as
+            ``async_http``.
+        namespace: namespace of the jobs.
+        interval: seconds between two RUNNING events with the same topics.
+
+    Raises:
+        LibraryError: ``openlineage-python`` is not installed.
+    """
+
+    def __init__(
+        self, client: OpenLineageClient, *, namespace: str = "default", interval: float = 60
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._interval_ms = interval * 1000
+        self._run_event = _events().run_event
+        self._runs: dict[str, _Run] = {}
+        self._complained: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Emit START."""
+        with self._logging_errors(str(event.runId)):
+            self._start(str(event.runId), event.name or str(event.id))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Emit RUNNING, if it is due."""
+        progress = event.progress
+        with self._logging_errors(str(progress.runId)):
+            # The query may have started before the listener was added.
+            run = self._start(str(progress.runId), progress.name or str(progress.id))
+            reports = [SourceReport.parse(source.latestOffset) for source in progress.sources]
+            inputs = run.inputs.union(
+                (report.service_url, each.topic) for report in reports if report for each in report.partitions
+            )
+            outputs = run.outputs | read_sink_topics(str(progress.id))
+            is_new = (inputs, outputs) != (run.inputs, run.outputs)
+            run.inputs, run.outputs = inputs, outputs
+            if is_new or epoch_ms() - run.emitted_ms >= self._interval_ms:
+                self._emit("RUNNING", str(progress.runId), run)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: an idle query reads and writes no other topics."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Emit COMPLETE or FAIL."""
+        key = str(event.runId)
+        with self._logging_errors(key):
+            run = self._runs.pop(key, None)
+            if run is not None:
+                self._emit("COMPLETE" if event.exception is None else "FAIL", key, run, event.exception)
+        self._complained.discard(key)
+
+    def _start(self, key: str, name: str) -> _Run:
+        if key not in self._runs:
+            self._runs[key] = _Run(name)
+            self._emit("START", key, self._runs[key])
+        return self._runs[key]
+
+    def _emit(self, state: str, key: str, run: _Run, error: str | None = None) -> None:
+        run.emitted_ms = epoch_ms()
+        job = self._namespace, run.name
+        self._client.emit(self._run_event(state, run.emitted_ms, key, job, run.inputs, run.outputs, error))
+
+    @contextmanager
+    def _logging_errors(self, run: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - lineage that is missing must not disturb the queries
+            if run not in self._complained:
+                self._complained.add(run)
+                _log.warning("the lineage of query %s is incomplete", run, exc_info=True)
+
+
+def _events() -> _Events:
+    """The module that needs ``openlineage-python``: loaded on first use, as that is an extra."""
+    try:
+        module: _Events = pkgutil.resolve_name("pulsar_spark.spark.monitoring.lineage_events:")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "openlineage":
+            raise
+        raise LibraryError(
+            "lineage requires the package openlineage-python, which is not installed",
+            advice="Run pip install 'openlineage-python>=1.38' on the driver",
+        ) from error
+    return module
+
+
+class _Events(Protocol):
+    """The function used of that module."""
+
+    run_event: Callable[..., RunEvent]
