@@ -118,7 +118,8 @@ def main(repeat: int = 3) -> int:
         beside = _apart(plan, given | {"topic": str(classic)}, partitions)
         print(f"planning, {_PARTS} segments and {old} old ones, over {_PARTS} partitions:")
         for name, mine, other in zip(Planning._fields, segments, beside, strict=True):
-            print(f"  {name}: {mine / other:.2f}  ({mine:.4g} / {other:.4g})", flush=True)
+            ratio = f"{mine / other:.2f}" if other else "none beside"
+            print(f"  {name}: {ratio}  ({mine:.4g} / {other:.4g})", flush=True)
         _read(broker, repeat)
     return 0
 

@@ -256,8 +256,13 @@ def test_changes_all_the_time(
             thread.join()
     drain(rows, collector, checkpoint)
     assert_complete(collector.rows, scalable.counts)
-    # The broker looks each minute for segments that everybody has read.
-    wait_until(lambda: len(scalable.segments) == len(scalable.active), timeout=300)
+    (name,) = scalable.subscriptions()
+    sealed = [segment for segment in scalable.segments if segment not in scalable.active]
+    for segment in sealed:
+        path = f"segments/public/default/{segment.local}/subscription/{name}/backlog"
+        assert line_5.admin.request("GET", path) == 0
+    # The broker looks each minute for segments that everybody has read, and deletes the oldest of them.
+    wait_until(lambda: sealed[0] not in scalable.segments, timeout=300)
 
 
 def test_the_command_creates_a_topic_and_removes_its_subscription(
