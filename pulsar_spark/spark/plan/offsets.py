@@ -120,8 +120,8 @@ class OffsetCache:
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
     """``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the partition or segment."""
     topics: dict[str, dict[str, str]] = {}
-    for topic in sorted(positions, key=lambda name: (str(name.base), name.partition)):
-        topics.setdefault(str(topic.base), {})[topic.part] = _text(positions[topic])
+    for base, _, topic in sorted((str(topic.base), topic.partition, topic) for topic in positions):
+        topics.setdefault(base, {})[topic.part] = _text(positions[topic])
     return topics
 
 

@@ -60,10 +60,13 @@ class SegmentOrder(NamedTuple):
         held: set[TopicName] = set()
         older: list[Segment] = []  # those that are HELD or OPEN
         for name, segment in self.layout.segments.items():
+            position = processed.get(name, MessageId.EARLIEST)
+            if position == DONE:  # of hundreds it must cost nothing
+                continue
             if any(map(segment.follows, older)):
                 held.add(name)
                 older.append(segment)
-            elif not self.is_done(name, processed.get(name, MessageId.EARLIEST)):
+            elif not self.is_done(name, position):
                 older.append(segment)
         return held
 
