@@ -147,14 +147,15 @@ class PlanningClient:
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
-        """The last visible entry of a segment, by what a reader is given.
+        """The last visible entry of a segment, by what a reader is given; or an earlier one.
 
         Args:
             topic: the segment.
             told: the last message, as the broker says.
             seen: an entry that was visible before.
         """
-        return visible_end(self._client, topic, told, _SILENCE, seen)
+        # Of a long range the next answer continues where this one ends.
+        return visible_end(self._client, topic, told, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
         """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""

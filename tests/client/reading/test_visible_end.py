@@ -8,7 +8,7 @@ from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, numbered, singles
-from tests.fake_broker import pass_on, refuses
+from tests.fake_broker import accept_and_close, cut, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -80,6 +80,21 @@ def test_committed_messages_count(broker, client, topic, ids):
     with broker.changed:
         topic.end(OPEN, commit=True)  # leaves a marker
     assert end(client, ids[3]) == sent[-1]
+
+
+def test_a_lost_connection_is_no_silence(broker, client, topic, ids):
+    """Else a batch read would leave out what was committed."""
+    of_transaction(broker, topic)
+    # It cannot subscribe again for longer than the silence lasts.
+    again = [cut] * 6
+    broker.script(Type.SUBSCRIBE, [pass_on, pass_on, accept_and_close(broker, SEGMENT, cuts=True), *again])
+    assert end(client, ids[3]) == ids[-1]
+    assert len(broker.seen(Type.SUBSCRIBE)) == 10
+
+
+def test_a_scan_ends_early_where_its_result_is_no_last_one(broker, client, topic, ids):
+    of_transaction(broker, topic)
+    assert visible_end(client, SEGMENT, ids[3], SILENCE, patience=0.0) == ids[3]
 
 
 @pytest.mark.parametrize("answer", ["some", "none", "refused"])
