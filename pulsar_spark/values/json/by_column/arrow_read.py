@@ -27,7 +27,7 @@ from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNod
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
 _PARTS: Final = 8  # that lines are cut in
-_FEWEST_OF_PART: Final = 256
+_FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 _MAX_WIDTH: Final = (
     500  # values of a row: of each, null or not, PyArrow takes some ten bytes more than it gives
