@@ -147,7 +147,7 @@ class PlanningClient:
             except PulsarError as error:
                 if not error.is_passing:
                     raise
-                return True  # a stream goes on, and asks again
+                return True  # a stream continues, and asks again
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:

@@ -39,7 +39,7 @@ def visible_end(
         patience: seconds after which the last one found so far will do.
 
     Raises:
-        DeadlineError: the connection was lost, and not made again within the operation timeout.
+        DeadlineError: the connection was lost for longer than the operation timeout.
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
     stored = stored_end(client, topic)

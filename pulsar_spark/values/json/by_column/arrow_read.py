@@ -1,7 +1,8 @@
 """JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
 
 What is taken here is what ``general`` gives; all else is left to it. PyArrow gives all lines or none: where
-it cannot read them, or might read them otherwise, they are cut in parts, down to a few that are left.
+it cannot read them, or might read them otherwise, they are cut in parts, of which small ones are left:
+anybody may write a row that it does not read, and a call takes as long as the others take for a hundred rows.
 
 Each payload begins with ``{``, ends with ``}``, and is a line. No string goes over a line's end, and no value
 has a ``{`` right after a ``}``: so a value ends at its line's end, and if there are as many values as lines,
