@@ -91,7 +91,7 @@ def _compare_lines(
     seed: str, node: JsonNode, payloads: list[bytes | None], alone: list[Any], counts: Counter[str]
 ) -> None:
     """Read each payload as a line."""
-    lines = ArrowReader(node, fewest_rows=1)
+    lines = ArrowReader(node, fewest_of_part=1)
     if not lines.can_read:
         return
     for row, payload in enumerate(payloads):

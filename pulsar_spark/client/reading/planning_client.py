@@ -23,7 +23,7 @@ from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBo
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.client.topic_watch import TopicWatch
-from pulsar_spark.errors import AuthError
+from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.layout import TopicLayout
 
@@ -144,17 +144,22 @@ class PlanningClient:
                 self._has_transactions = bool(self._client.transaction_coordinators())
             except AuthError:
                 self._has_transactions = True  # it may have some
+            except PulsarError as error:
+                if not error.is_passing:
+                    raise
+                return True  # a stream continues, and asks again
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
-        """The last visible entry of a segment, by what a reader is given.
+        """The last visible entry of a segment, by what a reader is given; or an earlier one.
 
         Args:
             topic: the segment.
             told: the last message, as the broker says.
             seen: an entry that was visible before.
         """
-        return visible_end(self._client, topic, told, _SILENCE, seen)
+        # Of a long range the next answer continues where this one ends.
+        return visible_end(self._client, topic, told, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
         """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""

@@ -380,13 +380,15 @@ def reader_options(
     )
 
 
-def receive_infos(consumer: Consumer, deadline: Deadline, remaining_entries: int | None) -> list[EntryInfo]:
+def receive_infos(
+    consumer: Consumer, deadline: Deadline, remaining_entries: int | None, idle: float | None = None
+) -> list[EntryInfo]:
     """What is known of the next entries without decoding their payloads; ``Consumer.receive`` otherwise.
 
     One that cannot be decoded comes alone, and the consumer continues after it.
     """
     try:
-        return entry_infos(consumer.receive(deadline, remaining_entries))
+        return entry_infos(consumer.receive(deadline, remaining_entries, idle))
     except CorruptError as error:
         found = MessageId.parse(str(error.message_id))  # the consumer names it
         _log.info("planning continues after an entry that cannot be decoded: %s", error)

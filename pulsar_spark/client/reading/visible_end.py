@@ -6,10 +6,12 @@ again, though they deliver all that comes. So what is stored is compared with wh
 
 from __future__ import annotations
 
+import math
+
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
+from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.probe import reader_options, receive_infos, stored_end
-from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 
@@ -18,7 +20,12 @@ _WINDOW_BYTES = 1 << 20
 
 
 def visible_end(
-    client: Client, topic: TopicName, told: MessageId, silence: float, seen: MessageId = MessageId.EARLIEST
+    client: Client,
+    topic: TopicName,
+    told: MessageId,
+    silence: float,
+    seen: MessageId = MessageId.EARLIEST,
+    patience: float = math.inf,
 ) -> MessageId:
     """The last visible entry of a segment, at least what the broker told.
 
@@ -29,31 +36,35 @@ def visible_end(
         silence: seconds without an entry after which no more are taken to be visible: what is stored after
             the last one belongs to a transaction that is open or was aborted.
         seen: an entry that was visible before.
+        patience: seconds after which the last one found so far will do.
 
     Raises:
+        DeadlineError: the connection was lost for longer than the operation timeout.
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
     stored = stored_end(client, topic)
     if stored <= told.whole_entry:
         return told
     before = MessageId(stored.ledger, stored.entry - 1)
-    given = _last_given(client, topic, before, stored, silence)
+    given = _last_given(client, topic, before, stored, silence, patience)
     if given > before:
         return given
-    return _last_given(client, topic, seen if told < seen <= stored else told, stored, silence)
+    after = seen if told < seen <= stored else told
+    return _last_given(client, topic, after, stored, silence, patience)
 
 
 def _last_given(
-    client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float
+    client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float, patience: float
 ) -> MessageId:
     """The last entry that a reader is given after a position, up to ``end`` or the first one after it."""
-    position, deadline = after, client.operation()
+    position, until = after, Deadline(patience)
     options = reader_options(client, "planner", after.next_entry)
     with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:
-        while position.whole_entry < end:
+        while position.whole_entry < end and not until.passed:
             count = end.entries_since(position.whole_entry)
-            try:
-                position = receive_infos(reader, deadline.at_most(silence), count)[-1].id
-            except DeadlineError:
+            # A lost connection is no silence.
+            found = receive_infos(reader, Deadline(silence + client.operation().seconds), count, silence)
+            if not found:
                 break
+            position = found[-1].id
     return position

@@ -326,7 +326,7 @@ class QueryPlanner:
         self._scalable.check_done(done)
         partitions = self._topics.partitions
         self._subscription = None
-        found = Subscription(self._client, name, self._options.subscription_settings)
+        found = Subscription(self._client, name, self._options.subscription_settings, processed)
         try:
             asked = [topic for topic in partitions if topic in processed or topic.is_segment]
             # Before it is opened: that would create it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pulsar_spark.client import (
@@ -76,6 +77,7 @@ class Subscription:
         client: client of the cluster.
         name: name of the subscription, the same on each partition.
         settings: settings of the subscription at the broker.
+        processed: up to where partitions are processed before it is opened.
 
     Attributes:
         name: name of the subscription.
@@ -87,8 +89,10 @@ class Subscription:
         client: PlanningClient,
         name: str,
         settings: SubscriptionSettings = SubscriptionSettings(),  # noqa: B008 - it is immutable
+        processed: Mapping[TopicName, MessageId] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self._processed = processed
         self._settings = settings
         self.partitions: dict[TopicName, PartitionState] = {}
         self._client = client
@@ -312,7 +316,8 @@ class Subscription:
         answer = consumer.last_message_id()
         state = self.partitions.get(topic)
         if self._client.may_have_old_end(topic):
-            seen = MessageId.EARLIEST if state is None else state.last
+            processed = self._processed.get(topic, MessageId.EARLIEST).whole_entry
+            seen = processed if state is None else state.last
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         is_fresh = state is None or state.position is None or not state.position.is_message
         if self._client.read_compacted and is_fresh and not answer.last.is_message:

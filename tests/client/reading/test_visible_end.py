@@ -7,8 +7,8 @@ from pulsar_spark.client.reading import planning_client
 from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import START, numbered, singles
-from tests.fake_broker import pass_on, refuses
+from tests.client.clients import START, client_of, numbered, singles
+from tests.fake_broker import accept_and_close, cut, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -82,6 +82,21 @@ def test_committed_messages_count(broker, client, topic, ids):
     assert end(client, ids[3]) == sent[-1]
 
 
+def test_a_lost_connection_is_no_silence(broker, client, topic, ids):
+    """Else a batch read would leave out what was committed."""
+    of_transaction(broker, topic)
+    # It cannot subscribe again for longer than the silence lasts.
+    again = [cut] * 6
+    broker.script(Type.SUBSCRIBE, [pass_on, pass_on, accept_and_close(broker, SEGMENT, cuts=True), *again])
+    assert end(client, ids[3]) == ids[-1]
+    assert len(broker.seen(Type.SUBSCRIBE)) == 10
+
+
+def test_a_scan_ends_early_where_its_result_is_no_last_one(broker, client, topic, ids):
+    of_transaction(broker, topic)
+    assert visible_end(client, SEGMENT, ids[3], SILENCE, patience=0.0) == ids[3]
+
+
 @pytest.mark.parametrize("answer", ["some", "none", "refused"])
 def test_where_it_is_asked(broker, client, ids, monkeypatch, answer):
     """The cluster is asked once; the bounds of segments are right where it has transactions."""
@@ -107,6 +122,14 @@ def test_where_it_is_asked(broker, client, ids, monkeypatch, answer):
     assert planning.may_have_old_end(SEGMENT) == has_transactions
     assert not planning.may_have_old_end(TopicName.parse("persistent://public/default/topic"))
     assert len(broker.seen(Type.PARTITIONED_METADATA)) == asked
+
+
+def test_where_nobody_answers_the_cluster_is_asked_again(broker):
+    """An error would end a stream."""
+    broker.script(Type.PARTITIONED_METADATA, [silence])
+    with client_of(broker, operation_timeout=0.3) as client:
+        planning = PlanningClient(client)
+        assert [planning.may_have_old_end(SEGMENT) for _ in range(2)] == [True, False]
 
 
 def test_the_bounds_of_a_segment_without_entries(broker, client, topic):

@@ -45,6 +45,15 @@ def test_a_new_subscription_begins_where_it_is_told(cluster):
     assert states[P1].mark_delete == MessageId(10, 2)
 
 
+def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, monkeypatch):
+    """A broker that repeats an old answer, and is slow, would seem to have lost what is processed."""
+    monkeypatch.setattr(cluster, "may_have_old_end", lambda topic: True)
+    monkeypatch.setattr(cluster, "visible_end", lambda topic, told, seen: seen)
+    subscription = Subscription(cluster, "s", processed={P0: MessageId(10, 1, 0)})
+    answers = subscription.open({P0: EARLIEST, P1: EARLIEST})
+    assert [answers[each].last for each in (P0, P1)] == [MessageId(10, 1), MessageId.EARLIEST.whole_entry]
+
+
 def test_one_that_another_query_has_is_named(cluster):
     cluster.topics[P1].held.add("s")
     with pytest.raises(BusyError, match=r"'s' is in use.*partition-1.*choose another"):

@@ -43,7 +43,7 @@ ROWS = 200
 def _few_rows_by_column(monkeypatch):
     monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
     monkeypatch.setattr(json_read, "FEWEST_LINES", 1)
-    monkeypatch.setattr(json_read, "ArrowReader", partial(ArrowReader, fewest_rows=1))
+    monkeypatch.setattr(json_read, "ArrowReader", partial(ArrowReader, fewest_of_part=1))
     monkeypatch.setattr(fast, "_FEWEST_ROWS", 1)
 
 

@@ -1,7 +1,8 @@
 """JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
 
 What is taken here is what ``general`` gives; all else is left to it. PyArrow gives all lines or none: where
-it cannot read them, or might read them otherwise, they are cut in parts, down to a few that are left.
+it cannot read them, or might read them otherwise, they are cut in parts, of which small ones are left:
+anybody may write a row that it does not read, and a call takes as long as the others take for a hundred rows.
 
 Each payload begins with ``{``, ends with ``}``, and is a line. No string goes over a line's end, and no value
 has a ``{`` right after a ``}``: so a value ends at its line's end, and if there are as many values as lines,
@@ -27,6 +28,7 @@ from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNod
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
 _PARTS: Final = 8  # that lines are cut in
+_FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
 _MAX_WIDTH: Final = (
     500  # values of a row: of each, null or not, PyArrow takes some ten bytes more than it gives
@@ -44,12 +46,12 @@ class ArrowReader:
 
     Args:
         tree: how values are read.
-        fewest_rows: that are read together; fewer are left.
+        fewest_of_part: rows that a part has where not all rows can be read; smaller ones are left.
     """
 
-    def __init__(self, tree: JsonNode, fewest_rows: int = FEWEST_ROWS) -> None:
+    def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
         self._tree = tree
-        self._fewest_rows = fewest_rows
+        self._fewest_of_part = fewest_of_part
         is_narrow = isinstance(tree, JsonRecord) and _width(tree) <= _MAX_WIDTH
         self._type = _line_type(tree) if is_narrow else None
         self._has_unknown = False  # payloads have had names that are not of the tree
@@ -64,13 +66,14 @@ class ArrowReader:
         return self._read(values, rows[_are_braced(values)[rows]])
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
-        if len(rows) < self._fewest_rows:
+        if not len(rows):
             return []
         some = values if len(rows) == len(values) else values.take(pa.array(rows))
         try:
             return [(self._column(some), rows)]
         except (pa.ArrowInvalid, _LeftError):
-            return [done for part in _cut(rows) for done in self._read(values, part)]
+            parts = [part for part in _cut(rows) if len(part) >= self._fewest_of_part]
+            return [done for part in parts for done in self._read(values, part)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:
         """A column of n payloads, each of which is braced."""

@@ -121,8 +121,8 @@ class JsonPayloads:
         is_quote = body == _QUOTE
         if len(self._backslashes):
             is_quote[self._escaped()] = False
-        # Two more, past the end: there is always a quote to compare a position with.
-        self._quotes = _positions(is_quote, 2, len(body) - 1)
+        # Two more, past the end: there is always a quote to compare a position with, and a byte after it.
+        self._quotes = _positions(is_quote, 2, len(body) - 2)
         self._first_quotes = _first_at(self._quotes, self._starts)
         self._is_usable = self._usable(payloads)
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.json as pj
 import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
@@ -27,7 +28,7 @@ def tree_of(avro):
 def read(avro, *payloads):
     """The rows that are read, each of which must be as ``general`` reads it."""
     tree = tree_of(avro)
-    reader = ArrowReader(tree, fewest_rows=1)
+    reader = ArrowReader(tree, fewest_of_part=1)
     assert reader.can_read
     values = pa.array([each.encode() if isinstance(each, str) else each for each in payloads], pa.binary())
     rows = []
@@ -199,6 +200,20 @@ def test_where_most_are_left_only_some_are_tried(monkeypatch):
     for _ in range(2):
         assert made.decode(values, values).is_bad is None
     assert tried == [5000, json_read._SAMPLE]
+
+
+def test_rows_that_are_left_do_not_make_pyarrow_read_the_others_again_and_again(monkeypatch):
+    """Anybody may write them."""
+    read_json, tried = pj.read_json, []
+    monkeypatch.setattr(pj, "read_json", lambda *given, **more: tried.append(1) or read_json(*given, **more))
+    payloads = [GOOD] * 16_384
+    for every, is_read in ((8000, True), (100, False)):
+        tried.clear()
+        payloads[::every] = ['{"a":1.0}'] * len(payloads[::every])
+        values = pa.array([each.encode() for each in payloads], pa.binary())
+        found = ArrowReader(tree_of(FLAT)).read(values, np.arange(len(values)))
+        assert (sum(len(rows) for _, rows in found) > len(values) // 2) is is_read
+        assert len(tried) <= 1 + 8
 
 
 def test_flat_payloads_are_read_by_lines_alone(monkeypatch):

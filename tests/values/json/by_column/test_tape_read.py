@@ -147,3 +147,13 @@ def test_escapes_are_those_of_json():
                 assert not is_good, text
             else:
                 assert (is_good, value) == (True, expected)
+
+
+def test_a_last_payload_with_no_name_before_a_colon_ends_no_read():
+    avro = record(a="long", m={"type": "map", "values": "int"})
+    tree, many = tree_of(avro), ROWS // 10
+    others = [b'{"a":%d}' % row for row in range(many)]
+    for last in ("{:1}", "{5:1}", '{"a":1,b:2}', '{"a":1,{}:2}', '{"m":{:1}}', "{[]:1}", '{"a"::1}', "{::}"):
+        payloads = [*others, last.encode()]
+        column, rows = TapeReader(tree).read(JsonPayloads(pa.array(payloads, pa.binary())))
+        assert (column.field("a").to_pylist(), rows.tolist()) == (list(range(many)), list(range(many)))
