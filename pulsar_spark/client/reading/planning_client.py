@@ -29,9 +29,8 @@ from pulsar_spark.protocol.layout import TopicLayout
 
 # Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which no more of a segment are taken to be visible: for a read that ends
-# there, and for one that asks again.
-_LAST_SILENCE = 5.0
+# Seconds without an entry after which no more of a segment are taken to be visible, by a read that asks again.
+# One that ends there waits for an operation timeout.
 _SILENCE = 1.0
 
 
@@ -133,7 +132,7 @@ class PlanningClient:
         bounds = probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         if not self.may_have_old_end(topic):
             return bounds
-        return bounds._replace(last=visible_end(self._client, topic, bounds.last, _LAST_SILENCE))
+        return bounds._replace(last=visible_end(self._client, topic, bounds.last, self.operation().seconds))
 
     def may_have_old_end(self, topic: TopicName) -> bool:
         """Whether the broker may repeat an old answer to GET_LAST_MESSAGE_ID; see :meth:`visible_end`."""

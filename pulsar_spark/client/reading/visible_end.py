@@ -6,6 +6,7 @@ again, though they deliver all that comes. So what is stored is compared with wh
 
 from __future__ import annotations
 
+import logging
 import math
 
 from pulsar_spark.client.client import Client
@@ -14,6 +15,11 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.probe import reader_options, receive_infos, stored_end
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
+
+_log = logging.getLogger(__name__)
+
+# Seconds of silence after which the broker is asked how far it has read.
+_ASKED_AFTER = 0.5
 
 # Bytes that may be in flight: the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20
@@ -33,8 +39,8 @@ def visible_end(
         client: where to connect.
         topic: the segment.
         told: the broker's answer, or the position before the first entry.
-        silence: seconds without an entry after which no more are taken to be visible: what is stored after
-            the last one belongs to a transaction that is open or was aborted.
+        silence: seconds without an entry, and without word that the broker has read all, after which no more
+            are taken to be visible: what is stored after the last one belongs to an open transaction.
         seen: an entry that was visible before.
         patience: seconds after which the last one found so far will do.
 
@@ -57,14 +63,27 @@ def _last_given(
     client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float, patience: float
 ) -> MessageId:
     """The last entry that a reader is given after a position, up to ``end`` or the first one after it."""
-    position, until = after, Deadline(patience)
+    position, until, quiet = after, Deadline(patience), Deadline(silence)
     options = reader_options(client, "planner", after.next_entry)
     with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:
         while position.whole_entry < end and not until.passed:
             count = end.entries_since(position.whole_entry)
             # A lost connection is no silence.
-            found = receive_infos(reader, Deadline(silence + client.operation().seconds), count, silence)
-            if not found:
+            found = receive_infos(
+                reader, Deadline(_ASKED_AFTER + client.operation().seconds), count, _ASKED_AFTER
+            )
+            if found:
+                position, quiet = found[-1].id, Deadline(silence)
+            elif _has_read(reader, position, end):
                 break
-            position = found[-1].id
+            elif quiet.passed:
+                _log.info("%s: what is stored after %s, up to %s, is not delivered", topic, position, end)
+                break
     return position
+
+
+def _has_read(reader: Consumer, position: MessageId, end: MessageId) -> bool:
+    """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
+    if position.is_message:
+        reader.ack_cumulative(position)
+    return reader.last_message_id().mark_delete >= end

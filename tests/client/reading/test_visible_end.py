@@ -3,12 +3,11 @@
 import pytest
 
 from pulsar_spark.client import PlanningClient
-from pulsar_spark.client.reading import planning_client
 from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, client_of, numbered, singles
-from tests.fake_broker import accept_and_close, cut, pass_on, refuses, silence
+from tests.fake_broker import HANG, Held, accept_and_close, cut, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -98,9 +97,8 @@ def test_a_scan_ends_early_where_its_result_is_no_last_one(broker, client, topic
 
 
 @pytest.mark.parametrize("answer", ["some", "none", "refused"])
-def test_where_it_is_asked(broker, client, ids, monkeypatch, answer):
+def test_where_it_is_asked(broker, client, ids, answer):
     """The cluster is asked once; the bounds of segments are right where it has transactions."""
-    monkeypatch.setattr(planning_client, "_LAST_SILENCE", SILENCE)
     has_transactions = answer != "none"
     if answer == "some":
         broker.create(COORDINATORS, 1)
@@ -139,3 +137,23 @@ def test_the_bounds_of_a_segment_without_entries(broker, client, topic):
     assert bounds.begin == bounds.last == topic.end_position
     assert not bounds.last.is_message
     assert len(broker.seen(Type.SUBSCRIBE)) == 1
+
+
+def test_what_the_broker_has_read_over_is_not_waited_for(broker, client, topic, ids):
+    """However long a silence may be: it has read aborted messages, and does not deliver them."""
+    of_transaction(broker, topic)
+    with broker.changed:
+        topic.end(OPEN, commit=False)
+    assert visible_end(client, SEGMENT, ids[3], HANG) == ids[-1]
+
+
+def test_a_broker_that_is_slow_is_waited_for(broker, client, ids):
+    held = Held(broker)
+    broker.script(Type.FLOW, [held])
+
+    def is_late(connection, frame):
+        pass_on(connection, frame)
+        held.release()
+
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, pass_on, is_late])  # the end, and after two silences
+    assert visible_end(client, SEGMENT, ids[3], HANG) == ids[-1]
