@@ -32,8 +32,7 @@ from pulsar_spark.client import Client, ClientOptions
 
 _ROUNDS = 5
 _ROWS = 1_000_000
-_WARM_UP = 10  # the part of the rows that warms up: one over this
-_WARM_UPS = 3  # rounds of it: the JVMs compile meanwhile
+_WARM_UPS = 5  # rounds: the JVMs of Spark and of both brokers compile meanwhile
 _SHAPE = SHAPES["batched"]
 _LARGE_BATCHES = {"kafka.batch.size": str(128 * 1024), "kafka.linger.ms": "5"}
 
@@ -46,12 +45,13 @@ def main(broker: StandaloneBroker, rounds: int = _ROUNDS, rows: int = _ROWS) -> 
         kafka = stack.enter_context(KafkaBroker(folder / "kafka"))
         client = stack.enter_context(Client(ClientOptions(service_url=broker.service_url)))
         spark = stack.enter_context(session(folder, {"spark.jars": spark_jars()}))
-        sides = (spark, Topics(broker.admin, client), KafkaTopics(spark, kafka.servers))
+        bench = _Bench(spark, Topics(broker.admin, client), KafkaTopics(spark, kafka.servers), rows)
+        directions = {"write": bench.write, "read": bench.read}
         print("warming up", flush=True)
-        for compare in _directions(_Bench(*sides, max(rows // _WARM_UP, 1))).values():
+        for compare in directions.values():
             compare(PARTITIONS[0], _WARM_UPS)
         for partitions in PARTITIONS:
-            for direction, compare in _directions(_Bench(*sides, rows)).items():
+            for direction, compare in directions.items():
                 print(f"\n{direction}: {rows:,} rows, {_SHAPE.title}, partitions: {partitions}")
                 print("\n".join(lines(compare(partitions, rounds), rows)), flush=True)
     return 0
@@ -76,8 +76,10 @@ class KafkaTopics:
         replicas = 1
         topic = self._package.NewTopic(name, partitions, replicas)
         self._admin.createTopics(self._jvm.java.util.List.of(topic)).all().get()
-        yield name
-        self._admin.deleteTopics(self._jvm.java.util.List.of(name)).all().get()
+        try:
+            yield name
+        finally:
+            self._admin.deleteTopics(self._jvm.java.util.List.of(name)).all().get()
 
 
 class _Bench:
@@ -149,7 +151,3 @@ class _Bench:
 
     def _read(self, load: Callable[[], DataFrame]) -> Cost:
         return timed(self._spark, lambda: load().write.format("noop").mode("append").save())
-
-
-def _directions(bench: _Bench) -> dict[str, Callable[[int, int], dict[str, list[Cost]]]]:
-    return {"write": bench.write, "read": bench.read}

@@ -30,6 +30,9 @@ def server_properties(port: int, controller_port: int, data: Path) -> str:
         "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "auto.create.topics.enable": "false",
+        # The system's sizes, as Pulsar's broker has. Kafka's own are those of one or two loopback packets.
+        "socket.receive.buffer.bytes": -1,
+        "socket.send.buffer.bytes": -1,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
