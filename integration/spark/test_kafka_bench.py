@@ -18,4 +18,5 @@ def test_both_sides_write_and_read_the_same_rows() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = [line.split(" us CPU")[0].split("  ")[0] for line in done.stdout.splitlines() if "rows/s" in line]
     writes = ["kafka", "kafka, large batches", "pulsar", "pulsar, at-least-once"]
-    assert found == [*writes, "kafka", "pulsar"] * 2
+    reads = ["kafka", "kafka, short wait", "pulsar"]
+    assert found == [*writes, *reads] * 2
