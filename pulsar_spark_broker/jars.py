@@ -66,7 +66,7 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
 
 
 def jars_of(sum_file: Path, cache: Path) -> list[Path]:
-    """The same of another program of Pulsar's.
+    """The same of another program.
 
     Args:
         sum_file: names the jars with their sums.
@@ -140,7 +140,7 @@ def _stamp(jar: Path, known: tuple[int, int, str] | None) -> tuple[int, int, str
 
 def _fetch(repository: Path, wrong: list[str], cache: Path) -> None:
     """Fetch jars into a Maven repository folder."""
-    sys.stderr.write(f"fetching {len(wrong)} jars of Pulsar into {repository}\n")
+    sys.stderr.write(f"fetching {len(wrong)} jars into {repository}\n")
     for name in wrong:
         (repository / name).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:

@@ -9,6 +9,7 @@
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
+    python3 -m integration bench kafka [N [ROWS]]  beside Spark's Kafka source and sink, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
     python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
     python3 -m integration bench replays [N]  a replay of a deduplicating task beside its first run, N pairs
@@ -32,6 +33,7 @@ from pathlib import Path
 from integration.bench import (
     backlog,
     executors,
+    kafka,
     latency,
     limits,
     machine,
@@ -85,6 +87,7 @@ def _with_broker(run: Callable[..., int]) -> Callable[..., int]:
 
 _COMMANDS: dict[str, Callable[..., int]] = {
     "executors": executors.main,
+    "kafka": _with_broker(kafka.main),
     "latency": latency.main,
     "limits": _with_broker(limits.main),
     "planning": planning.main,

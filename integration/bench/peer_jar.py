@@ -11,7 +11,6 @@ beside those of both ends alone, the limit of any sink in Python.
 from __future__ import annotations
 
 import multiprocessing
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -25,10 +24,10 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.bench.cpu import spark_cpu_seconds
 from integration.bench.ends import Ends
 from integration.bench.measure import Cost, Result, Side, Trial, interleaved
 from integration.bench.shapes import Shape, rows_to_write
+from integration.bench.spark import timed, write_rows
 from integration.bench.topics import Topics
 from integration.helpers.local_spark import local_spark
 
@@ -286,7 +285,7 @@ def _read(place: Place, options: _Options, shape: Shape) -> Cost:
     def run() -> None:
         _loaded(place, options, shape).write.format("noop").mode("overwrite").save()
 
-    return _timed(place, run)
+    return timed(_spark(place), run)
 
 
 def _write(
@@ -296,7 +295,7 @@ def _write(
     if shape.event_time and place.data_source != _OURS:
         # The JVM connector writes the microseconds of a timestamp as milliseconds.
         rows = rows.withColumn("__eventTime", f.unix_millis("__eventTime"))
-    return _timed(place, rows.write.format(data_source).options(**options).mode("append").save)
+    return write_rows(rows, data_source, options)
 
 
 def _rows(place: Place, options: _Options, shape: Shape) -> Rows:
@@ -320,11 +319,3 @@ def rows_of(rows: DataFrame, shape: Shape) -> Rows:
     found = rows.agg(f.count("*"), f.coalesce(f.sum(each), f.lit(0))).head()
     assert found is not None
     return Rows(int(found[0]), int(found[1]))
-
-
-def _timed(place: Place, run: Callable[[], None]) -> Cost:
-    spark = _spark(place)
-    cpu, began = spark_cpu_seconds(spark), time.perf_counter()
-    run()
-    seconds = time.perf_counter() - began
-    return Cost(seconds, spark_cpu_seconds(spark) - cpu)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -58,9 +57,9 @@ class Read(NamedTuple):
 
 
 @contextmanager
-def session(folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """A local Spark on all cores that keeps its files in ``folder``."""
-    spark = local_spark(folder, "bench", {"spark.driver.memory": "2g", **settings}, cores="*")
+def session(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A local Spark on all cores that keeps its files in ``folder``; ``settings`` are those of this one."""
+    spark = local_spark(folder, "bench", {"spark.driver.memory": "2g", **(settings or {})}, cores="*")
     try:
         spark.dataSource.register(Transport)
         spark.dataSource.register(Ends)
@@ -103,7 +102,12 @@ def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
 
 def write_rows(rows: DataFrame, sink: str, options: Mapping[str, str]) -> Cost:
     """Write all rows in a batch query: what ``save`` takes, CPU of Spark's processes."""
-    cpu, began = spark_cpu_seconds(rows.sparkSession), time.perf_counter()
-    rows.write.format(sink).options(**options).mode("append").save()
+    return timed(rows.sparkSession, rows.write.format(sink).options(**options).mode("append").save)
+
+
+def timed(spark: SparkSession, run: Callable[[], None]) -> Cost:
+    """What ``run`` takes, CPU of Spark's processes."""
+    cpu, began = spark_cpu_seconds(spark), time.perf_counter()
+    run()
     seconds = time.perf_counter() - began
-    return Cost(seconds, spark_cpu_seconds(rows.sparkSession) - cpu)
+    return Cost(seconds, spark_cpu_seconds(spark) - cpu)

@@ -8,20 +8,18 @@ write binary values as large as Avro's.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.bench.cpu import spark_cpu_seconds
-from integration.bench.spark import session
+from integration.bench.spark import session, timed
 from integration.bench.topics import Topics
+from integration.bench.turns import in_turns, lines
 from integration.broker import Jvm, StandaloneBroker
 from pulsar_spark.client import Client, ClientOptions
 
@@ -29,18 +27,6 @@ _ROWS = 3_000_000
 _PARTITIONS = 2
 _ROUNDS = 5
 _AVRO_SIZE = 60  # bytes of a value, about
-
-
-class Rate(NamedTuple):
-    """Of one run.
-
-    Attributes:
-        rows: a second.
-        cpu: microseconds a row, of Spark's side.
-    """
-
-    rows: float
-    cpu: float
 
 
 def main(rounds: int = _ROUNDS) -> int:
@@ -90,29 +76,9 @@ class _Bench:
         )
 
     def _compare(self, direction: str, runs: dict[str, Callable[[], None]]) -> None:
-        found: dict[str, list[Rate]] = {name: [] for name in runs}
-        for i in range(-1, self._rounds):
-            for name, run in runs.items():
-                rate = self._timed(run)
-                if i >= 0:
-                    found[name].append(rate)
-        first = found[next(iter(found))]
+        costs = in_turns({name: partial(timed, self._spark, run) for name, run in runs.items()}, self._rounds)
         print(f"\n{direction}: {_ROWS:,} rows, median of {self._rounds}; of raw: the median of ratios")
-        for name, rates in found.items():
-            rows, cpu = (statistics.median(column) for column in zip(*rates, strict=True))
-            by_rows = statistics.median(mine.rows / raw.rows for mine, raw in zip(rates, first, strict=True))
-            by_cpu = statistics.median(raw.cpu / mine.cpu for mine, raw in zip(rates, first, strict=True))
-            print(
-                f"{name:10} {rows:11,.0f} rows/s {cpu:6.2f} us CPU a row;"
-                f" of raw {by_rows:5.2f}, by CPU {by_cpu:5.2f}",
-                flush=True,
-            )
-
-    def _timed(self, run: Callable[[], None]) -> Rate:
-        cpu, began = spark_cpu_seconds(self._spark), time.perf_counter()
-        run()
-        seconds = time.perf_counter() - began
-        return Rate(_ROWS / seconds, (spark_cpu_seconds(self._spark) - cpu) / _ROWS * 1e6)
+        print("\n".join(lines(costs, _ROWS)), flush=True)
 
     def _read(self, topic: str, **options: str) -> DataFrame:
         more = {"service.url": self._topics.service_url, "topic": topic, "metadataColumns": "", **options}

@@ -7,7 +7,7 @@ from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, client_of, numbered, singles
-from tests.fake_broker import HANG, Held, accept_and_close, cut, pass_on, refuses
+from tests.fake_broker import HANG, Held, accept_and_close, cut, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
