@@ -29,8 +29,8 @@ from pulsar_spark.protocol.layout import TopicLayout
 
 # Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which no more of a segment are taken to be visible, by a read that asks again.
-# One that ends there waits for an operation timeout.
+# Seconds without an entry after which no more of a segment are taken to be visible, by a read that asks
+# again. One that ends there waits for an operation timeout.
 _SILENCE = 1.0
 
 
