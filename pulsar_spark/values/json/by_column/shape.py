@@ -13,6 +13,7 @@ from typing import Final
 _MAX_BYTES: Final = 1 << 14  # of a payload that is learned from
 _MAX_KEYS: Final = 1_000  # of an object
 _MAX_ITEMS: Final = 3  # of an array that are looked at
+_MAX_DEPTH: Final = 100  # to which values are looked at: Python 3.12 parses deeper ones than its stack holds
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SPACE: Final = re.compile(r"\s")
 
@@ -33,9 +34,9 @@ class Shape:
     is_object: bool = False
     is_array: bool = False
 
-    def merge(self, value: object) -> None:
+    def merge(self, value: object, depth: int = _MAX_DEPTH) -> None:
         """Learn from a parsed value; where it differs in kind from those before, it counts."""
-        if value is None:
+        if value is None or depth == 0:
             return
         self.is_object, self.is_array = isinstance(value, dict), isinstance(value, list)
         if isinstance(value, dict):
@@ -43,11 +44,11 @@ class Shape:
             self.keys = {key: self.keys.get(key) or Shape() for key in order}
             for key, each in value.items():
                 if key in self.keys:
-                    self.keys[key].merge(each)
+                    self.keys[key].merge(each, depth - 1)
         elif isinstance(value, list):
             self.item = self.item or Shape()
             for each in value[:_MAX_ITEMS]:
-                self.item.merge(each)
+                self.item.merge(each, depth - 1)
 
 
 @dataclass(slots=True)

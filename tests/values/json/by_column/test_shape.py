@@ -65,3 +65,12 @@ def test_what_is_kept_of_keys_is_bounded():
     for start in range(0, 5_000, 500):
         layout.learn(json.dumps(dict.fromkeys(range(start, start + 500))).encode())
     assert len(layout.shape.keys) <= 1_000
+
+
+@pytest.mark.parametrize("inner", ["[%s]", '{"a":%s}'])
+def test_payloads_that_are_deeper_than_the_stack_are_learned_in_part_or_not_at_all(inner):
+    """Newer Pythons parse what their own code could not go through."""
+    text = "1"
+    for _ in range(2_000):
+        text = inner % text
+    JsonLayout().learn(text.encode())
