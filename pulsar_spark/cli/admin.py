@@ -120,18 +120,19 @@ def _count_partitions(admin: Admin, topic: TopicName) -> Any:
     0 for a topic that is not partitioned or does not exist.
     """
     if topic.is_scalable:
-        return _scalable_stats(admin, topic).get("activeSegments", 0)
+        segments = _scalable(admin, topic)["segments"].values()
+        return sum(segment["state"] == "ACTIVE" for segment in segments)
     found = admin.call("GET", *topic, "partitions")
     return found.get("partitions", 0) if isinstance(found, dict) else 0
 
 
-def _scalable_stats(admin: Admin, topic: TopicName) -> Any:
-    return admin.call("GET", "scalable", topic.tenant, topic.namespace, topic.local, "stats")
+def _scalable(admin: Admin, topic: TopicName, *what: str) -> Any:
+    return admin.call("GET", "scalable", topic.tenant, topic.namespace, topic.local, *what)
 
 
 def _stats(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
-    return _scalable_stats(admin, topic) if topic.is_scalable else _statistics(admin, topic, "stats")
+    return _scalable(admin, topic, "stats") if topic.is_scalable else _statistics(admin, topic, "stats")
 
 
 def _internal_stats(admin: Admin, given: argparse.Namespace) -> Any:
