@@ -42,6 +42,11 @@ class ScalableTopics:
         self._unheld: dict[TopicName, MessageId | None] = {}
         self._skipped: dict[TopicName, int] = {}
 
+    @property
+    def _orders_now(self) -> list[SegmentOrder]:
+        """All orders; a list that runs on a thread may add one meanwhile."""
+        return [*self._orders.values()]
+
     def may_have_changed(self, topic: TopicName) -> bool:
         """Whether a topic may have other segments than listed last; makes no request."""
         watch = self._layouts.get(topic)
@@ -151,7 +156,7 @@ class ScalableTopics:
     ) -> dict[TopicName, int]:
         """How many segments of topics that were not ``held`` came and went since a checkpoint."""
         found = {}
-        for topic, order in self._orders.items():
+        for topic, order in [*self._orders.items()]:
             known = [each for each in positions if each.scalable == topic]
             if known and topic not in held and (count := skipped(known, order.layout)):
                 found[topic] = count
@@ -171,16 +176,12 @@ class ScalableTopics:
     def empty(self) -> set[TopicName]:
         """The sealed segments without entries: brokers may fail to find where such a one begins."""
         return {
-            name
-            for order in self._orders.values()
-            for name, end in order.final_ends.items()
-            if not end.is_message
+            name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_message
         }
 
     def is_ordered(self, topic: TopicName) -> bool:
         """Whether it is a segment, of which an end is nothing to report."""
-        orders = [*self._orders.values()]
-        return topic.is_segment or any(topic in order.layout.segments for order in orders)
+        return topic.is_segment or any(topic in order.layout.segments for order in self._orders_now)
 
     def check_done(self, done: Collection[TopicName]) -> None:
         """Check the segments that an offset calls done.
@@ -188,7 +189,7 @@ class ScalableTopics:
         Raises:
             DataLossError: one takes messages, so it is another one of that name, whatever the options say.
         """
-        for order in self._orders.values():
+        for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
                 if not order.layout.segments[name].is_sealed:
                     raise DataLossError(
@@ -205,7 +206,7 @@ class ScalableTopics:
         """The segments among ``partitions`` that are not read yet; see :mod:`segments`."""
         if not self._orders:
             return set()
-        orders = [*self._orders.values()]  # a list may add one meanwhile
+        orders = self._orders_now
         known = {name for order in orders for name in order.layout.segments}
         # A segment that is open and in no layout may follow any other.
         named = {*partitions, *processed}
@@ -214,11 +215,11 @@ class ScalableTopics:
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
         """The sealed segments that are read, those not ``held``, and not known to be read to their ends."""
-        return set().union(*(order.unsure(processed, held) for order in self._orders.values()))
+        return set().union(*(order.unsure(processed, held) for order in self._orders_now))
 
     def note_end(self, segment: TopicName, position: MessageId) -> None:
         """Note that a sealed segment has no message after a position."""
-        for topic, order in self._orders.items():
+        for topic, order in [*self._orders.items()]:
             if segment in order.layout.segments:
                 final_ends = {**order.final_ends, segment: position.last_whole_entry}
                 self._orders[topic] = order._replace(final_ends=final_ends)
@@ -229,7 +230,7 @@ class ScalableTopics:
         """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
         if not self._orders:
             return planned
-        orders = [*self._orders.values()]
+        orders = self._orders_now
         ends = {
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
