@@ -124,15 +124,17 @@ class PlanningClient:
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
         """Where a partition begins and ends now."""
-        if topic.is_segment and not self.read_compacted:
+        if not topic.is_segment or self.read_compacted:
+            return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+        stored = self.stored_end(topic)
+        if not stored.is_message:
             # After a restart a broker does not find where a sealed segment without entries begins.
-            stored = self.stored_end(topic)
-            if not stored.is_message:
-                return PartitionBounds(stored, stored)
-        bounds = probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
+            return PartitionBounds(stored, stored)
+        bounds = probe.probe_bounds(self._client, topic)
         if not self.may_have_old_end(topic):
             return bounds
-        return bounds._replace(last=visible_end(self._client, topic, bounds.last, self.operation().seconds))
+        patience = self.operation().seconds
+        return bounds._replace(last=visible_end(self._client, topic, bounds.last, stored, patience))
 
     def may_have_old_end(self, topic: TopicName) -> bool:
         """Whether the broker may repeat an old answer to GET_LAST_MESSAGE_ID; see :meth:`visible_end`."""
@@ -158,7 +160,8 @@ class PlanningClient:
             seen: an entry that was visible before.
         """
         # Of a long range the next answer continues where this one ends.
-        return visible_end(self._client, topic, told, _SILENCE, seen, self.operation().seconds)
+        stored = self.stored_end(topic)
+        return visible_end(self._client, topic, told, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
         """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""

@@ -280,7 +280,7 @@ class EntryProbe(Closing):
         self._consumer = Consumer(client, topic, options, Permits(_WINDOW_BYTES))
         self._found: deque[EntryInfo] = deque()
         self._totals = _Totals()
-        self._acked = self.position
+        self._after = self.position
         self._late: DeadlineError | None = None
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
@@ -343,13 +343,10 @@ class EntryProbe(Closing):
         self._found.extend(found)
 
     def _is_read_over(self, end: MessageId) -> bool:
-        """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
+        """Whether nothing more comes up to ``end``."""
         if self._read_compacted:
             return True
-        if self.position > self._acked:
-            self._consumer.ack_cumulative(self.position)
-            self._acked = self.position
-        return self._consumer.last_message_id().mark_delete >= end
+        return has_read_over(self._consumer, self._after, self.position, end)
 
 
 class _Totals:
@@ -394,6 +391,20 @@ def receive_infos(
         _log.info("planning continues after an entry that cannot be decoded: %s", error)
         consumer.seek(found.next_entry)
         return [EntryInfo(found.whole_entry, 1, 1, 0, None, False, False, corrupt=True)]
+
+
+def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
+    """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver.
+
+    Args:
+        consumer: a reader of the entries after ``after``.
+        after: where it began.
+        position: the last entry that was received, or ``after``.
+        end: of the range.
+    """
+    if position > after:
+        consumer.ack_cumulative(position)
+    return consumer.last_message_id().mark_delete >= end
 
 
 def entry_infos(entries: Entries) -> list[EntryInfo]:

@@ -12,7 +12,7 @@ import math
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.reading.probe import reader_options, receive_infos, stored_end
+from pulsar_spark.client.reading.probe import has_read_over, reader_options, receive_infos
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 
@@ -29,6 +29,7 @@ def visible_end(
     client: Client,
     topic: TopicName,
     told: MessageId,
+    stored: MessageId,
     silence: float,
     seen: MessageId = MessageId.EARLIEST,
     patience: float = math.inf,
@@ -39,6 +40,7 @@ def visible_end(
         client: where to connect.
         topic: the segment.
         told: the broker's answer, or the position before the first entry.
+        stored: the last entry, visible or not.
         silence: seconds without an entry, and without word that the broker has read all, after which no more
             are taken to be visible: what is stored after the last one belongs to an open transaction.
         seen: an entry that was visible before.
@@ -48,7 +50,6 @@ def visible_end(
         DeadlineError: the connection was lost for longer than the operation timeout.
         TopicNotFoundError, BrokerError: as ``Consumer``.
     """
-    stored = stored_end(client, topic)
     if stored <= told.whole_entry:
         return told
     before = MessageId(stored.ledger, stored.entry - 1)
@@ -74,16 +75,9 @@ def _last_given(
             )
             if found:
                 position, quiet = found[-1].id, Deadline(silence)
-            elif _has_read(reader, position, end):
+            elif has_read_over(reader, after, position, end):
                 break
             elif quiet.passed:
                 _log.info("%s: what is stored after %s, up to %s, is not delivered", topic, position, end)
                 break
     return position
-
-
-def _has_read(reader: Consumer, position: MessageId, end: MessageId) -> bool:
-    """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver."""
-    if position.is_message:
-        reader.ack_cumulative(position)
-    return reader.last_message_id().mark_delete >= end
