@@ -6,6 +6,7 @@
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
     python3 -m integration bench settings [N] what Spark's own settings change, N rounds
+    python3 -m integration bench small [N [JAR]]  ten rows beside a minimal source, N rounds
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
     python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
@@ -46,6 +47,7 @@ from integration.bench import (
     scaling,
     segments,
     settings,
+    small,
     stages,
     typed,
     values,
@@ -94,6 +96,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {
     "replays": _with_broker(replays.main),
     "segments": segments.main,
     "settings": _with_broker(settings.main),
+    "small": _with_broker(small.main),
     "stages": stages.main,
     "typed": typed.main,
     "values": lambda *words: values.main(*map(str, words)),
