@@ -6,16 +6,9 @@ queries lag, and ``PulsarLineageListener`` reports their topics to OpenLineage; 
 ``CryptoKeyReader`` and ``Authentication`` describe the classes that options name.
 """
 
-import sys
+from typing import TYPE_CHECKING
 
 import pulsar_spark.libraries  # noqa: F401 - before all else: it lets the others be imported
-from pulsar_spark.client import (
-    Authentication,
-    CryptoKeyReader,
-    EncryptionKeyInfo,
-    MessageColumns,
-    ProducerInterceptor,
-)
 from pulsar_spark.errors import (
     AuthError,
     BrokerError,
@@ -47,25 +40,35 @@ from pulsar_spark.errors import (
     UnsupportedError,
 )
 from pulsar_spark.ids import MessageId
+from pulsar_spark.late_names import late_names
 from pulsar_spark.version import VERSION
 
-try:
+if TYPE_CHECKING:
+    from pulsar_spark.client import (
+        Authentication,
+        CryptoKeyReader,
+        EncryptionKeyInfo,
+        MessageColumns,
+        ProducerInterceptor,
+    )
     from pulsar_spark.spark.data_source import register
     from pulsar_spark.spark.lineage_listener import PulsarLineageListener
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
-    from pulsar_spark.spark.reused_worker import prepare_worker as _prepare_worker
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
-except ImportError as _error:
-    # The layers under spark/ can be used, and are tested, where there is no pyspark.
-    if (_error.name or "").partition(".")[0] != "pyspark":
-        raise
-    if sys.modules.get("pyspark") is not None:
-        raise LibraryError(f"this pyspark is too old: pulsar_spark needs 4.2 or newer ({_error})") from _error
-    _has_spark = False
-else:
-    _has_spark = True
-    _prepare_worker()
 
+# The same for Python. What is below spark/ can be used where there is no pyspark.
+__getattr__ = late_names(
+    __name__,
+    {
+        "pulsar_spark.client": (
+            "Authentication CryptoKeyReader EncryptionKeyInfo MessageColumns ProducerInterceptor"
+        ),
+        "pulsar_spark.spark.data_source": "register",
+        "pulsar_spark.spark.lineage_listener": "PulsarLineageListener",
+        "pulsar_spark.spark.progress_listener": "PulsarProgressListener",
+        "pulsar_spark.spark.sink.report": "TopicPartitionMetrics",
+    },
+)
 __version__ = VERSION
 
 __all__ = [
@@ -91,6 +94,8 @@ __all__ = [
     "ProducerInterceptor",
     "ProtocolError",
     "PulsarError",
+    "PulsarLineageListener",
+    "PulsarProgressListener",
     "QueueFullError",
     "QuotaError",
     "SchemaChangedError",
@@ -101,9 +106,9 @@ __all__ = [
     "TopicEndedError",
     "TopicMigratedError",
     "TopicNotFoundError",
+    "TopicPartitionMetrics",
     "TransactionError",
     "UnsupportedError",
     "__version__",
+    "register",
 ]
-if _has_spark:
-    __all__ += ["PulsarLineageListener", "PulsarProgressListener", "TopicPartitionMetrics", "register"]

@@ -1,1 +1,12 @@
 """The Spark side: the only layer that imports pyspark."""
+
+import sys
+
+from pulsar_spark.errors import LibraryError
+
+try:
+    from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401 - new in Spark 4.2
+except ImportError as _error:
+    if sys.modules.get("pyspark") is None:
+        raise
+    raise LibraryError(f"this pyspark is too old: pulsar_spark needs 4.2 or newer ({_error})") from _error

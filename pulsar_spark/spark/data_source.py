@@ -28,7 +28,6 @@ from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.worker_python import use_this_python
-from pulsar_spark.spark.writer import PulsarStreamWriter, PulsarWriter
 
 # Spark settings, with their defaults: options whose names match one of these patterns are not shown.
 _REDACTION = {
@@ -87,11 +86,15 @@ class PulsarDataSource(DataSource):
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
+        from pulsar_spark.spark.writer import PulsarWriter  # noqa: PLC0415 - only what writes needs it
+
         return PulsarWriter(parse_sink(self.options), schema, overwrite)
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For ``df.writeStream``; ``overwrite`` is complete mode."""
+        from pulsar_spark.spark.writer import PulsarStreamWriter  # noqa: PLC0415 - as above
+
         return PulsarStreamWriter(parse_sink(self.options), schema)
 
 

@@ -37,6 +37,7 @@ from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, OffsetCache
 from pulsar_spark.spark.plan.ranges import Range, Task, share_tasks
 from pulsar_spark.spark.plan.stream import QueryPlanner
+from pulsar_spark.spark.reused_worker import prepare_worker
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.short_errors import short_errors, with_short_errors
@@ -182,6 +183,7 @@ def _partitions(options: SourceOptions, ranges: Sequence[Range]) -> list[InputPa
 
 
 def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    prepare_worker()
     set_up_logs(options.log_level)
     task: Task = partition.value or ()
     return with_short_errors(_prefetched(_task_batches(options, rows, task))) if task else iter(())

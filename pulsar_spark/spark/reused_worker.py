@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import cache
 
 import numpy as np
 
@@ -16,11 +17,13 @@ _REUSED = "SPARK_REUSE_WORKER"  # what the daemon looks at
 _LARGEST_KEPT = 16 * 1024 * 1024
 
 
+@cache
 def prepare_worker() -> None:
-    """In a worker that is reused, keep what the next task needs too; does nothing in other processes.
+    """In a worker that is reused, keep what the next task needs too; each task calls this at its start.
 
-    PySpark's daemon collects all garbage after each run of a worker that it reuses. Most of what it looks
-    through are modules, which stay as long as the worker does: what exists so far is exempted.
+    It does nothing the next time, and in other processes. PySpark's daemon collects all garbage after each
+    run of a worker that it reuses. Most of what it looks through are modules, which stay as long as the
+    worker does: what exists so far is exempted.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):

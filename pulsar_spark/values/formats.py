@@ -11,11 +11,9 @@ import pyarrow as pa
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import json_types, key_value, primitives
-from pulsar_spark.values.avro import avro_read, avro_types, avro_write, changes
+from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.encode.tombstones import TombstoneEncoder
 from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
-from pulsar_spark.values.json import json_read, json_write
-from pulsar_spark.values.protobuf import protobuf_native
 
 MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
 MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
@@ -80,6 +78,8 @@ def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
         yield from new_values(new.key, old.key, "key")
         yield from new_values(new.value, old.value, "value")
     elif newer.type == older.type and newer.type in (SchemaType.AVRO, SchemaType.JSON):
+        from pulsar_spark.values.avro import changes  # noqa: PLC0415 - as in _format
+
         yield from changes.new_values(json_types.parse(newer), json_types.parse(older), path)
 
 
@@ -102,13 +102,28 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _format(schema: Schema) -> _Format:
-    try:
-        return _FORMATS[schema.type]
-    except KeyError:
-        raise UnsupportedError(
-            f"values of schema type {schema.type.name} have no columns",
-            advice="Use valueFormat=raw, and decode or encode the values in the query",
-        ) from None
+    """What makes the parts of a kind. A process imports the code of the kinds that it uses."""
+    match schema.type:
+        case SchemaType.AVRO:
+            from pulsar_spark.values.avro import avro_read, avro_write  # noqa: PLC0415
+
+            return _Format(avro_read.column_type, avro_read.decoder, avro_write.encoder)
+        case SchemaType.JSON:
+            from pulsar_spark.values.json import json_read, json_write  # noqa: PLC0415
+
+            return _Format(json_read.column_type, json_read.decoder, json_write.encoder)
+        case SchemaType.PROTOBUF_NATIVE:
+            from pulsar_spark.values.protobuf import protobuf_native  # noqa: PLC0415
+
+            return _Format(protobuf_native.column_type, protobuf_native.decoder, None)
+        case SchemaType.KEY_VALUE:
+            return _KEY_VALUE
+        case kind if kind in primitives.KINDS:
+            return _PRIMITIVE
+    raise UnsupportedError(
+        f"values of schema type {schema.type.name} have no columns",
+        advice="Use valueFormat=raw, and decode or encode the values in the query",
+    )
 
 
 _PRIMITIVE = _Format(primitives.column_type, primitives.decoder, primitives.encoder)
@@ -117,10 +132,3 @@ _KEY_VALUE = _Format(
     partial(key_value.decoder, part=decoder),
     partial(key_value.encoder, part=encoder),
 )
-_FORMATS: dict[SchemaType, _Format] = {
-    **dict.fromkeys(primitives.KINDS, _PRIMITIVE),
-    SchemaType.KEY_VALUE: _KEY_VALUE,
-    SchemaType.PROTOBUF_NATIVE: _Format(protobuf_native.column_type, protobuf_native.decoder, None),
-    SchemaType.AVRO: _Format(avro_read.column_type, avro_read.decoder, avro_write.encoder),
-    SchemaType.JSON: _Format(json_read.column_type, json_read.decoder, json_write.encoder),
-}

@@ -19,8 +19,27 @@ from importlib.util import spec_from_loader
 
 sys.modules["__main__"].__spec__ = spec_from_loader({name!r}, None)
 before = gc.get_freeze_count()
-import pulsar_spark
 """
+_URL = "pulsar://localhost:6650"
+# What a task does first; without rows it asks no broker.
+TASKS = {
+    "read": f"""
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+from pulsar_spark.spark.reader import PulsarStreamReader
+reader = PulsarStreamReader({{"service.url": {_URL!r}, "topic": "t"}}, StructType().add("value", "binary"))
+assert list(reader.read(InputPartition(None))) == []
+""",
+    "write": f"""
+from pyspark.sql.types import StructType
+from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.rows.write import message_shape
+from pulsar_spark.spark.sink.task import write_task
+options = parse_sink({{"service.url": {_URL!r}, "topic": "t", "delivery": "at-least-once"}})
+shape = message_shape(StructType().add("value", "binary"), options.topic)
+write_task(options, shape, {{}}, iter(()), None, {{}})
+""",
+}
 # Then as many blocks as decoding makes for a record batch.
 _COUNT_FAULTS = """
 exempt = gc.get_freeze_count() - before
@@ -49,10 +68,10 @@ def _environment() -> dict[str, str]:
     }
 
 
-def run_as(name: str, reused: str) -> tuple[int, int]:
+def run_as(name: str, reused: str, task: str) -> tuple[int, int]:
     """Objects that the garbage collector leaves out and faults, in a process with that main module."""
     run = subprocess.run(
-        [sys.executable, "-c", _AS_MAIN.format(name=name) + _COUNT_FAULTS],
+        [sys.executable, "-c", _AS_MAIN.format(name=name) + task + _COUNT_FAULTS],
         cwd=ROOT,
         env={**_environment(), "SPARK_REUSE_WORKER": reused},
         capture_output=True,
@@ -63,10 +82,11 @@ def run_as(name: str, reused: str) -> tuple[int, int]:
     return int(exempt), int(faults)
 
 
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("name", "reused", "is_so"), WORKERS)
-def test_only_a_worker_that_is_reused_exempts_its_modules_and_keeps_freed_memory(name, reused, is_so):
+def test_only_a_worker_that_is_reused_exempts_its_modules_and_keeps_freed_memory(name, reused, is_so, task):
     """Ten rounds free 3.2 MB each, which is 780 pages."""
-    exempt, faults = run_as(name, reused)
+    exempt, faults = run_as(name, reused, TASKS[task])
     assert (exempt > 10_000) == is_so
     if platform.libc_ver()[0] == "glibc":
         assert faults < 100 if is_so else faults > 1000

@@ -30,6 +30,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
+from pulsar_spark.spark.reused_worker import prepare_worker
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
@@ -62,6 +63,7 @@ def write_task(
     Raises:
         PulsarError: not all rows are acknowledged.
     """
+    prepare_worker()
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None, writes)
