@@ -83,6 +83,7 @@ from pulsar_spark.protocol.writing.schema_choice import (
 )
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
+from pulsar_spark.values.protobuf.descriptor_file import protobuf_schema
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.message_ids import parse_message_id
 from pulsar_spark.wire.commands import InitialPosition
@@ -195,6 +196,7 @@ __all__ = [
     "prefetch",
     "probe_bounds",
     "probe_entry",
+    "protobuf_schema",
     "read_ranges",
     "register_schema",
     "retry_count",

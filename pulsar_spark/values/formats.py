@@ -17,6 +17,12 @@ from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
 from pulsar_spark.values.json import json_read, json_write
 from pulsar_spark.values.protobuf import protobuf_native
 
+_WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
+# A PROTOBUF schema does not have the numbers of fields in messages within the first.
+_ADVICE = {
+    SchemaType.PROTOBUF: "To read such a topic, set valueFormat=protobuf, valueSchema and messageName. "
+}
+
 MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
 MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
@@ -107,7 +113,7 @@ def _format(schema: Schema) -> _Format:
     except KeyError:
         raise UnsupportedError(
             f"values of schema type {schema.type.name} have no columns",
-            advice="Use valueFormat=raw, and decode or encode the values in the query",
+            advice=_ADVICE.get(schema.type, "") + _WAY_OUT,
         ) from None
 
 
