@@ -55,7 +55,7 @@ _SCOPES = (
             "size of a micro-batch": ("*PerTrigger", "maxTriggerDelay"),
             "number of tasks": ("minPartitions", "maxMessagesPerPartition"),
             "subscription": ("*Subscription*", "*.consumer.*"),
-            "columns and values": ("metadataColumns", "value*", "schema*", "mode", "allowDifferentTopic*"),
+            "columns and values": ("metadataColumns", "value*", "messageName", "schema*", "mode", "allow*"),
             "chunked and compacted messages": ("*Chunked*", "readCompacted"),
             "encryption": ("*.crypto*",),
             "timeouts": ("*TimeoutMs",),

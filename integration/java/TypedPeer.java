@@ -193,6 +193,7 @@ public class TypedPeer {
             case "AUTO_CONSUME" -> Schema.AUTO_CONSUME();
             case "AVRO" -> node.has("definition") ? generic(node) : Schema.AVRO(definition(node));
             case "JSON" -> Schema.JSON(definition(node));
+            case "PROTOBUF" -> Schema.PROTOBUF((Class<GeneratedMessageV3>) classOf(node));
             case "PROTOBUF_NATIVE" -> Schema.PROTOBUF_NATIVE((Class<GeneratedMessageV3>) classOf(node));
             case "KEY_VALUE" -> Schema.KeyValue(schema(node.get("key")), schema(node.get("value")),
                     KeyValueEncodingType.valueOf(node.get("encoding").asText()));
@@ -241,7 +242,7 @@ public class TypedPeer {
             case "BYTES" -> json.binaryValue();
             case "AVRO", "JSON" -> schema.has("definition") ? avroRecord(schema, json)
                     : JSON.treeToValue(json, classOf(schema));
-            case "PROTOBUF_NATIVE" -> message(schema, json);
+            case "PROTOBUF", "PROTOBUF_NATIVE" -> message(schema, json);
             case "KEY_VALUE" -> new KeyValue<>(value(schema.get("key"), json.get("key")),
                     value(schema.get("value"), json.get("value")));
             default -> throw new IllegalArgumentException(schema.toString());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import uuid
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -20,9 +22,9 @@ from integration.fixtures.spark import Collector, PulsarInSpark, drain
 from integration.helpers import cpp_values
 from integration.helpers.cluster import Cluster
 from integration.helpers.java_values import JavaValues, as_json, write_values
-from integration.helpers.payloads import avro, register, register_pair, write_payloads
+from integration.helpers.payloads import avro, definition_of, register, register_pair, write_payloads
 from integration.helpers.peer import Peer
-from integration.helpers.typed_values import ALL, TypedValues
+from integration.helpers.typed_values import ALL, MESSAGES, TypedValues
 
 TYPED = {"valueFormat": "columns", "metadataColumns": ""}
 
@@ -70,6 +72,32 @@ def test_what_java_writes(
     pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str], kind: TypedValues
 ) -> None:
     check(pulsar_in_spark.read(java_topics[kind.name], **TYPED), kind.columns, kind.rows)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.name)
+def test_what_java_writes_as_plain_protobuf(
+    pulsar_in_spark: PulsarInSpark,
+    cluster: Cluster,
+    admin: Admin,
+    java_topics: dict[str, str],
+    kind: TypedValues,
+    topic: str,
+    tmp_path: Path,
+    checkpoint: Path,
+) -> None:
+    """Schema.PROTOBUF has an Avro schema; the native one of the same class has the descriptors."""
+    write_values(cluster.service_url, [JavaValues(topic, {**kind.schema, "type": "PROTOBUF"}, kind.java)])
+    told = definition_of(admin, java_topics[kind.name])
+    path = tmp_path / "values.desc"
+    path.write_bytes(base64.b64decode(told["fileDescriptorSet"]))
+    options = {"valueSchema": str(path), "messageName": told["rootMessageTypeName"], "metadataColumns": ""}
+    check(pulsar_in_spark.read(topic, valueFormat="protobuf", **options), kind.columns, kind.rows)
+    sink = Collector()
+    drain(pulsar_in_spark.stream(topic, valueFormat="protobuf", **options), sink, checkpoint)
+    nulls = dict.fromkeys(kind.names)
+    assert [row.asDict(recursive=True) for row in sink.rows] == [row or nulls for row in kind.rows]
+    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.* PROTOBUF .*valueFormat=protobuf"):
+        pulsar_in_spark.read(topic, **TYPED)
 
 
 @pytest.mark.long

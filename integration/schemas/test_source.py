@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import io
 import json
 import random
@@ -11,6 +12,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from grpc_tools import protoc
 from pulsar.schema import AvroSchema, BytesSchema, StringSchema
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row
@@ -364,12 +366,47 @@ def test_a_schema_of_the_users_own(pulsar_in_spark, peer, topic, tmp_path):
             buffer = io.BytesIO()
             fastavro.schemaless_writer(buffer, V0, row)
             producer.send(buffer.getvalue())
-    with pytest.raises(Exception, match=r"has no schema, .* set valueFormat to avro or json, and"):
+    with pytest.raises(Exception, match=r"has no schema, .* set valueFormat to avro, json or protobuf, and"):
         typed(pulsar_in_spark, topic)
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(V0))
     for text in (json.dumps(V0), str(path)):
         assert dicts(typed(pulsar_in_spark, topic, valueFormat="avro", valueSchema=text).collect()) == rows
+
+
+ORDER = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Order {
+  message Line { string sku = 1; }
+  int64 id = 1;
+  repeated Line lines = 2;
+  google.protobuf.Timestamp at = 3;
+}
+"""
+
+
+def test_a_descriptor_set_of_protocs(pulsar_in_spark, peer, topic, tmp_path):
+    """Payloads are written as text: id 7, two lines, and 5 s after 1970."""
+    (tmp_path / "order.proto").write_text(ORDER)
+    imports = str(importlib.resources.files("grpc_tools") / "_proto")
+    path = tmp_path / "order.desc"
+    command = ["protoc", f"-I{tmp_path}", f"-I{imports}", f"--descriptor_set_out={path}", "order.proto"]
+    with closing(peer.client.create_producer(topic, schema=BytesSchema())) as producer:
+        producer.send(b"\x08\x07" + 2 * b"\x12\x03\x0a\x01s" + b"\x1a\x02\x08\x05")
+    options = {"valueFormat": "protobuf", "valueSchema": str(path), "messageName": "shop.Order"}
+    assert protoc.main(command) == 0
+    with pytest.raises(Exception, match=r"PULSAR_OPTION.* lacks google/protobuf/timestamp\.proto"):
+        typed(pulsar_in_spark, topic, **options)
+    assert protoc.main([*command, "--include_imports"]) == 0
+    with pytest.raises(Exception, match=r"PULSAR_OPTION.*Its messages are .*shop\.Order"):
+        typed(pulsar_in_spark, topic, **options | {"messageName": "Order"})
+    rows = typed(pulsar_in_spark, topic, **options)
+    path.unlink()
+    (row,) = rows.collect()
+    assert (row.id, [line.sku for line in row.lines]) == (7, ["s", "s"])
+    assert row.at.timestamp() == 5
 
 
 def test_rows_without_columns_are_counted(pulsar_in_spark, peer, topic):

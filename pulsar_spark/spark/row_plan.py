@@ -17,7 +17,7 @@ from pulsar_spark.client import (
     Schema,
     TypedValueReader,
     impatient_client,
-    path_of,
+    protobuf_schema,
     run_all,
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError
@@ -30,6 +30,7 @@ from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValue
 
 _SHOWN_TOPICS = 10  # topics of each schema in an error
 _SHOWN_TYPE = 500  # characters of a type in an error
+_MAX_FILE = 4 << 20  # bytes of a file with a schema; those of a topic have this limit, too
 
 _Found = Mapping[TopicName, tuple[int, Schema]]
 
@@ -116,9 +117,7 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     if values.format.is_raw:
         return RowPlan(options.columns)
     if values.schema is not None:
-        kind = values.format.given_type
-        assert kind is not None  # only such formats have a schema of the user's
-        return _typed(options, ReaderSchema(Schema(kind, _definition(values.schema)), is_given=True), wanted)
+        return _typed(options, ReaderSchema(_given(values.schema, values), is_given=True), wanted)
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
             "schemaEvolutionMode=restart has no effect with .schema(...), which keeps the columns as they "
@@ -182,8 +181,8 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
     if latest is None:
         raise OptionError(
             f"topic {topic} has no schema, or does not exist",
-            advice="If you know the form of its values, set valueFormat to avro or json, and valueSchema. "
-            "With valueFormat=raw you get their bytes",
+            advice="If you know the form of its values, set valueFormat to avro, json or protobuf, and "
+            "valueSchema. With valueFormat=raw you get their bytes",
         )
     return latest
 
@@ -250,13 +249,26 @@ def _shown(kind: pa.DataType) -> str:
     return text if len(text) <= _SHOWN_TYPE else f"{text[:_SHOWN_TYPE]}..."
 
 
-def _definition(given: str) -> bytes:
-    """A schema in Avro's JSON, given directly or as the name of a file."""
-    if not given.startswith(("/", "file:")):
-        return given.encode()
-    path = path_of(given) if given.startswith("file:") else Path(given)
+def _given(definition: str | Path, values: ValueOptions) -> Schema:
+    """The user's schema."""
+    data = _contents(definition) if isinstance(definition, Path) else definition.encode()
+    if values.message is not None:
+        return protobuf_schema(data, values.message)
+    kind = values.format.given_type
+    assert kind is not None  # only such formats have a schema of the user's
+    return Schema(kind, data)
+
+
+def _contents(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
     except OSError as error:
         what = f"valueSchema cannot be read: {error}"
         raise OptionError(what, advice="Name a file that the driver can read") from error
+    if len(data) > _MAX_FILE:
+        raise OptionError(
+            f"valueSchema names a file of more than {_MAX_FILE >> 20} MiB: {path}",
+            advice="Name a file with the schema of this topic's values alone",
+        )
+    return data

@@ -15,6 +15,12 @@ from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.encode.tombstones import TombstoneEncoder
 from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
 
+_WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
+# A PROTOBUF schema does not have the numbers of fields in messages within the first.
+_ADVICE = {
+    SchemaType.PROTOBUF: "To read such a topic, set valueFormat=protobuf, valueSchema and messageName. "
+}
+
 MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
 MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
@@ -122,7 +128,7 @@ def _format(schema: Schema) -> _Format:
             return _PRIMITIVE
     raise UnsupportedError(
         f"values of schema type {schema.type.name} have no columns",
-        advice="Use valueFormat=raw, and decode or encode the values in the query",
+        advice=_ADVICE.get(schema.type, "") + _WAY_OUT,
     )
 
 

@@ -19,7 +19,7 @@ from pulsar_spark.spark.options.source import SOURCE
 OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
 SPARKS_OPTIONS = {"checkpointlocation"}
 # Commands that no environment of ours has.
-ELSEWHERE = {"docker", "venv-pack"}
+ELSEWHERE = {"docker", "protoc", "venv-pack"}
 DIRECTIVES = {"{toctree}", "{literalinclude}", "{eval-rst}"}
 BUILT_IN = {".", "export"}
 

@@ -5,6 +5,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pyspark.sql.types import LongType, StringType, StructType
 
 from pulsar_spark.client import Client, ReaderSchema, Schema, SchemaType
@@ -23,6 +24,7 @@ from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import single_entry
 from tests.fake_broker import FakeBroker
 from tests.fake_clients import Type
+from tests.values.protobuf_files import file
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 A, AB = csv("a"), csv("a,b")
@@ -168,7 +170,7 @@ def test_partitions_share_their_topics_schema(broker):
 
 def test_a_topic_without_a_schema_says_what_to_do(broker):
     broker.create("t")
-    with pytest.raises(OptionError, match=r"/t has no schema, .* avro or json, and valueSchema\. "):
+    with pytest.raises(OptionError, match=r"/t has no schema, .* avro, json or protobuf, and valueSchema\. "):
         planned(broker)
     register(broker, "t", A)
     with broker.changed:
@@ -356,3 +358,30 @@ def test_a_schema_of_the_users_own_needs_no_broker(tmp_path):
     options = parse_source({**given, "valueFormat": "avro", "valueSchema": f"{path}x"}, Mode.BATCH)
     with pytest.raises(OptionError, match=r"valueSchema cannot be read: .*No such file"):
         plan_rows(options)
+
+
+def test_a_descriptor_set_needs_no_broker(tmp_path, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    path = tmp_path / "order.desc"
+    path.write_bytes(FileDescriptorSet(file=[file("message M0\nint32 a = 1")]).SerializeToString())
+    given = {"service.url": "pulsar://localhost:1", "topic": "t", "metadataColumns": ""}
+    given |= {"valueFormat": "protobuf", "valueSchema": str(path), "messageName": "p.M0"}
+    options = parse_source(given, Mode.BATCH)
+    plan = plan_rows(options)
+    assert columns_of(plan) == "struct<a:int>"
+    path.unlink()  # tasks do not look at it
+    with Client(options.client) as client:
+        values = pickle.loads(pickle.dumps(plan)).values(client, T, options.values, ledger=1)
+        entries = [single_entry(5, 0, b"\x08\x07"), single_entry(5, 1, b"", schema_version=bytes(8))]
+        (messages,) = decode_entries(T, [Entries.of(entries)], max_rows=10, max_bytes=1000)
+        (part,) = values.read(messages)
+    assert part.columns["a"].to_pylist() == [7, None]
+
+
+def test_files_of_schemas_are_small(tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(b" " * (4 << 20) + b'"string"')
+    given = {"service.url": "pulsar://localhost:1", "topic": "t", "valueSchema": str(path)}
+    for kind in ({"valueFormat": "avro"}, {"valueFormat": "protobuf", "messageName": "p.M0"}):
+        with pytest.raises(OptionError, match=r"a file of more than 4 MiB: .*large"):
+            plan_rows(parse_source({**given, **kind}, Mode.BATCH))

@@ -44,7 +44,12 @@ READS = [
     (
         {**TOPIC, "valueSchema": '"string"'},
         "raw cannot be used with valueSchema",
-        "Set valueFormat to avro or",
+        "Set valueFormat to avro, json or",
+    ),
+    (
+        {**TOPIC, "valueFormat": "protobuf", "valueSchema": "/orders.desc"},
+        "requires messageName",
+        "such as shop.Order",
     ),
     ({**TOPIC, "delivery": "transactional"}, "not one of the source", "an option of the sink"),
     ({**TOPIC, "maxMessagesPerTrigger": "10k"}, "is '10k'", "a whole number"),

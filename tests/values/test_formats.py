@@ -46,6 +46,11 @@ def test_kinds_without_columns_are_refused_with_the_way_out(kind):
             ask()
 
 
+def test_the_way_to_read_plain_protobuf():
+    with pytest.raises(UnsupportedError, match=r"PROTOBUF have no columns.*set valueFormat=protobuf"):
+        formats.column_type(Schema(SchemaType.PROTOBUF))
+
+
 def test_new_values_of_keys_and_values():
     def schema(kind, key):
         own, other = (Schema(kind, json.dumps(each).encode()) for each in (key, "int"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from pulsar_spark.client import SchemaType, path_of
@@ -24,6 +25,7 @@ class ValueFormat(Enum):
     STRUCT = "struct"
     AVRO = "avro"
     JSON = "json"
+    PROTOBUF = "protobuf"
 
     @property
     def is_raw(self) -> bool:
@@ -36,7 +38,13 @@ class ValueFormat(Enum):
         match self:
             case ValueFormat.STRUCT:
                 return False
-            case ValueFormat.RAW | ValueFormat.COLUMNS | ValueFormat.AVRO | ValueFormat.JSON:
+            case (
+                ValueFormat.RAW
+                | ValueFormat.COLUMNS
+                | ValueFormat.AVRO
+                | ValueFormat.JSON
+                | ValueFormat.PROTOBUF
+            ):
                 return True
 
     @property
@@ -47,6 +55,8 @@ class ValueFormat(Enum):
                 return SchemaType.AVRO
             case ValueFormat.JSON:
                 return SchemaType.JSON
+            case ValueFormat.PROTOBUF:
+                return SchemaType.PROTOBUF_NATIVE
             case ValueFormat.RAW | ValueFormat.COLUMNS | ValueFormat.STRUCT:
                 return None
 
@@ -58,15 +68,16 @@ class EvolutionMode(Enum):
     RESTART = "restart"
 
 
-def _value_schema(text: str) -> str:
-    """Avro's JSON, or where it is; gives it as it is."""
-    if text.startswith("/") or (text.startswith("file:") and str(path_of(text)).startswith("/")):
-        return text
+def _value_schema(text: str) -> str | Path:
+    """Avro's JSON, as it is, or the absolute path of a file."""
+    path = path_of(text) if text.startswith("file:") else Path(text)
+    if path.is_absolute():
+        return path
     try:
         json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(
-            "an Avro schema in JSON, or the path of a file with one (/path or file:///path)"
+            "an Avro schema in JSON, or the path of a file with a schema (/path or file:///path)"
         ) from None
     return text
 
@@ -76,18 +87,26 @@ _VALUE_FORMAT = VALUES.add(
     parsers.names_of(parsers.by_value(ValueFormat)),
     parsers.one_of(parsers.by_value(ValueFormat)),
     "raw",
-    "How payloads are decoded. `raw`: the column `value` has the payload's bytes. `columns`: decode by the "
-    "topic's schema; the fields of a record are columns, key and value of a KEY_VALUE schema are columns "
-    "`key` and `value`, any other type is a column `value`. `struct`: the same in one column `value`. "
-    "`avro`, `json`: like `columns`, but by `valueSchema`. See docs/schemas.md.",
+    "How payloads are decoded. `raw`: the column `value` has the payload's bytes. `columns`: by the topic's "
+    "schema, as the fields of a record, `key` and `value` of KEY_VALUE, or a typed `value`. `struct`: the "
+    "same in one column `value`. "
+    "`avro`, `json`, `protobuf`: like `columns`, but by `valueSchema`. See docs/schemas.md.",
 )
 _VALUE_SCHEMA = VALUES.add(
     "valueSchema",
     "Avro schema, file",
     _value_schema,
     None,
-    "With `valueFormat=avro` or `json`: the schema of all payloads, for topics without a registered schema. "
-    "An Avro schema in JSON, or a file on the driver (`/path` or `file:///path`).",
+    "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. An "
+    "Avro schema in JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that "
+    "`protoc --descriptor_set_out` writes.",
+)
+_MESSAGE_NAME = VALUES.add(
+    "messageName",
+    "full name",
+    parsers.non_empty,
+    None,
+    "With `valueFormat=protobuf`: the message of `valueSchema` that payloads are, such as `shop.Order`.",
 )
 _SCHEMA_VERSION = VALUES.add(
     "schemaVersion",
@@ -137,6 +156,7 @@ class ValueOptions:
     Attributes:
         format: of the payloads and their columns.
         schema: Avro's JSON, or the path of a file, where the user gives the schema.
+        message: the full name of the payloads' message, where the schema is a descriptor set.
         version: of the topic's schema; None: the latest.
         evolution: what to do with messages of newer versions.
         bad_rows: what to do with messages that cannot be read.
@@ -144,7 +164,8 @@ class ValueOptions:
     """
 
     format: ValueFormat
-    schema: str | None
+    schema: str | Path | None
+    message: str | None
     version: int | None
     evolution: EvolutionMode
     bad_rows: BadRows
@@ -162,7 +183,8 @@ def value_options(values: Values) -> ValueOptions:
     if values[_VALUE_SCHEMA] is not None and not is_given:
         raise OptionError(
             f"valueFormat={chosen.value} cannot be used with valueSchema",
-            advice="Set valueFormat to avro or json, the form of the payloads, or leave valueSchema out",
+            advice="Set valueFormat to avro, json or protobuf, the form of the payloads, or leave "
+            "valueSchema out",
         )
     useless = [option.name for option in _TYPED_ONLY if option in values.given]
     if chosen.is_raw and useless:
@@ -175,6 +197,7 @@ def value_options(values: Values) -> ValueOptions:
             f"valueFormat={chosen.value} requires valueSchema, a schema of your own",
             advice="Set it, or set valueFormat=columns to read by the topic's schema",
         )
+    _check_protobuf(values)
     is_restarted = values[_SCHEMA_EVOLUTION_MODE] is EvolutionMode.RESTART
     if is_given and (values[_SCHEMA_VERSION] is not None or is_restarted):
         raise OptionError(
@@ -191,8 +214,28 @@ def value_options(values: Values) -> ValueOptions:
     return ValueOptions(
         format=chosen,
         schema=values[_VALUE_SCHEMA],
+        message=values[_MESSAGE_NAME],
         version=values[_SCHEMA_VERSION],
         evolution=values[_SCHEMA_EVOLUTION_MODE],
         bad_rows=values[_MODE],
         allow_different=values[_ALLOW_DIFFERENT],
     )
+
+
+def _check_protobuf(values: Values) -> None:
+    is_protobuf = values[_VALUE_FORMAT] is ValueFormat.PROTOBUF
+    if values[_MESSAGE_NAME] is not None and not is_protobuf:
+        raise OptionError(
+            f"valueFormat={values[_VALUE_FORMAT].value} cannot be used with messageName",
+            advice="Set valueFormat to protobuf, or leave messageName out",
+        )
+    if is_protobuf and values[_MESSAGE_NAME] is None:
+        raise OptionError(
+            "valueFormat=protobuf requires messageName, the message that payloads are",
+            advice="Set it to the full name, such as shop.Order",
+        )
+    if is_protobuf and not isinstance(values[_VALUE_SCHEMA], Path):
+        raise OptionError(
+            "with valueFormat=protobuf valueSchema must be the path of a file",
+            advice="Name a file that protoc --include_imports --descriptor_set_out=FILE has written",
+        )

@@ -7,7 +7,7 @@ The schema's data is JSON: ``fileDescriptorSet``, a serialized FileDescriptorSet
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, TypeVar
@@ -160,7 +160,7 @@ def parse(schema: Schema) -> ProtobufDefinition:
     enums: dict[str, DefinedEnum] = {}
     for file in parsed.file:
         _check(file.syntax)
-        for message in _messages(file):
+        for message in messages_of(file):
             _define(messages, message.name, message)
             for enum in message.proto.enum_type:
                 name = _full(message.name, enum.name)
@@ -171,6 +171,21 @@ def parse(schema: Schema) -> ProtobufDefinition:
     if not isinstance(root, str) or root not in messages:
         raise malformed(f"it does not define its root message {str(root)[:200]!r}")
     return ProtobufDefinition(root, messages, enums)
+
+
+def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
+    """Yield all messages of a file, those in others, too.
+
+    Raises:
+        SchemaError: a name is too long, or not UTF-8.
+    """
+    syntax = file.syntax or "proto2"
+    left = [(file.package, message) for message in file.message_type]
+    while left:
+        within, proto = left.pop()
+        name = _full(within, proto.name)
+        yield DefinedMessage(name, proto, syntax)
+        left.extend((name, inner) for inner in proto.nested_type)
 
 
 def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorProto]:
@@ -235,18 +250,7 @@ def default_of(
 
 def malformed(why: str) -> SchemaError:
     """Make the error for a definition that cannot be read."""
-    return SchemaError(f"malformed PROTOBUF_NATIVE schema: {why}", advice=WAY_OUT)
-
-
-def _messages(file: FileDescriptorProto) -> Iterable[DefinedMessage]:
-    """All messages of a file, those in others, too."""
-    syntax = file.syntax or "proto2"
-    left = [(file.package, message) for message in file.message_type]
-    while left:
-        within, proto = left.pop()
-        name = _full(within, proto.name)
-        yield DefinedMessage(name, proto, syntax)
-        left.extend((name, inner) for inner in proto.nested_type)
+    return SchemaError(f"malformed Protobuf schema: {why}", advice=WAY_OUT)
 
 
 def _enum(name: str, proto: EnumDescriptorProto, syntax: str) -> DefinedEnum:

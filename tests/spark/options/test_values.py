@@ -1,5 +1,7 @@
 """Options that say how payloads are read, and which of them go together."""
 
+from pathlib import Path
+
 import pytest
 
 from pulsar_spark.spark.options.option import Mode
@@ -11,6 +13,7 @@ SCHEMA = '{"type": "record", "name": "r", "fields": []}'
 USUAL = ValueOptions(
     format=ValueFormat.RAW,
     schema=None,
+    message=None,
     version=None,
     evolution=EvolutionMode.NONE,
     bad_rows=BadRows.FAILFAST,
@@ -40,11 +43,21 @@ def test_all_that_there_is():
     assert values.bad_rows is BadRows.DROPMALFORMED
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, '"string"', "/some/file", "file:///some/file"])
+FILES = {"/some/file": Path("/some/file"), "file:///some/file": Path("/some/file")}
+
+
 @pytest.mark.parametrize("kind", ["avro", "json"])
-def test_a_schema_of_the_users_own(kind, schema):
-    values = source(valueFormat=kind, valueSchema=schema).values
-    assert (values.format.value, values.schema, values.format.is_flat) == (kind, schema, True)
+def test_a_schema_of_the_users_own(kind):
+    for text, schema in {SCHEMA: SCHEMA, '"string"': '"string"', **FILES}.items():
+        values = source(valueFormat=kind, valueSchema=text).values
+        assert (values.format.value, values.schema, values.format.is_flat) == (kind, schema, True)
+
+
+def test_a_protobuf_schema_of_the_users_own():
+    for text, path in FILES.items():
+        values = source(valueFormat="protobuf", valueSchema=text, messageName="shop.Order").values
+        assert (values.format, values.format.is_flat) == (ValueFormat.PROTOBUF, True)
+        assert (values.schema, values.message) == (path, "shop.Order")
 
 
 @pytest.mark.parametrize("text", ["", "some/file", "string", "{", "file:relative", "[" * 10_000])
@@ -64,7 +77,7 @@ def test_the_option_of_the_jvm_connector_may_stay():
         ({"schemaEvolutionMode": "none"}, "option schemaEvolutionMode has no effect"),
         (
             {"valueSchema": SCHEMA, "mode": "FAILFAST"},
-            r"valueFormat=raw cannot be used with valueSchema\. Set valueFormat to avro or json",
+            r"valueFormat=raw cannot be used with valueSchema\. Set valueFormat to avro, json or protobuf",
         ),
         (
             {"valueFormat": "avro"},
@@ -73,8 +86,30 @@ def test_the_option_of_the_jvm_connector_may_stay():
         ({"valueFormat": "json"}, "valueFormat=json requires valueSchema"),
         (
             {"valueFormat": "columns", "valueSchema": SCHEMA},
-            r"valueFormat=columns cannot be used with valueSchema\. Set valueFormat to avro or json",
+            r"valueFormat=columns cannot be used with valueSchema\. Set valueFormat to avro, json or",
         ),
+        ({"valueFormat": "protobuf", "messageName": "p.M"}, "valueFormat=protobuf requires valueSchema"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "/f"},
+            r"requires messageName.*the full name, such as shop\.Order",
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": SCHEMA, "messageName": "p.M"},
+            "valueSchema must be the path of a file.*protoc --include_imports",
+        ),
+        (
+            {"messageName": "p.M"},
+            r"valueFormat=raw cannot be used with messageName\. Set valueFormat to proto",
+        ),
+        (
+            {"valueFormat": "avro", "valueSchema": SCHEMA, "messageName": "p.M"},
+            "valueFormat=avro cannot be used with messageName",
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "/f", "messageName": "p.M", "schemaVersion": "1"},
+            "concern the topic's schema",
+        ),
+        ({"valueFormat": "protobuf", "valueSchema": "/f", "messageName": ""}, "option messageName is ''"),
         ({"valueFormat": "avro", "valueSchema": SCHEMA, "schemaVersion": "1"}, "concern the topic's schema"),
         (
             {"valueFormat": "avro", "valueSchema": SCHEMA, "schemaEvolutionMode": "restart"},
@@ -88,7 +123,7 @@ def test_the_option_of_the_jvm_connector_may_stay():
             {"valueFormat": "columns", "pulsar_reader_cryptoFailureAction": "CONSUME"},
             "CONSUME gives encrypted bytes, which cannot be read by a schema",
         ),
-        ({"valueFormat": "parquet"}, "one of raw, columns, struct, avro, json"),
+        ({"valueFormat": "parquet"}, "one of raw, columns, struct, avro, json, protobuf"),
         ({"valueFormat": "columns", "mode": "x"}, "one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
     ],
 )

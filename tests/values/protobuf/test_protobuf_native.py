@@ -495,7 +495,7 @@ def refused(of, error, text):
     ],
 )
 def test_what_is_no_definition_is_refused(data):
-    refused(Schema(SchemaType.PROTOBUF_NATIVE, data), SchemaError, "malformed PROTOBUF_NATIVE schema")
+    refused(Schema(SchemaType.PROTOBUF_NATIVE, data), SchemaError, "malformed Protobuf schema")
 
 
 def changed(change, text="message M0\nint32 a = 1\nint32 b = 2", syntax="proto3"):
