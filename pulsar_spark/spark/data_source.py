@@ -35,7 +35,7 @@ _REDACTION = {
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
 }
 
-# All secret options are options of the connection.
+# Secrets that are values; transactionLogKey only names a place.
 _SECRETS = [option.name for option in CONNECTION if option.secret]
 
 _log = logging.getLogger(__name__)
