@@ -135,7 +135,7 @@ class Connector:
         return self._result(partial(_rows_to_write, self._place, shape, count))
 
     def _result(self, run: Callable[[], _Made]) -> _Made:
-        return self._process.submit(_reported, run, self._place.data_source).result()
+        return self._process.submit(reported, run, self._place.data_source).result()
 
     def _of(self, topic: str) -> _Options:
         return self._options | {"topic": topic}
@@ -261,7 +261,7 @@ def _spark(place: Place) -> SparkSession:
     return spark
 
 
-def _reported(run: Callable[[], _Made], data_source: str) -> _Made:
+def reported(run: Callable[[], _Made], data_source: str) -> _Made:
     """What ``run`` gives; its error as text, since Spark's errors cannot go to another process."""
     try:
         return run()

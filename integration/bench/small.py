@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from integration.bench.measure import Cost
 from integration.bench.minimal_source import ROWS, Minimal
-from integration.bench.peer_jar import data_source_of
+from integration.bench.peer_jar import data_source_of, reported
 from integration.bench.shapes import SHAPES
 from integration.bench.spark import timed
 from integration.bench.topics import Topics
@@ -65,7 +66,7 @@ def main(broker: StandaloneBroker, rounds: int = _ROUNDS, jar: str | None = None
             for _ in range(rounds):
                 for name, side in sides.items():
                     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-                        found[name].append(process.submit(measure, side).result())
+                        found[name].append(process.submit(reported, partial(measure, side), name).result())
     minimal = next(iter(found.values()))
     for name, costs in found.items():
         print(f"\n{name}")

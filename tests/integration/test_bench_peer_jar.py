@@ -37,7 +37,7 @@ def test_an_error_that_cannot_be_pickled_reaches_the_caller_as_text():
         raise OSError("the queue is full", threading.RLock())
 
     with pytest.raises(RuntimeError, match=r"org\.example\.Provider: .*the queue is full") as caught:
-        peer_jar._reported(fails, "org.example.Provider")
+        peer_jar.reported(fails, "org.example.Provider")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
