@@ -119,6 +119,12 @@ COLUMN_TEXTS = {
         "messages](operations.md#what-is-exact).",
         null_read="the broker does not count",
     ),
+    "__brokerPublishTime": ColumnText(
+        "precise to 1 ms",
+        read="When the broker took the message, by its clock, if it "
+        "[adds times](operations.md#what-is-exact).",
+        null_read="the broker adds none",
+    ),
     "__corruptValue": ColumnText(
         "bytes",
         read="The bytes of a value that could not be read by the schema, with `mode=PERMISSIVE`: "

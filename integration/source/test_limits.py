@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -17,11 +18,13 @@ from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Batch, Triggers, partitions_of
 from pulsar_spark.ids import TopicName
 
-# Ledgers of few entries, and the broker tells each message's index.
+_INTERCEPTORS = "org.apache.pulsar.common.intercept"
+# Ledgers of few entries, and the broker tells each message's index and time.
 SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "2500",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+    "brokerEntryMetadataInterceptors": f"{_INTERCEPTORS}.AppendIndexMetadataInterceptor,"
+    f"{_INTERCEPTORS}.AppendBrokerTimestampMetadataInterceptor",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
 }
 
@@ -163,6 +166,20 @@ def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin: Admin, to
     with Triggers(cluster.service_url, topic, maxMessagesPerTrigger="10") as triggers:
         rows = [numbers(triggers.rows(batch)) for batch in triggers.available_now()]
     assert rows == [list(range(first, first + 10)) for first in range(0, 70, 10)]
+
+
+def test_what_the_broker_adds_to_an_entry(indexed, indexed_peer, topic, spark):
+    began = datetime.now(timezone.utc)
+    indexed_peer.produce(topic, numbered(3))
+    indexed_peer.produce(topic, numbered(200, first=3), batch_size=50)
+    names = "__index,__brokerPublishTime,__publishTime"
+    rows = PulsarInSpark(spark, indexed.service_url).read(topic, metadataColumns=names).collect()
+    assert [row["__index"] for row in rows] == list(range(203))
+    moment = timedelta(milliseconds=1)  # times are cut
+    for row in rows:
+        taken_at = row["__brokerPublishTime"].astimezone(timezone.utc)
+        assert began - moment <= taken_at <= datetime.now(timezone.utc)
+        assert row["__publishTime"] <= row["__brokerPublishTime"]
 
 
 @pytest.mark.parametrize("with_admin", [False, True])

@@ -61,11 +61,12 @@ class Frame(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A decoded payload section: metadata, the stored payload, and the broker's index or None."""
+    """A decoded payload section: metadata, the stored payload, and the broker's index and time or None."""
 
     metadata: pb.MessageMetadata
     payload: memoryview
     broker_index: int | None
+    broker_time: int | None
 
 
 def encode_command(command: pb.BaseCommand) -> bytes:
@@ -341,7 +342,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         CorruptError: the checksum is wrong, sizes are out of bounds, the metadata cannot be parsed, or it has
             more than 1,000,000 properties.
     """
-    index, rest = _split_broker_entry(section)
+    index, stamp, rest = _split_broker_entry(section)
     if rest[:2] == CHECKSUM_MAGIC:
         if len(rest) < 6:
             raise CorruptError("an entry ends inside its checksum")
@@ -363,19 +364,22 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"
         )
-    return StoredMessage(parsed, payload, index)
+    return StoredMessage(parsed, payload, index, stamp)
 
 
-def _split_broker_entry(section: memoryview) -> tuple[int | None, memoryview]:
+def _split_broker_entry(section: memoryview) -> tuple[int | None, int | None, memoryview]:
+    """Split the broker's index and time, in ms since the epoch, off a payload section."""
     if section[:2] != _BROKER_ENTRY_MAGIC:
-        return None, section
+        return None, None, section
     raw, rest = _sized(section[2:], "broker metadata")
     try:
         metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
     except UNPARSABLE as error:
         raise CorruptError("an entry's broker metadata cannot be parsed") from error
-    # An index too large for Java and int64 counts as none.
-    return (metadata.index if metadata.HasField("index") and not metadata.index >> 63 else None), rest
+    # What is too large for Java and int64 counts as none.
+    index = metadata.index if metadata.HasField("index") and not metadata.index >> 63 else None
+    stamp = metadata.broker_timestamp
+    return index, stamp if metadata.HasField("broker_timestamp") and not stamp >> 63 else None, rest
 
 
 def _sized(data: memoryview, what: str) -> tuple[memoryview, memoryview]:

@@ -187,19 +187,25 @@ def test_golden_message():
     (messages,) = FrameReader().feed(MESSAGE)
     assert messages.consumer_id == 7
     assert (messages.ledger.tolist(), messages.entry.tolist()) == ([1], [2])
-    metadata, payload, index = decode_payload_section(section_of(messages))
+    metadata, payload, index, time = decode_payload_section(section_of(messages))
     assert (metadata.producer_name, metadata.sequence_id, metadata.publish_time) == (b"p", 2, 3)
     assert bytes(payload) == b"hi"
-    assert index == 6
+    assert (index, time) == (6, None)
 
 
 @pytest.mark.parametrize(
-    ("prefix", "index"),
-    [("", None), ("0e02 00000002 1000", 0), ("0e02 00000002 0805", None), ("0e02 00000000", None)],
+    ("prefix", "index", "time"),
+    [
+        ("", None, None),
+        ("0e02 00000002 1000", 0, None),
+        ("0e02 00000002 0805", None, 5),
+        ("0e02 00000000", None, None),
+        ("0e02 0000000b 08ffffffffffffffffff01", None, None),
+    ],
 )
-def test_the_broker_s_index(prefix, index):
+def test_the_broker_s_index_and_time(prefix, index, time):
     stored = decode_payload_section(memoryview(bytes.fromhex(prefix) + section()))
-    assert stored.broker_index == index
+    assert (stored.broker_index, stored.broker_time) == (index, time)
     assert bytes(stored.payload) == b"hi"
 
 

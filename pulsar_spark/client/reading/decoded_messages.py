@@ -143,6 +143,11 @@ class DecodedMessages:
         return self._column(_broker_indexes)
 
     @property
+    def broker_time(self) -> pa.Int64Array:
+        """``int64``, when the broker took each message's entry, in ms; null where it does not say."""
+        return self._column(_broker_times)
+
+    @property
     def message_id(self) -> pa.BinaryArray:
         """``binary``, serialized MessageIdData."""
         return self._column(lambda run: _message_ids(run, self.topic.partition))
@@ -236,6 +241,11 @@ def _sequence_ids(run: DecodedRun) -> pa.Int64Array:
     of_entry = pa.array(run.of_rows(lambda part: part.sequence_id))
     own = run.columns.sequence_id
     return of_entry if own is None else pc.coalesce(own, of_entry)
+
+
+def _broker_times(run: DecodedRun) -> pa.Int64Array:
+    times = run.of_rows(lambda part: part.broker_time)
+    return pa.array(times, mask=times < 0)
 
 
 def _broker_indexes(run: DecodedRun) -> pa.Int64Array:

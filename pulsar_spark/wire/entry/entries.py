@@ -47,8 +47,9 @@ class Entry(NamedTuple):
         metadata: the entry's MessageMetadata.
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message; None if the broker sends none.
+        broker_time: when the broker took the entry, in ms since the epoch; None if it does not say.
         first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Ids,
-            metadata and index are then those of the last chunk, and the payload is complete.
+            metadata, index and time are then those of the last chunk, and the payload is complete.
     """
 
     ledger: int
@@ -56,6 +57,7 @@ class Entry(NamedTuple):
     metadata: pb.MessageMetadata
     payload: Buffer
     broker_index: int | None
+    broker_time: int | None = None
     first_chunk: MessageId | None = None
 
 
@@ -68,6 +70,7 @@ class _Block:
         entry: entry ids, int64[n].
         sizes: bytes of metadata and payload, int64[n].
         index: the broker's indexes, int64[n], -1 for none.
+        broker_time: the broker's times in ms since the epoch, int64[n], -1 for none.
         fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
         heads: bytes of the metadata of all entries.
         data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are given one by one.
@@ -81,6 +84,7 @@ class _Block:
     entry: Ints
     sizes: Ints
     index: Ints
+    broker_time: Ints
     fields: Fields
     heads: bytes
     data: bytes | None
@@ -138,6 +142,11 @@ class Entries:
     def index(self) -> Ints:
         """The broker's index of each entry's last message, int64[n]; -1 if it sends none."""
         return self._block.index[self._first : self._stop]
+
+    @property
+    def broker_time(self) -> Ints:
+        """When the broker took each entry, in ms since the epoch, int64[n]; -1 if it does not say."""
+        return self._block.broker_time[self._first : self._stop]
 
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -251,13 +260,14 @@ class Entries:
         else:
             first, last = int(block.fields.start[place]), int(block.fields.value[0][place])
             metadata = pb.MessageMetadata.FromString(block.heads[first:last])
-        index = int(block.index[place])
+        index, time = int(block.index[place]), int(block.broker_time[place])
         return Entry(
             int(block.ledger[place]),
             int(block.entry[place]),
             metadata,
             self[row : row + 1 or None].payloads[0],
             None if index < 0 else index,
+            None if time < 0 else time,
             block.first_chunks.get(place),
         )
 
@@ -290,7 +300,7 @@ def decode(parts: Sequence[Messages]) -> Decoded:
         return _decode_each(parts)
     messages = joined(parts)
     try:
-        fields, index = read_sections(messages)
+        fields, index, time = read_sections(messages)
     except NotPlainError:
         return _decode_each([messages])
     data, sizes = messages.data, messages.end - messages.at
@@ -299,7 +309,8 @@ def decode(parts: Sequence[Messages]) -> Decoded:
         metadata = _parsed(data, fields)
         if metadata is None:
             return _decode_each([messages])
-    block = _Block(messages.ledger, messages.entry, sizes, index, fields, data, data, metadata, None, {})
+    ids = messages.ledger, messages.entry
+    block = _Block(*ids, sizes, index, time, fields, data, data, metadata, None, {})
     return Decoded(Entries(block, 0, count))
 
 
@@ -332,11 +343,13 @@ def _decode_each(parts: Sequence[Messages]) -> Decoded:
 def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
     heads, fields = fields_of([one.metadata for one in entries])
     indexes = [-1 if one.broker_index is None else one.broker_index for one in entries]
+    times = [-1 if one.broker_time is None else one.broker_time for one in entries]
     block = _Block(
         ledger=np.array([one.ledger for one in entries], np.int64),
         entry=np.array([one.entry for one in entries], np.int64),
         sizes=np.array(sizes, np.int64),
         index=np.array(indexes, np.int64),
+        broker_time=np.array(times, np.int64),
         fields=fields,
         heads=heads,
         data=None,

@@ -21,7 +21,7 @@ _CHECKSUM_MAGIC = 0x0E01
 _BROKER_ENTRY_MAGIC = 0x0E02
 _TIMESTAMP, _INDEX = 1, 2
 _BROKER_ENTRY = Layout(
-    {_TIMESTAMP << 3 | VARINT: FieldKind.IGNORED, _INDEX << 3 | VARINT: FieldKind.NUMBER}, highest=2
+    {_TIMESTAMP << 3 | VARINT: FieldKind.NUMBER, _INDEX << 3 | VARINT: FieldKind.NUMBER}, highest=2
 )
 
 
@@ -32,10 +32,12 @@ class Sections(NamedTuple):
         fields: fields of the metadata; ``start`` is where the metadata begins, ``value`` where the stored
             payload is.
         indexes: int64[n], the broker's index of each entry's last message; -1 if it sends none.
+        times: int64[n], when the broker took each entry, in ms since the epoch; -1 if it does not say.
     """
 
     fields: Fields
     indexes: Ints
+    times: Ints
 
 
 def read_sections(messages: Messages) -> Sections:
@@ -47,7 +49,7 @@ def read_sections(messages: Messages) -> Sections:
     body = np.frombuffer(messages.data, np.uint8)
     at, end = messages.at, messages.end
     require(every(end - at >= 6))
-    index, at = _broker_entries(body, at, end)
+    indexes, times, at = _broker_entries(body, at, end)
     require(every(end - at >= 10) and every(big_endian(body, at, 2) == _CHECKSUM_MAGIC))
     # Slices of bytes are copies, but for small entries cheaper than views.
     data, checked = messages.data, zip((at + 6).tolist(), end.tolist(), strict=True)
@@ -64,23 +66,23 @@ def read_sections(messages: Messages) -> Sections:
     if EntryField.MESSAGES in fields.numbers:
         counts, has = fields.numbers[EntryField.MESSAGES]
         require(every((counts.astype(np.int32) > 0) | ~has))
-    return Sections(fields, index)
+    return Sections(fields, indexes, times)
 
 
-def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Read the broker's metadata where present; returns its indexes and where the rest begins."""
-    index = np.full(len(at), -1, np.int64)
+def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Read the broker's metadata where present; returns its indexes, its times, and where the rest begins."""
+    found = {number: np.full(len(at), -1, np.int64) for number in (_INDEX, _TIMESTAMP)}
     has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
     if not has.any():
-        return index, at
+        return found[_INDEX], found[_TIMESTAMP], at
     rows = np.flatnonzero(has)
     first = at[rows] + 6
     last = first + big_endian(body, at[rows] + 2, 4)
     require(every(last <= end[rows]))
     numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
-    if _INDEX in numbers:
-        values, given = numbers[_INDEX]
-        index[rows[given]] = np.maximum(values[given], -1)  # an index beyond int64 counts as none
+    for number in found.keys() & numbers.keys():
+        values, given = numbers[number]
+        found[number][rows[given]] = np.maximum(values[given], -1)  # what is beyond int64 counts as none
     rest = at.copy()
     rest[rows] = last
-    return index, rest
+    return found[_INDEX], found[_TIMESTAMP], rest

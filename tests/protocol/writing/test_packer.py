@@ -473,7 +473,7 @@ def test_batches_and_single_messages_are_encrypted_after_compression():
             *made.singles([single(b"c", partition_key=b"k")], 5),
         ]
         for entry, value in zip(entries, [message(b"a" * 100) + message(b"b"), b"c"], strict=True):
-            metadata, payload, _ = stored(entry)
+            metadata, payload, *_ = stored(entry)
             assert metadata.encryption_param == b"0123"
             assert metadata.uncompressed_size in (0, len(value))
             assert decompress(compression, bytes(payload[1:-1])[::-1], len(value), 1000) == value
@@ -485,7 +485,7 @@ def test_each_chunk_is_encrypted_by_itself():
     assert all(entry.size <= LIMIT for entry in entries)
     parts = []
     for entry in entries:
-        metadata, payload, _ = stored(entry)
+        metadata, payload, *_ = stored(entry)
         assert metadata.encryption_param == b"0123"
         assert metadata.total_chunk_msg_size == len(INCOMPRESSIBLE)
         parts.append(bytes(payload[1:-1])[::-1])

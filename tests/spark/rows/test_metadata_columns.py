@@ -10,6 +10,7 @@ from pulsar_spark.client import decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows import metadata_columns
 from pulsar_spark.spark.rows.metadata_columns import (
+    BROKER_PUBLISH_TIME,
     CORRUPT_VALUE,
     DEFAULT_METADATA_COLUMNS,
     EVENT_TIME,
@@ -68,7 +69,7 @@ def full_single():
         ordering_key=b"o",
         sequence_id=50,
         **fields,
-    )._replace(broker_index=13)
+    )._replace(broker_index=13, broker_time=1_700_000_000_456)
 
 
 # Of a batch of two bare messages, then of a single message with all fields.
@@ -96,6 +97,7 @@ EXPECTED: dict[str, list[Any]] = {
     REPLICATED_FROM: [None, None, "west"],
     IS_NULL: [False, True, False],
     INDEX: [None, None, 13],
+    BROKER_PUBLISH_TIME: [None, None, datetime.datetime(2023, 11, 14, 22, 13, 20, 456000, UTC)],
     CORRUPT_VALUE: [None, None, None],
 }
 

@@ -109,6 +109,7 @@ def assert_as_parsed(entries, stored):
     assert [one.metadata for one in entries] == parsed
     assert [bytes(payload) for payload in entries.payloads] == [bytes(one.payload) for one in stored]
     assert [one.broker_index for one in entries] == [one.broker_index for one in stored]
+    assert [one.broker_time for one in entries] == [one.broker_time for one in stored]
     expected_counts = [
         one.num_messages_in_batch if one.HasField("num_messages_in_batch") else 0 for one in parsed
     ]
@@ -253,9 +254,10 @@ def test_usual_entries_are_read_by_column():
     more = [bytes_field(6, b"key"), number_field(9, 100), bytes_field(4, bytes_field(1, b"a") + b"\x12\0")]
     kinds = [b"".join(REQUIRED), b"".join([*REQUIRED, *more]), b"".join([*REQUIRED, bytes_field(18, b"o")])]
     sections = [section(kinds[row % 3], broker=b"\x08\x05\x10\x06") for row in range(ENOUGH)]
-    fields, indexes = read_sections(messages(sections))
+    fields, indexes, times = read_sections(messages(sections))
     assert EntryField.KEY in fields.spans
     assert indexes.tolist() == [6] * ENOUGH
+    assert times.tolist() == [5] * ENOUGH
 
 
 @pytest.mark.parametrize("count", [1, ENOUGH])  # alone, and by column
@@ -273,7 +275,7 @@ def test_what_says_how_and_by_whom_an_entry_was_written(count, second):
     with_all, without = section(b"".join([*REQUIRED, *more])), section(b"".join(REQUIRED))
     sections = [without if row % 3 == 1 else with_all for row in range(count)]
     if count > 1:
-        fields, _ = read_sections(messages(sections))
+        fields, *_ = read_sections(messages(sections))
         assert EntryField.ORIGIN in fields.spans
     read = decode([messages(sections)]).entries
     for entries in (read, Entries.of(list(read))):
@@ -323,7 +325,7 @@ def test_slices_share_memory_and_know_their_rows():
     first = MessageId(1, 1)
     payload = memoryview(bytes(100))
     entries = Entries.of(
-        [Entry(1, row, metadata, payload, row, first if row == 3 else None) for row in range(5)]
+        [Entry(1, row, metadata, payload, row, 50, first if row == 3 else None) for row in range(5)]
     )
     part = entries[2:]
     assert (len(part), part.entry.tolist(), part.index.tolist()) == (3, [2, 3, 4], [2, 3, 4])
