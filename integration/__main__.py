@@ -32,6 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
+from integration import UNIT_PROCESSES
+
 ROOT = Path(__file__).resolve().parent.parent
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
@@ -40,7 +42,7 @@ _LOCKS = ROOT / "conf" / "environment"
 _BUILD, _DEMO, _ALL = "build", "demo", "all"
 
 # Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
-_SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
+_SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
 
 
 def main(arguments: list[str]) -> int:
@@ -184,7 +186,7 @@ def unit_tests(python: str) -> int:
     """Run the unit tests by themselves; check how many statements they run where counting costs nothing."""
     if sys.version_info >= (3, 12):  # with sys.monitoring; `long` counts with each Python
         return run(python, "-m", "integration.coverage_gate")
-    return run(python, *_PYTEST, "-n", "2", "tests")
+    return run(python, *_PYTEST, "-n", UNIT_PROCESSES, "tests")
 
 
 def bench(python: str, rest: list[str]) -> int:

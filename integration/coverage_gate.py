@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration import UNIT_PROCESSES
 from integration.helpers.local_spark import ROOT
 
 # Percent of statements, of a folder with all below it or of a file. Besides the whole, what needs no socket,
@@ -90,7 +91,7 @@ def table(coverages: Sequence[Coverage]) -> str:
 def run_tests(folder: Path) -> tuple[int, Path]:
     """Run the unit tests; returns pytest's exit code, and the report that coverage writes as JSON."""
     report = folder / "coverage.json"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "tests"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", UNIT_PROCESSES, "tests"]
     command += ["--cov=pulsar_spark", "--cov-report=", f"--cov-report=json:{report}"]
     environment = os.environ | {"COVERAGE_FILE": str(folder / "data")}
     if sys.version_info >= (3, 12):

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration import UNIT_PROCESSES
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
 from integration.deploy.ways import by_pip
@@ -195,7 +196,17 @@ def _missing(versions: Versions) -> int:
 
 
 def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str]) -> int:
-    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *tests]
+    command = [
+        str(environment.python),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        UNIT_PROCESSES,
+        *tests,
+    ]
     done = subprocess.run(
         command,
         cwd=ROOT,
