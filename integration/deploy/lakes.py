@@ -1,7 +1,7 @@
 """The recipes of docs/recipes.md for Delta and Iceberg, as a user runs them, with drivers that are killed.
 
-What is installed, the command and the code are those of the page. Each message must be once in each of the
-two tables, and once in the topic that is written from one of them.
+What is installed, the command and the code are those of the page. Each message must be once in each table,
+and once in a topic that is written from a table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,7 @@ from integration.docs import ROOT, Block, blocks
 from integration.helpers.peer import Peer, Record
 
 _PAGE = ROOT / "docs" / "recipes.md"
-_READ_TABLES = Path(__file__).with_name("read_tables.py")
-_KILLS = 4
+_KILLS = 3
 _ROWS = 200  # produced at a time
 
 
@@ -35,13 +33,13 @@ class Recipe:
 
     Attributes:
         heading: of the section.
-        tables: that it writes, as SQL names them.
-        copy: the topic that it writes from a table.
+        reader: the file, beside this one, of a script that prints the tables.
+        copy: the topic that it writes from a table, if it does.
     """
 
     heading: str
-    tables: Sequence[str]
-    copy: str
+    reader: str
+    copy: str | None = None
 
     def commands(self) -> tuple[list[str], list[str]]:
         """What pip installs, and what spark-submit is given before its script."""
@@ -55,8 +53,8 @@ class Recipe:
         code = "\n".join(block.text for block in (blocks(_PAGE, "python")[0], *self._blocks("python")))
         end = "spark.streams.awaitAnyTermination()"
         if to_end:
-            once = r".trigger(availableNow=True).\1(\2).awaitTermination()"
-            code, end = re.sub(r"\.(start|toTable)\((.*?)\)", once, code), "spark.stop()"
+            once = r".trigger(availableNow=True).start(\1).awaitTermination()"
+            code, end = re.sub(r"\.start\((.*?)\)", once, code), "spark.stop()"
         session = "from pyspark.sql import SparkSession\n\nspark = SparkSession.builder.getOrCreate()"
         return f"{session}\n{code}\n{end}\n"
 
@@ -67,8 +65,8 @@ class Recipe:
         return [block for block in blocks(_PAGE, language) if begin < block.line <= end]
 
 
-DELTA = Recipe("Delta Lake", ("delta.`/lake/orders`", "delta.`/lake/orders-by-batch`"), "orders-from-delta")
-ICEBERG = Recipe("Iceberg", ("lake.db.orders", "lake.db.orders_by_batch"), "orders-from-iceberg")
+DELTA = Recipe("Delta Lake", "read_delta.py", "orders-from-delta")
+ICEBERG = Recipe("Iceberg", "read_iceberg.py")
 
 
 def run_and_kill(recipe: Recipe, home: Path, wheel: str, service_url: str) -> None:
@@ -103,13 +101,10 @@ class _User:
     def __init__(
         self, recipe: Recipe, home: Path, environment: Environment, service_url: str, peer: Peer
     ) -> None:
+        (home / "lake").mkdir()
         self._recipe, self._home, self._environment, self._peer = recipe, home, environment, peer
-        # What the page names, and what is in its place; Iceberg is not asked for a commit a minute.
-        self._places = {
-            "pulsar://localhost:6650": service_url,
-            "/lake/": f"{home}/lake/",
-            '"1 minute"': '"1 second"',
-        }
+        # What the page names, and what is in its place.
+        self._places = {"pulsar://localhost:6650": service_url, "/lake/": f"{home}/lake/"}
         self._produced: Counter[tuple[str | None, str]] = Counter()
 
     def produce(self) -> None:
@@ -120,16 +115,14 @@ class _User:
         self._peer.produce("orders", records, batch_size=50)
         self._produced.update(rows)
 
-    def submit(self, script: str, *given: str) -> Submission:
+    def submit(self, script: str) -> Submission:
         """Start a script; it is killed where the ``with`` block ends first."""
         file = self._home / "app.py"
         file.write_text(self._at_home(script))
         arguments = [self._at_home(word) for word in self._recipe.commands()[1]]
         # Nobody's Maven repository: it may have POMs without their jars, at which Ivy gives up.
         variables = {"SPARK_SUBMIT_OPTS": f"-Duser.home={self._home}"}
-        return Submission(
-            self._environment, self._home, "local[2]", file, *arguments, given=given, variables=variables
-        )
+        return Submission(self._environment, self._home, "local[2]", file, *arguments, variables=variables)
 
     def run_to_end(self) -> None:
         """Run the script to the end of what is there."""
@@ -152,13 +145,13 @@ class _User:
         assert all((folder / f"{number}").exists() for folder, number in last.items())
 
     def check(self) -> None:
-        """Compare what was produced with both tables, and with the topic that is written from a table."""
-        tables = [self._at_home(table) for table in self._recipe.tables]
-        with self.submit(_READ_TABLES.read_text(), *tables) as driver:
+        """Compare what was produced with the tables, and with the topic that is written from a table."""
+        with self.submit(Path(__file__).with_name(self._recipe.reader).read_text()) as driver:
             found = json.loads(driver.finish().splitlines()[-1])
-        places = dict(zip(tables, ([tuple(row) for row in rows] for rows in found), strict=True))
-        records = self._peer.read_all(self._recipe.copy)
-        places[self._recipe.copy] = [(record.key, (record.value or b"").decode()) for record in records]
+        places = {table: [(key, value) for key, value in rows] for table, rows in found.items()}
+        if self._recipe.copy:
+            records = self._peer.read_all(self._recipe.copy)
+            places[self._recipe.copy] = [(record.key, (record.value or b"").decode()) for record in records]
         for place, rows in places.items():
             missing, repeated = self._produced - Counter(rows), Counter(rows) - self._produced
             assert not missing, f"{place}: {missing.total()} of {self._produced.total()} rows are missing"
