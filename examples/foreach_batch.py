@@ -1,4 +1,4 @@
-"""Sends orders one way and what is no order another way, by foreachBatch: one read, two topics.
+"""Sends orders one way, and what is no order another way with its topic's name, by foreachBatch.
 
 An order is JSON, {"id": 7, "amount": 12.5}.
 
@@ -27,9 +27,10 @@ def query(
         """Write a micro-batch; after a failure Spark calls this again with the same number and rows."""
         order = f.from_json(f.col("value").cast("string"), "id bigint, amount double")
         is_order = f.coalesce(order["id"].isNotNull() & order["amount"].isNotNull(), f.lit(False))
-        rows = batch.select("__key", "value", is_order.alias("is_order")).persist()  # it is read twice
-        write(rows.where("is_order").drop("is_order"), orders)
-        write(rows.where("NOT is_order").drop("is_order"), rejected)
+        rows = batch.withColumn("is_order", is_order).persist()  # it is read twice
+        write(rows.where("is_order").select("__key", "value"), orders)
+        origin = f.create_map(f.lit("origin"), f.col("__topic")).alias("__messageProperties")
+        write(rows.where("NOT is_order").select("__key", "value", origin), rejected)
         rows.unpersist()
 
     return messages.writeStream.foreachBatch(split).option("checkpointLocation", checkpoint)

@@ -2,7 +2,7 @@
 
 python -m integration.deploy [WAY...]
 
-WAY ``pipeline`` runs examples/pipeline.
+WAY ``pipeline`` runs examples/pipeline; ``delta`` and ``iceberg`` run these recipes of docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_wheel, installed
+from integration.deploy.lakes import DELTA, ICEBERG, run_and_kill
 from integration.deploy.pipeline import run_twice
 from integration.deploy.standalone import StandaloneSpark, shared_network
 from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 
-_PIPELINE = "pipeline"
 _LOCAL, _LOCAL_CLUSTER, _STANDALONE = "local[2]", "local-cluster[2,1,512]", "standalone"
 
 # What runs the script, the master, and whether the environment has the package.
@@ -37,36 +38,49 @@ WAYS: dict[str, _Way] = {
     "archives-standalone": (by_archives, _STANDALONE, False),
     "connect-local": (by_connect, _LOCAL, True),
 }
+# They make their own environment; given are a folder for their files, the wheel and the service URL.
+PROGRAMS: dict[str, Callable[[Path, str, str], None]] = {
+    "pipeline": run_twice,
+    "delta": partial(run_and_kill, DELTA),
+    "iceberg": partial(run_and_kill, ICEBERG),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Try the ways that are named, or all; returns the exit code."""
-    chosen = list(arguments) or [*WAYS, _PIPELINE]
-    if not set(chosen) <= {*WAYS, _PIPELINE}:
-        print(__doc__, "WAY:", *WAYS, _PIPELINE, file=sys.stderr)
+    chosen = list(arguments) or [*WAYS, *PROGRAMS]
+    if not set(chosen) <= {*WAYS, *PROGRAMS}:
+        print(__doc__, "WAY:", *WAYS, *PROGRAMS, file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
-        home = Path(name)
-        # pyspark warns of newer pandas.
-        bare = installed(home / "bare", sys.executable, "pyspark[sql]>=4.2", "pandas<3")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
         wheel = str(build_wheel(home / "wheel"))
-        full = installed(
-            home / "full", sys.executable, wheel, "pyspark[connect]>=4.2", "pandas<3", "venv-pack"
-        )
-        for number, way in enumerate(chosen):
+        _try_ways([way for way in chosen if way in WAYS], home, wheel)
+        for program in (name for name in chosen if name in PROGRAMS):
+            began = time.monotonic()
+            (home / program).mkdir()
+            with StandaloneBroker({"brokerDeduplicationEnabled": "true"}, jvm=TEST_JVM) as broker:
+                PROGRAMS[program](home / program, wheel, broker.service_url)
+            print(f"{program}: passed in {time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+def _try_ways(ways: Sequence[str], home: Path, wheel: str) -> None:
+    if not ways:
+        return
+    # pyspark warns of newer pandas.
+    bare = installed(home / "bare", sys.executable, "pyspark[sql]>=4.2", "pandas<3")
+    full = installed(home / "full", sys.executable, wheel, "pyspark[connect]>=4.2", "pandas<3", "venv-pack")
+    with StandaloneBroker(jvm=TEST_JVM) as broker:
+        for number, way in enumerate(ways):
             began = time.monotonic()
             topic = f"persistent://public/default/deploy-{number}"
             folder = home / way
             folder.mkdir()
-            if way == _PIPELINE:
-                run_twice(folder, wheel, broker.service_url)
-                print(f"{way}: passed in {time.monotonic() - began:.0f} s", flush=True)
-                continue
             said = _try(WAYS[way], bare, full, folder, broker.service_url, topic)
             print(f"{way}: passed in {time.monotonic() - began:.0f} s", flush=True)
             for side in ("driver", "executor"):
                 print(f"    {side}: pulsar_spark from {said[side]['pulsar_spark']}", flush=True)
-    return 0
 
 
 def _try(way: _Way, bare: Environment, full: Environment, folder: Path, service_url: str, topic: str) -> Any:
