@@ -1,5 +1,6 @@
 """What JSON is read as what, one payload at a time; leaves too."""
 
+import math
 import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -84,6 +85,7 @@ def utc(*parts):
         ("double", '"2.5"', 2.5),
         ("double", '"Infinity"', float("inf")),
         ("double", "-Infinity", float("-inf")),
+        ("float", '"-Infinity"', float("-inf")),
         ("double", "1e400", BAD),
         ("double", '"1_0"', BAD),
         ("double", "0.1", 0.1),
@@ -154,11 +156,18 @@ def test_json_is_read_as(avro, text, value):
     assert read(avro, text) == value
 
 
+def test_text_that_is_no_number():
+    for avro in ("float", "double"):
+        assert math.isnan(read(avro, '"NaN"'))
+        assert read(avro, '"nan"') is BAD
+
+
 @pytest.mark.parametrize(
     ("text", "of_java", "of_others"),
     [
         ('"AP8="', b"\x00\xff", b"\x00\xff"),
         ('""', b"", b""),
+        ('"test"', b"\xb5\xeb-", b"\xb5\xeb-"),
         ('"no base64"', BAD, b"no base64"),
         ('"AP8"', BAD, b"AP8"),
         ('"AP9="', b"\x00\xff", b"AP9="),  # bits left over: nobody writes it so
