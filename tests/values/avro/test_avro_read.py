@@ -165,6 +165,7 @@ def renamed(tree, **more):
     return {**tree, **more}
 
 
+FIXED = {"type": "fixed", "name": "F", "size": 2}
 # Writer's schema, reader's, value, what the row is.
 VERSIONS = [
     ("int", "long", 5, 5),
@@ -219,6 +220,8 @@ VERSIONS = [
     ),
     (A, record(("x", "int"), name="Other"), {"x": 1}, {"x": 1}),
     (["null", A], ["null", record(("x", "long"), name="Other")], {"x": 1}, {"x": 1}),
+    (COLOURS, renamed(COLOURS, name="Other"), "RED", "RED"),
+    (FIXED, renamed(FIXED, name="Other"), b"ab", b"ab"),
     (
         ["null", B, A],
         ["null", renamed(A, name="n.A2", aliases=["A"]), renamed(B, name="n.B")],
