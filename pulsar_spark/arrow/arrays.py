@@ -85,7 +85,7 @@ def parts_by_size(
         first = stop
 
 
-def joined(parts: list[pa.Array], rows: Sequence[Ints]) -> pa.Array:
+def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
     """Put the columns of some rows each together, in the order of their rows.
 
     Fields of structs are joined one after the other. So not all values are in memory twice, if the caller
@@ -93,8 +93,10 @@ def joined(parts: list[pa.Array], rows: Sequence[Ints]) -> pa.Array:
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.
-        rows: which rows, of all from 0 on, each part has.
+        rows: which rows, of all from 0 on, each part has; None: those after the part's before.
     """
+    if rows is None:
+        return _joined(parts, None)
     numbers = np.concatenate(rows)
     is_ordered = every(np.diff(numbers) > 0)
     return _joined(parts, None if is_ordered else pa.array(np.argsort(numbers)))

@@ -531,7 +531,12 @@ def test_millis_that_are_no_micros_are_bad():
     assert done.is_bad.tolist() == [True, False]
 
 
-def test_more_rows_than_are_read_together():
+def test_more_rows_than_are_read_together(monkeypatch):
+    """Their columns are joined field by field: all at once they would be in memory twice."""
+    joined, concat_arrays = [], pa.concat_arrays
+    monkeypatch.setattr(
+        pa, "concat_arrays", lambda parts: joined.append(parts[0].type) or concat_arrays(parts)
+    )
     tree = record(("i", "int"), ("s", "string"))
     payloads = [encoded(tree, {"i": i, "s": str(i) * (i % 40)}) for i in range(40_000)]
     payloads[20_000] = b"\xff"
@@ -540,6 +545,8 @@ def test_more_rows_than_are_read_together():
     expected = [{"i": i, "s": str(i) * (i % 40)} for i in range(40_000)]
     expected[20_000] = None
     assert done.column.to_pylist() == expected
+    assert joined
+    assert not any(map(pa.types.is_struct, joined))
 
 
 @pytest.mark.parametrize("seed", range(12))
