@@ -1,5 +1,6 @@
 """What JSON is read as what, one payload at a time; leaves too."""
 
+import json
 import math
 import time
 from datetime import date, datetime, timezone
@@ -374,6 +375,36 @@ def test_nothing_of_a_bad_row_is_left_however_far_it_was_read(whole, end):
     (expected,) = read_rows(tree_of(ITEMS), [good.encode()]).column.to_pylist()
     assert found.is_bad.tolist() == [False, True, False, True, True, False]
     assert found.column.to_pylist() == [expected, None, expected, None, None, expected]
+
+
+def test_nothing_of_a_bad_row_is_left_where_a_later_value_of_it_was_another_member():
+    """The later value was read as the first member, too, and forgotten: then the earlier one was not."""
+    members = [
+        {
+            "type": "record",
+            "name": name,
+            "fields": [{"name": each, "type": ["null", "int"]} for each in fields],
+        }
+        for name, fields in (("A", "xy"), ("B", "yz"))
+    ]
+    for several, values in ((list, "items"), (lambda of: {f"k{i}": of[i] for i in range(len(of))}, "values")):
+        kind = {"type": "array" if values == "items" else "map", values: members}
+        fields = [{"name": "u", "type": kind}, {"name": "n", "type": "int"}]
+        node = tree_of({"type": "record", "name": "R", "fields": fields})
+        rows = [
+            {"u": several([{"x": 1, "y": 2}, {"y": 3, "z": 4}]), "n": "bad"},
+            {"u": several([{"y": 5}]), "n": 6},
+            {"u": several([{"x": 7, "y": 8}]), "n": 9},
+        ]
+        payloads = [json.dumps(row).encode() for row in rows]
+        found = read_rows(node, payloads)
+        found.column.validate(full=True)
+        assert found.is_bad.tolist() == [True, False, False]
+        assert found.column.to_pylist()[1:] == read_rows(node, payloads[1:]).column.to_pylist()
+        assert found.column[1].as_py()["u"] in ([A_OF_Y], [("k0", A_OF_Y)])
+
+
+A_OF_Y = {"member0": {"x": None, "y": 5}, "member1": None}
 
 
 def test_a_bad_row_of_few_names_takes_no_longer_for_many_columns():
