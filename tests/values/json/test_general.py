@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -402,6 +403,24 @@ def test_nothing_of_a_bad_row_is_left_where_a_later_value_of_it_was_another_memb
         assert found.is_bad.tolist() == [True, False, False]
         assert found.column.to_pylist()[1:] == read_rows(node, payloads[1:]).column.to_pylist()
         assert found.column[1].as_py()["u"] in ([A_OF_Y], [("k0", A_OF_Y)])
+
+
+def test_each_row_is_what_it_is_alone_whatever_is_before_it():
+    rnd = random.Random(1)
+    members = [
+        {"type": "record", "name": name, "fields": [{"name": each, "type": "int"} for each in fields]}
+        for name, fields in (("A", "xyz"), ("B", "yzw"), ("C", "xw"))
+    ]
+    fields = [{"name": "u", "type": {"type": "array", "items": members}}, {"name": "n", "type": "int"}]
+    node = tree_of({"type": "record", "name": "R", "fields": fields})
+    payloads = []
+    for number in range(1000):
+        items = [dict.fromkeys(rnd.sample("xyzw", 2), number) for _ in range(3)]
+        payloads.append(json.dumps({"u": items, "n": rnd.choice((number, "bad"))}).encode())
+    together = read_rows(node, payloads)
+    alone = [read_rows(node, [payload]) for payload in payloads]
+    assert together.is_bad.tolist() == [each.is_bad is not None for each in alone]
+    assert together.column.to_pylist() == [each.column[0].as_py() for each in alone]
 
 
 A_OF_Y = {"member0": {"x": None, "y": 5}, "member1": None}
