@@ -251,6 +251,17 @@ def _spread(rnd: random.Random, i: int) -> dict[str, Any]:
     return {name: rnd.randrange(10**6) for name in names}
 
 
+def _sparse_texts(count: int) -> ValueShape:
+    """A tenth of the texts is there."""
+    names = [f"f{number}" for number in range(count)]
+    schema = record("Sparse", **{name: ["null", "string"] for name in names})
+
+    def row(rnd: random.Random, i: int) -> dict[str, Any]:
+        return {name: f"text {i}" for name in names if rnd.random() < 0.1}
+
+    return _json(f"{count} nullable texts", schema, row)
+
+
 _LINES = record("Lines", lines={"type": "array", "items": record("Line", sku="string", count="int")})
 
 _MAKERS: tuple[Callable[[], ValueShape], ...] = (
@@ -287,6 +298,7 @@ _MAKERS: tuple[Callable[[], ValueShape], ...] = (
         _spread,
     ),
     partial(_json, "escapes", FLAT, _escapes),
+    partial(_sparse_texts, 1000),
 )
 
 

@@ -24,10 +24,11 @@ from integration.hostile.values import FAULT, Fastavro, as_python, same
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
-from pulsar_spark.values.interfaces import ValueEncoder
+from pulsar_spark.values.interfaces import DecodedValues, ValueEncoder
 from tests.values.json_payloads import Maker, json_schema, model, plain
 
-ROWS = 200  # payloads of a round
+ROWS = 1000  # payloads of a round
+_ALONE = 50  # rows of a round that are also written and read by themselves
 
 
 def run(seed: int, rows: int) -> Iterator[int]:
@@ -42,15 +43,12 @@ def avro_round(seed: str, counts: Counter[str]) -> int:
     text, made = as_json(tree), Payloads(rnd)
     schema = Schema(SchemaType.AVRO, json.dumps(text).encode())
     other = Fastavro(text, text)
-
-    def check(payload: bytes, row: Any) -> str:
+    rows, payloads = _written(seed, schema, [made.of(tree) for _ in range(ROWS)], counts, "AVRO")
+    for payload, row in zip(payloads, as_python(rows), strict=True):
         expected = other.read(payload)
-        return "" if expected is FAULT or same(row, expected) else f"to fastavro {expected!r}"
-
-    rows = _good_rows(schema, [made.of(tree) for _ in range(ROWS)])
-    for payload, row in _written(seed, schema, rows, counts, "AVRO"):
-        _check(seed, schema, payload, row, check(payload, as_python(row)[0]))
-        _check_again(seed, schema, payload, row)
+        if expected is not FAULT and not same(row, expected):
+            raise _difference(seed, schema, payload, row, f"to fastavro {expected!r}")
+    _check_again(seed, schema, payloads, rows)
     return ROWS
 
 
@@ -59,13 +57,13 @@ def json_round(seed: str, counts: Counter[str]) -> int:
     maker = Maker(seed, has_unions=False)
     tree = maker.record()
     schema = json_schema(tree)
-    rows = _good_rows(schema, [maker.payload(tree) for _ in range(ROWS)])
-    for payload, row in _written(seed, schema, rows, counts, "JSON"):
+    rows, payloads = _written(seed, schema, [maker.payload(tree) for _ in range(ROWS)], counts, "JSON")
+    for payload, row in zip(payloads, plain(rows), strict=True):
         json.loads(payload)
         expected = model(tree, payload)
-        why = "" if repr(expected) == repr(plain(row)[0]) else f"to json {expected!r}"
-        _check(seed, schema, payload, row, why)
-        _check_again(seed, schema, payload, row)
+        if repr(expected) != repr(row):
+            raise _difference(seed, schema, payload, row, f"to json {expected!r}")
+    _check_again(seed, schema, payloads, rows)
     return ROWS
 
 
@@ -74,48 +72,55 @@ def json_union_round(seed: str, counts: Counter[str]) -> int:
     rnd = random.Random(f"written unions {seed}")
     tree, texts = Schemas(rnd, has_nothing=True).root(), Texts(rnd)
     schema = Schema(SchemaType.JSON, json.dumps(as_json(tree)).encode())
-    rows = _good_rows(schema, [texts.payload(tree) for _ in range(ROWS)])
-    for payload, row in _written(seed, schema, rows, counts, "JSON with unions"):
+    made = [texts.payload(tree) for _ in range(ROWS)]
+    rows, payloads = _written(seed, schema, made, counts, "JSON with unions")
+    bad = bad_rows(_read(schema, payloads))
+    for payload, row, is_bad in zip(payloads, as_python(rows), bad, strict=True):
         json.loads(payload)
-        found = _read(schema, [payload])
-        _check(seed, schema, payload, row, "bad when it is read again" if bad_rows(found)[0] else "")
+        if is_bad:
+            raise _difference(seed, schema, payload, row, "bad when it is read again")
     return ROWS
 
 
-def _read(schema: Schema, payloads: list[bytes]) -> Any:
+def _read(schema: Schema, payloads: list[bytes]) -> DecodedValues:
     kind = formats.column_type(schema)
     return formats.decoder(schema, schema, kind).decode(
         pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary())
     )
 
 
-def _good_rows(schema: Schema, payloads: list[bytes]) -> pa.Array:
-    found = _read(schema, payloads)
-    return found.column.filter(pa.array(~np.array(bad_rows(found)))).drop_null()
-
-
 def _written(
-    seed: str, schema: Schema, rows: pa.Array, counts: Counter[str], what: str
-) -> Iterator[tuple[bytes, pa.Array]]:
-    """Rows that the sink takes, as payloads."""
+    seed: str, schema: Schema, payloads: list[bytes], counts: Counter[str], what: str
+) -> tuple[pa.Array, list[bytes]]:
+    """Rows of payloads that the sink takes, and their payloads."""
+    found = _read(schema, payloads)
+    rows = found.column.filter(pa.array(~np.array(bad_rows(found)))).drop_null()
     try:
         encoder = formats.encoder(schema, rows.type)
     except (SchemaError, UnsupportedError):
         counts[f"schemas of {what} that the sink refuses"] += 1
-        return
+        return rows[:0], []
+    taken = _taken(encoder, rows, range(len(rows)))
+    counts[f"rows of {what} that the sink refuses"] += len(rows) - len(taken)
+    counts[f"rows of {what}"] += len(taken)
+    rows = rows.take(pa.array(taken, pa.int64()))
     together = _encoded(encoder, rows)
-    for number in range(len(rows)):
-        row = rows[number : number + 1]
-        alone = _encoded(encoder, row)
-        if together is not None and alone != together[number : number + 1]:
-            raise DifferenceError(
-                f"seed {seed}: {row} alone is {alone}, and {together[number]!r} with others"
-            )
-        if alone is None:
-            counts[f"rows of {what} that the sink refuses"] += 1
-        else:
-            counts[f"rows of {what}"] += 1
-            yield alone[0], row
+    for number in random.Random(seed).sample(range(len(rows)), min(_ALONE, len(rows))):
+        alone = _encoded(encoder, rows[number : number + 1])
+        if together is None or alone != together[number : number + 1]:
+            row = as_python(rows[number : number + 1])
+            raise DifferenceError(f"seed {seed}: {row} of {schema.data!r} alone is {alone}, not with others")
+    return rows, together or []
+
+
+def _taken(encoder: ValueEncoder, rows: pa.Array, numbers: range) -> list[int]:
+    """Which of some rows the sink takes: halves of them are tried until they are taken, or one row."""
+    if not numbers or _encoded(encoder, rows[numbers.start : numbers.stop]) is not None:
+        return list(numbers)
+    half = len(numbers) // 2
+    if not half:
+        return []
+    return _taken(encoder, rows, numbers[:half]) + _taken(encoder, rows, numbers[half:])
 
 
 def _encoded(encoder: ValueEncoder, rows: pa.Array) -> list[bytes] | None:
@@ -126,13 +131,18 @@ def _encoded(encoder: ValueEncoder, rows: pa.Array) -> list[bytes] | None:
     return values
 
 
-def _check_again(seed: str, schema: Schema, payload: bytes, row: pa.Array) -> None:
-    found = _read(schema, [payload])
-    again = as_python(found.column)
-    is_same = not bad_rows(found)[0] and same(again, as_python(row))
-    _check(seed, schema, payload, row, "" if is_same else f"read again {again!r}")
+def _check_again(seed: str, schema: Schema, payloads: list[bytes], rows: pa.Array) -> None:
+    """Read what was written, all together and some alone."""
+    found = _read(schema, payloads)
+    bad, again = bad_rows(found), as_python(found.column)
+    for number, row in enumerate(as_python(rows)):
+        if bad[number] or not same(again[number], row):
+            raise _difference(seed, schema, payloads[number], row, f"read again {again[number]!r}")
+    for number in random.Random(seed).sample(range(len(payloads)), min(_ALONE, len(payloads))):
+        alone = _read(schema, payloads[number : number + 1])
+        if bad_rows(alone)[0] or not same(as_python(alone.column)[0], again[number]):
+            raise _difference(seed, schema, payloads[number], again[number], f"alone {alone.column}")
 
 
-def _check(seed: str, schema: Schema, payload: bytes, row: pa.Array, why: str) -> None:
-    if why:
-        raise DifferenceError(f"seed {seed}: {as_python(row)!r} of {schema.data!r} is {payload!r}, {why}")
+def _difference(seed: str, schema: Schema, payload: bytes, row: Any, why: str) -> DifferenceError:
+    return DifferenceError(f"seed {seed}: {row!r} of {schema.data!r} is {payload!r}, {why}")

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from integration.broker import Admin
+from integration.docs import ROOT, blocks
 from integration.fixtures.spark import Collector, PulsarInSpark, drain
 from integration.helpers import cpp_values
 from integration.helpers.cluster import Cluster
@@ -26,6 +27,7 @@ from integration.helpers.payloads import avro, definition_of, register, register
 from integration.helpers.peer import Peer
 from integration.helpers.typed_values import ALL, MESSAGES, TypedValues
 
+PAGE = ROOT / "docs" / "schemas.md"
 TYPED = {"valueFormat": "columns", "metadataColumns": ""}
 
 
@@ -98,6 +100,12 @@ def test_what_java_writes_as_plain_protobuf(
     assert [row.asDict(recursive=True) for row in sink.rows] == [row or nulls for row in kind.rows]
     with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.* PROTOBUF .*valueFormat=protobuf"):
         pulsar_in_spark.read(topic, **TYPED)
+
+
+def test_the_day_of_a_date(pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str]) -> None:
+    rows = pulsar_in_spark.read(java_topics["DATE"], **TYPED).selectExpr("CAST(value AS DATE)")
+    days = [str(day) for (day,) in rows.collect()]
+    assert days == ["2023-11-14", "1969-12-31", "1970-01-01", "None"]
 
 
 @pytest.mark.long
@@ -212,7 +220,13 @@ def test_changes_as_debezium_writes_them(
     ]
     write_payloads(cluster.service_url, topic, version, messages)
     expected = [{"key": key, "value": value} for key, value in CHANGES]
-    check(pulsar_in_spark.read(topic, **TYPED), CHANGE_COLUMNS, expected)
+    read = pulsar_in_spark.read(topic, **TYPED)
+    check(read, CHANGE_COLUMNS, expected)
+    names: dict[str, Any] = {"changes": read}
+    (example,) = (each for each in blocks(PAGE, "python") if "\ndeleted = " in each.text)
+    exec("\n".join(example.text.splitlines()[-2:]), names)
+    assert [tuple(row) for row in names["rows"].collect()] == [(1, 1, "Ann", 5), (1, 1, None, None)]
+    assert [tuple(row) for row in names["deleted"].collect()] == [(1, 7)]
     sink = Collector()
     drain(pulsar_in_spark.stream(topic, **TYPED), sink, checkpoint)
     assert texts([row.asDict(recursive=True) for row in sink.rows]) == texts(expected)

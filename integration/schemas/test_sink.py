@@ -108,6 +108,18 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
     ]
 
 
+def test_a_literal_becomes_a_field_that_is_required(
+    pulsar_in_spark: PulsarInSpark, client: Client, topic: str
+) -> None:
+    here = pulsar_in_spark
+    rows = here.spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS note")
+    here.write(rows, topic, **AVRO)
+    assert fields(client, topic) == {"id": "int", "note": ["null", "string"]}
+    here.write(rows.drop("note"), topic, **AVRO)
+    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is missing, and .* no default"):
+        here.write(rows.drop("id"), topic, **AVRO)
+
+
 def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
     here, options = pulsar_in_spark, {"valueFormat": "json"}
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
@@ -216,6 +228,8 @@ def test_tombstones_of_records(
     here.write(rows, topic, **AVRO, upsert="true")
     assert values(client, peer, topic) == [(0, {"n": 1}), (0, None), (0, {"n": None})]
     assert [message.key for message in stored(peer, topic)] == ["a", "b", "c"]
+    found = here.read(topic, valueFormat="columns", metadataColumns="__isNull").collect()
+    assert [tuple(row) for row in found] == [(1, False), (None, True), (None, False)]
     copy = f"{topic}-copy"
     here.write(here.read(topic, valueFormat="struct").drop("__topic"), copy, **AVRO, upsert="true")
     assert values(client, peer, copy) == values(client, peer, topic)

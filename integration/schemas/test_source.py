@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row
 
 from integration.broker import Admin
+from integration.docs import ROOT, blocks
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
@@ -347,6 +348,56 @@ def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):
     assert sorted(row["id"] for row in shared) == [0, 1, 2, 3]
 
 
+def test_topics_that_are_joined_keep_the_columns_that_are_named(pulsar_in_spark, peer, topic, checkpoint):
+    """By the page's program. A new version of a topic's schema changes no state; all of its columns would."""
+    orders, payments = f"{topic}-orders", f"{topic}-payments"
+    (example,) = (
+        each for each in blocks(ROOT / "docs" / "schemas.md", "python") if "def table(" in each.text
+    )
+    text = example.text.replace("pulsar://localhost:6650", pulsar_in_spark.service_url)
+    text = text.replace('"orders"', f'"{orders}"').replace('"payments"', f'"{payments}"')
+    found = Collector()
+
+    def run(text: str, more: Definition, number: int) -> None:
+        with producing(peer, orders, more) as producer:
+            producer.send({"id": number, "item": f"item {number}"}, event_timestamp=1_800_000_000_000)
+        with producing(peer, payments, record(order_id="long", amount="double")) as producer:
+            for late, each in enumerate(range(number + 1)):
+                producer.send(
+                    {"id": late, "order_id": each, "amount": each / 2}, event_timestamp=1_800_000_000_001
+                )
+        names = {"spark": pulsar_in_spark.spark}
+        exec(text, names)
+        drain(names["paid"], found, checkpoint)
+
+    run(text, record(item="string"), 0)
+    assert [tuple(row) for row in found.rows] == [(0, "item 0", 0.0)]
+    run(text, record(item="string", note="string"), 1)
+    assert sorted(map(tuple, found.rows)) == [(0, "item 0", 0.0), (0, "item 0", 0.0), (1, "item 1", 0.5)]
+    everything = text.replace('.select("o.id", "o.item", "p.amount")', '.select("o.*", "p.amount")')
+    assert everything != text
+    with pytest.raises(StreamingQueryException, match="STATE_STORE"):
+        run(everything, record(item="string", note="string"), 2)
+
+
+def test_a_map_in_which_a_key_is_written_twice(pulsar_in_spark, peer, topic):
+    """Spark's ``map_from_entries`` finds it; it makes maps of pairs, too."""
+    with producing(peer, topic, record(m={"type": "map", "values": "int"})) as producer:
+        producer.send(b"\x02\x02\x04\x02a\x02\x02a\x04\x00")
+    rows = typed(pulsar_in_spark, topic)
+    (row,) = rows.selectExpr("map_keys(m)", "map_values(m)").collect()
+    assert tuple(row) == (["a", "a"], [1, 2])
+    checked = "map_from_entries(map_entries(m)) AS m"
+    with pytest.raises(PySparkException, match="DUPLICATED_MAP_KEY"):
+        rows.selectExpr(checked).collect()
+    conf = pulsar_in_spark.spark.conf
+    conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    try:
+        assert [each.m for each in rows.selectExpr(checked).collect()] == [{"a": 2}]
+    finally:
+        conf.unset("spark.sql.mapKeyDedupPolicy")
+
+
 # ---- other schemas
 
 
@@ -407,6 +458,15 @@ def test_a_descriptor_set_of_protocs(pulsar_in_spark, peer, topic, tmp_path):
     (row,) = rows.collect()
     assert (row.id, [line.sku for line in row.lines]) == (7, ["s", "s"])
     assert row.at.timestamp() == 5
+
+
+def test_json_of_any_shape_is_a_variant(pulsar_in_spark, peer, topic):
+    with closing(peer.client.create_producer(topic, schema=BytesSchema())) as producer:
+        for text in (b'{"id": 7, "tags": ["a"]}', b'"text"'):
+            producer.send(text)
+    variants = pulsar_in_spark.read(topic).selectExpr("parse_json(CAST(value AS STRING)) AS v")
+    rows = variants.selectExpr("try_variant_get(v, '$.id', 'long')", "to_json(v)").collect()
+    assert [tuple(row) for row in rows] == [(7, '{"id":7,"tags":["a"]}'), (None, '"text"')]
 
 
 def test_rows_without_columns_are_counted(pulsar_in_spark, peer, topic):

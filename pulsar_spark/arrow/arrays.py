@@ -1,8 +1,8 @@
-"""Arrow arrays: where rows begin, rows cut by size, nulls; and the types of numpy's arrays beside them."""
+"""Arrow arrays: where rows begin, rows cut and joined, nulls; and the types of numpy's arrays beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -83,3 +83,35 @@ def parts_by_size(
         stop = min(stop, count if max_rows is None else min(first + max_rows, count))
         yield first, stop
         first = stop
+
+
+def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
+    """Put the columns of some rows each together, in the order of their rows.
+
+    Fields of structs are joined one after the other. So not all values are in memory twice, if the caller
+    keeps none of the parts.
+
+    Args:
+        parts: columns of one type, at least one; the list is empty afterwards.
+        rows: which rows, of all from 0 on, each part has; None: those after the part's before.
+    """
+    if rows is None:
+        return _joined(parts, None)
+    numbers = np.concatenate(rows)
+    is_ordered = every(np.diff(numbers) > 0)
+    return _joined(parts, None if is_ordered else pa.array(np.argsort(numbers)))
+
+
+def _joined(parts: list[pa.Array], order: pa.Array | None) -> pa.Array:
+    if len(parts) == 1 and order is None:
+        return parts.pop()
+    kind = parts[0].type
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        column = pa.concat_arrays(parts)
+        parts.clear()
+        return column if order is None else column.take(order)
+    is_valid = _joined([part.is_valid() for part in parts], order)
+    fields = [[part.field(number) for part in parts] for number in range(kind.num_fields)]
+    parts.clear()
+    children = [_joined(each, order) for each in fields]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.invert(is_valid))

@@ -1,4 +1,4 @@
-"""Arrow arrays: nulls in place of values, and where rows begin."""
+"""Arrow arrays: nulls in place of values, where rows begin, and rows cut and joined."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow.arrays import offsets_of, parts_by_size, with_nulls
+from pulsar_spark.arrow.arrays import joined, offsets_of, parts_by_size, with_nulls
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.int32(), pa.bool_(), pa.float64()])
@@ -50,3 +50,61 @@ def test_parts_are_as_large_as_they_may_be(sizes, max_size, max_rows):
 
 def test_a_limit_beyond_the_offsets_type():
     assert [*parts_by_size(np.array([0, 2**31 - 1], np.int32), 2**31 - 1)] == [(0, 1)]
+
+
+NESTED = pa.struct(
+    [
+        ("a", pa.int32()),
+        ("inner", pa.struct([("t", pa.string()), ("items", pa.list_(pa.int8()))])),
+        ("empty", pa.struct([])),
+        ("by", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", [NESTED, pa.string(), pa.struct([])])
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.booleans())
+def test_joined_rows_are_in_their_order(kind, part_of, is_ordered):
+    """Each part is a slice, as of a part that PyArrow has cut."""
+    row = {"a": 1, "inner": {"t": "x", "items": [1, None]}, "empty": {}, "by": [("k", 2)]}
+    values = [row if kind == NESTED else str(number) if kind == pa.string() else {} for number in part_of]
+    if kind == NESTED:
+        values = [
+            {**row, "a": number, "inner": None if number % 3 == 0 else row["inner"]} for number in part_of
+        ]
+    values = [None if number == 2 else value for number, value in zip(part_of, values, strict=True)]
+    whole = pa.array([None, *values], kind)
+    part_of = np.sort(part_of) if is_ordered else np.array(part_of)
+    rows = [np.flatnonzero(part_of == number) for number in np.unique(part_of)]
+    parts = [whole.take(pa.array([0, *(some + 1)]))[1:] for some in rows]
+    made = joined(parts, rows)
+    made.validate(full=True)
+    assert made.equals(whole[1:])
+    assert parts == []
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_few_of_the_values_that_are_joined_are_in_memory_twice(monkeypatch, is_ordered):
+    """With all of them it would be twice as much, and three times where rows are moved."""
+    rows, fields, count = 1000, 50, 4
+    concat_arrays, allocated = pa.concat_arrays, []
+
+    def watched(arrays):
+        made = concat_arrays(arrays)
+        allocated.append(pa.total_allocated_bytes())
+        return made
+
+    before = pa.total_allocated_bytes()
+    places = np.arange(rows * count).reshape(count, rows)
+    parts = [
+        pa.StructArray.from_arrays(
+            [pa.array([*range(rows)]) for _ in range(fields)], names=[*map(str, range(fields))]
+        )
+        for _ in range(count)
+    ]
+    whole = pa.total_allocated_bytes() - before
+    assert whole >= 8 * rows * fields * count
+    monkeypatch.setattr(pa, "concat_arrays", watched)
+    made = joined(parts, list(places if is_ordered else places[::-1]))
+    assert len(made) == rows * count
+    assert max(allocated) - before < 1.2 * whole

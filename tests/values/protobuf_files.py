@@ -9,6 +9,7 @@ import datetime as dt
 import json
 import sys
 from decimal import Decimal
+from operator import itemgetter
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -121,15 +122,16 @@ def is_required(field):
 
 
 def row_of(message):
-    """A message as from_protobuf makes a row of it, with unsigned integers upcast."""
+    """A message as from_protobuf makes a row of it, with unsigned integers upcast; maps by their keys."""
     row: dict[str, object] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.name.endswith("_entry"):
             parts = field.message_type.fields_by_name
-            row[field.name] = {
+            entries = {
                 value_of(parts["key"], entry.key): value_of(parts["value"], entry.value) for entry in value
             }
+            row[field.name] = {key: entries[key] for key in sorted(entries)}
         elif is_repeated(field):
             row[field.name] = [value_of(field, each) for each in value]
         elif field.has_presence:
@@ -161,7 +163,7 @@ def value_of(field, value):
 
 
 def plain_rows(column):
-    """A column's rows as ``row_of`` gives them, with dicts for maps."""
+    """A column's rows as ``row_of`` gives them, with dicts for maps, by their keys."""
     return [_plain(row, column.type) for row in column.to_pylist()]
 
 
@@ -169,7 +171,7 @@ def _plain(value, kind):
     if value is None:
         return None
     if pa.types.is_map(kind):
-        found = {key: _plain(item, kind.item_type) for key, item in value}
+        found = {key: _plain(item, kind.item_type) for key, item in sorted(value, key=itemgetter(0))}
         assert len(found) == len(value)
         return found
     if pa.types.is_list(kind):

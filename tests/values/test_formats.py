@@ -67,6 +67,14 @@ def test_values_of_another_kind_are_not_read():
         formats.decoder(Schema(SchemaType.INT32), Schema(SchemaType.INT64), pa.int64())
 
 
+def test_values_of_the_schema_time_are_not_written():
+    """Java's is a time of day, and Pulsar's milliseconds since 1970."""
+    schema = Schema(SchemaType.TIME)
+    for source in (formats.column_type(schema), pa.time64("us"), pa.int64()):
+        with pytest.raises(SchemaError, match=r"cannot be written as TIME.* such as one with the schema"):
+            formats.encoder(schema, source)
+
+
 def test_values_of_protobuf_are_not_written():
     with pytest.raises(UnsupportedError, match=r"PROTOBUF_NATIVE cannot be written.*valueFormat=raw"):
         formats.encoder(Schema(SchemaType.PROTOBUF_NATIVE), pa.binary())

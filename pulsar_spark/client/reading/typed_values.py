@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
+from pulsar_spark.arrow.arrays import Flags, Ints, joined, with_nulls
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
@@ -322,10 +322,10 @@ class _Groups:
             column, is_bad = self._decode(reader, values.take(indexes), keys.take(indexes))
             columns.append(column)
             bad.append(np.zeros(len(rows), np.bool_) if is_bad is None else is_bad)
-        place = np.empty(len(values), np.int64)
-        place[np.concatenate([rows for _, rows in groups])] = np.arange(len(values))
-        is_bad = np.concatenate(bad)[place]
-        return pa.concat_arrays(columns).take(pa.array(place)), is_bad if is_bad.any() else None
+        is_bad = np.empty(len(values), np.bool_)
+        is_bad[np.concatenate([rows for _, rows in groups])] = np.concatenate(bad)
+        column = joined(columns, [rows for _, rows in groups])
+        return column, is_bad if is_bad.any() else None
 
     def have_too_much(self, values: pa.BinaryArray, keys: pa.BinaryArray, items_per_byte: Floats) -> Flags:
         """Which rows have more items than they may, before any of them is decoded."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import offsets_of, parts_by_size
+from pulsar_spark.arrow.arrays import joined, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types
@@ -112,13 +112,15 @@ class AvroDecoder:
             parts = [self._decode(values[first:last]) for first, last in _slices(values)]
             if not parts:
                 return DecodedValues(pa.array([], self._type))
-            column = parts[0][0] if len(parts) == 1 else pa.concat_arrays([column for column, _ in parts])
+            bad = np.concatenate([bad for _, bad in parts])
+            columns = [column for column, _ in parts]
+            parts.clear()
+            column = joined(columns)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise UnsupportedError(
                 f"{len(values)} values are too large for one Arrow column: {error}",
                 advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
             ) from None
-        bad = parts[0][1] if len(parts) == 1 else np.concatenate([bad for _, bad in parts])
         return DecodedValues(column, bad if bad.any() else None)
 
     def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:

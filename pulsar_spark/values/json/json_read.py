@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of, parts_by_size
+from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
@@ -286,9 +286,7 @@ def _left(count: int, done: list[tuple[pa.Array, Ints]]) -> Ints:
 
 
 def _in_order(done: list[tuple[pa.Array, Ints]]) -> pa.Array:
-    """Put columns together in the order of their rows."""
-    if len(done) == 1:
-        return done[0][0]
-    columns, rows = zip(*done, strict=True)
-    order = np.argsort(np.concatenate(rows))
-    return pa.concat_arrays(columns).take(pa.array(order))
+    """Put columns together in the order of their rows; they are let go of."""
+    columns, rows = [column for column, _ in done], [some for _, some in done]
+    done.clear()
+    return joined(columns, rows)

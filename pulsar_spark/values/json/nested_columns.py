@@ -313,6 +313,7 @@ class _Structs(JsonColumn):
             for member in self._members:
                 if member.has_any_after(count):
                     member.truncate(count)
+        self._found, self._is_bad = [], True  # of the values that are left nothing is known
 
     def finish(self) -> pa.Array:
         is_record = np.frombuffer(self._valid, np.bool_)

@@ -165,6 +165,7 @@ def renamed(tree, **more):
     return {**tree, **more}
 
 
+FIXED = {"type": "fixed", "name": "F", "size": 2}
 # Writer's schema, reader's, value, what the row is.
 VERSIONS = [
     ("int", "long", 5, 5),
@@ -219,6 +220,8 @@ VERSIONS = [
     ),
     (A, record(("x", "int"), name="Other"), {"x": 1}, {"x": 1}),
     (["null", A], ["null", record(("x", "long"), name="Other")], {"x": 1}, {"x": 1}),
+    (COLOURS, renamed(COLOURS, name="Other"), "RED", "RED"),
+    (FIXED, renamed(FIXED, name="Other"), b"ab", b"ab"),
     (
         ["null", B, A],
         ["null", renamed(A, name="n.A2", aliases=["A"]), renamed(B, name="n.B")],
@@ -528,7 +531,12 @@ def test_millis_that_are_no_micros_are_bad():
     assert done.is_bad.tolist() == [True, False]
 
 
-def test_more_rows_than_are_read_together():
+def test_more_rows_than_are_read_together(monkeypatch):
+    """Their columns are joined field by field: all at once they would be in memory twice."""
+    joined, concat_arrays = [], pa.concat_arrays
+    monkeypatch.setattr(
+        pa, "concat_arrays", lambda parts: joined.append(parts[0].type) or concat_arrays(parts)
+    )
     tree = record(("i", "int"), ("s", "string"))
     payloads = [encoded(tree, {"i": i, "s": str(i) * (i % 40)}) for i in range(40_000)]
     payloads[20_000] = b"\xff"
@@ -537,6 +545,8 @@ def test_more_rows_than_are_read_together():
     expected = [{"i": i, "s": str(i) * (i % 40)} for i in range(40_000)]
     expected[20_000] = None
     assert done.column.to_pylist() == expected
+    assert joined
+    assert not any(map(pa.types.is_struct, joined))
 
 
 @pytest.mark.parametrize("seed", range(12))

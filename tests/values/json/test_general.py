@@ -1,5 +1,8 @@
 """What JSON is read as what, one payload at a time; leaves too."""
 
+import json
+import math
+import random
 import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -84,6 +87,7 @@ def utc(*parts):
         ("double", '"2.5"', 2.5),
         ("double", '"Infinity"', float("inf")),
         ("double", "-Infinity", float("-inf")),
+        ("float", '"-Infinity"', float("-inf")),
         ("double", "1e400", BAD),
         ("double", '"1_0"', BAD),
         ("double", "0.1", 0.1),
@@ -154,11 +158,18 @@ def test_json_is_read_as(avro, text, value):
     assert read(avro, text) == value
 
 
+def test_text_that_is_no_number():
+    for avro in ("float", "double"):
+        assert math.isnan(read(avro, '"NaN"'))
+        assert read(avro, '"nan"') is BAD
+
+
 @pytest.mark.parametrize(
     ("text", "of_java", "of_others"),
     [
         ('"AP8="', b"\x00\xff", b"\x00\xff"),
         ('""', b"", b""),
+        ('"test"', b"\xb5\xeb-", b"\xb5\xeb-"),
         ('"no base64"', BAD, b"no base64"),
         ('"AP8"', BAD, b"AP8"),
         ('"AP9="', b"\x00\xff", b"AP9="),  # bits left over: nobody writes it so
@@ -365,6 +376,54 @@ def test_nothing_of_a_bad_row_is_left_however_far_it_was_read(whole, end):
     (expected,) = read_rows(tree_of(ITEMS), [good.encode()]).column.to_pylist()
     assert found.is_bad.tolist() == [False, True, False, True, True, False]
     assert found.column.to_pylist() == [expected, None, expected, None, None, expected]
+
+
+def test_nothing_of_a_bad_row_is_left_where_a_later_value_of_it_was_another_member():
+    """The later value was read as the first member, too, and forgotten: then the earlier one was not."""
+    members = [
+        {
+            "type": "record",
+            "name": name,
+            "fields": [{"name": each, "type": ["null", "int"]} for each in fields],
+        }
+        for name, fields in (("A", "xy"), ("B", "yz"))
+    ]
+    for several, values in ((list, "items"), (lambda of: {f"k{i}": of[i] for i in range(len(of))}, "values")):
+        kind = {"type": "array" if values == "items" else "map", values: members}
+        fields = [{"name": "u", "type": kind}, {"name": "n", "type": "int"}]
+        node = tree_of({"type": "record", "name": "R", "fields": fields})
+        rows = [
+            {"u": several([{"x": 1, "y": 2}, {"y": 3, "z": 4}]), "n": "bad"},
+            {"u": several([{"y": 5}]), "n": 6},
+            {"u": several([{"x": 7, "y": 8}]), "n": 9},
+        ]
+        payloads = [json.dumps(row).encode() for row in rows]
+        found = read_rows(node, payloads)
+        found.column.validate(full=True)
+        assert found.is_bad.tolist() == [True, False, False]
+        assert found.column.to_pylist()[1:] == read_rows(node, payloads[1:]).column.to_pylist()
+        assert found.column[1].as_py()["u"] in ([A_OF_Y], [("k0", A_OF_Y)])
+
+
+def test_each_row_is_what_it_is_alone_whatever_is_before_it():
+    rnd = random.Random(1)
+    members = [
+        {"type": "record", "name": name, "fields": [{"name": each, "type": "int"} for each in fields]}
+        for name, fields in (("A", "xyz"), ("B", "yzw"), ("C", "xw"))
+    ]
+    fields = [{"name": "u", "type": {"type": "array", "items": members}}, {"name": "n", "type": "int"}]
+    node = tree_of({"type": "record", "name": "R", "fields": fields})
+    payloads = []
+    for number in range(1000):
+        items = [dict.fromkeys(rnd.sample("xyzw", 2), number) for _ in range(3)]
+        payloads.append(json.dumps({"u": items, "n": rnd.choice((number, "bad"))}).encode())
+    together = read_rows(node, payloads)
+    alone = [read_rows(node, [payload]) for payload in payloads]
+    assert together.is_bad.tolist() == [each.is_bad is not None for each in alone]
+    assert together.column.to_pylist() == [each.column[0].as_py() for each in alone]
+
+
+A_OF_Y = {"member0": {"x": None, "y": 5}, "member1": None}
 
 
 def test_a_bad_row_of_few_names_takes_no_longer_for_many_columns():

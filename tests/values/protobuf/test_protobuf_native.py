@@ -264,6 +264,9 @@ def test_of_entries_with_the_same_key_the_last_one_counts():
         {"a": {"l": 2, "k": 3}},
         {"a": {"": 0}},
     ]
+    # What rows are compared by has no order of keys.
+    expected = row_of(row_class([file(text)], "p.M0").FromString(payload))
+    assert repr(rows_of(found)[0]) == repr(expected)
 
 
 TIMES = """message Timestamp
@@ -312,6 +315,12 @@ NESTED = """message M2
     optional int64 f = 2"""
 
 
+MAPPED = """message M2
+    required string a = 1
+    message M0
+    map M2 d = 1"""
+
+
 @pytest.mark.parametrize(
     ("syntax", "text", "payload", "expected"),
     [
@@ -325,6 +334,9 @@ NESTED = """message M2
         ("proto2", NESTED, b"\x0a\x05\x1a\x03\x0a\x01\xff", "e.d.key: not UTF-8"),
         ("proto2", NESTED, b"\x0a\x05\x1a\x03\x12\x01\xff", "e.d.value: not UTF-8"),
         ("proto3", "message M0\nrepeated string a = 1", b"\x0a\x00\x0a\x01\xff", "a[1]: not UTF-8"),
+        # The value of an entry without one is empty, also if the entry has an unknown field.
+        ("proto2", MAPPED, b"\x0a\x03\x0a\x01k", "d.value.a: it is required, but missing"),
+        ("proto2", MAPPED, b"\x0a\x05\x0a\x01k\x18\x01", "d.value.a: it is required, but missing"),
     ],
 )
 def test_a_bad_row_is_told_and_its_neighbours_are_whole(syntax, text, payload, expected):

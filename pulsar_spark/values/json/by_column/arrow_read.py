@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
@@ -30,9 +30,13 @@ _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
 _PARTS: Final = 8  # that lines are cut in
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-_MAX_WIDTH: Final = (
-    500  # values of a row: of each, null or not, PyArrow takes some ten bytes more than it gives
-)
+# Values that are read at once, null or not: for each, PyArrow takes some ten bytes more than it gives.
+_MAX_VALUES: Final = 1 << 21
+# A null takes PyArrow a tenth of a microsecond, others less. So a row has few values, or not many a byte.
+_FEW_VALUES: Final = 256
+_MAX_PER_BYTE: Final = 2
+_NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
+_LEAST_ITEM: Final = 3  # bytes of a record that is an item, such as ``{},``
 _UNKNOWN: Final = "unexpected field"  # in PyArrow's words
 _MAX_INT64: Final = (1 << 63) - 1
 
@@ -52,22 +56,40 @@ class ArrowReader:
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
         self._tree = tree
         self._fewest_of_part = fewest_of_part
-        is_narrow = isinstance(tree, JsonRecord) and _width(tree) <= _MAX_WIDTH
-        self._type = _line_type(tree) if is_narrow else None
+        self._type = _line_type(tree) if isinstance(tree, JsonRecord) else None
+        self._width = _width(tree)
+        self._item_width = _item_width(tree)
+        self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
         self._has_unknown = False  # payloads have had names that are not of the tree
 
     @property
     def can_read(self) -> bool:
-        """Whether PyArrow has all types of the tree, and rows are not wide."""
+        """Whether PyArrow has all types of the tree."""
         return self._type is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
         """Read some payloads; returns columns, and which rows each has, ascending."""
-        return self._read(values, rows[_are_braced(values)[rows]])
+        counts = self._count(values)
+        offsets = offsets_of(values).astype(np.int64)
+        sizes = offsets[1:] - offsets[:-1]
+        most = np.clip(_MAX_PER_BYTE * sizes, _FEW_VALUES, _MAX_VALUES)
+        rows = rows[(_are_braced(values) & (counts <= most))[rows]]
+        if not self._has_wide_items:
+            counts += self._item_width * sizes // _LEAST_ITEM
+        parts = parts_by_size(np.append(0, np.cumsum(counts[rows])), _MAX_VALUES)
+        return [done for first, end in parts for done in self._read(values, rows[first:end])]
+
+    def _count(self, values: pa.BinaryArray) -> Ints:
+        """How many values each payload has at most, null or not, without narrow items: they have text."""
+        counts = np.full(len(values), self._width, np.int64)
+        if self._has_wide_items:
+            body, offsets = bytes_and_offsets(values)
+            braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
+            nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
+            counts += self._item_width * (braces - 1 + nulls)  # the first brace is the payload's own
+        return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
-        if not len(rows):
-            return []
         some = values if len(rows) == len(values) else values.take(pa.array(rows))
         try:
             return [(self._column(some), rows)]
@@ -140,6 +162,17 @@ def _line_type_of_leaf(leaf: JsonLeaf) -> pa.DataType | None:
 def _width(node: JsonNode) -> int:
     """Values that a row has, without those of items."""
     return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
+
+
+def _item_width(node: JsonNode) -> int:
+    """Values that a record has, at most, which is an item; 0 if no items are records."""
+    if isinstance(node, JsonArray):
+        return max(_width(node.item) if isinstance(node.item, JsonRecord) else 0, _item_width(node.item))
+    return (
+        max((_item_width(member.node) for member in node.members), default=0)
+        if isinstance(node, JsonRecord)
+        else 0
+    )
 
 
 def _are_braced(values: pa.BinaryArray) -> Flags:
