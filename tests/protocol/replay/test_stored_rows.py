@@ -115,6 +115,7 @@ def test_rows_are_read_when_they_are_needed():
     found.add(0, blocks())
     assert read == [0]
     assert take(found, [b"0"]) == [[True]]
+    assert not found.differing(0)
     assert read == [0, 1]
     assert take(found, [b"1", b"2"]) == [[True, True]]
     assert not found.has_more
@@ -131,7 +132,8 @@ def test_reading_ends_with_the_task():
             closed.append(True)
 
     found = StoredRows()
-    found.add(0, blocks())
+    opened = blocks()  # held: what nobody holds ends anyway
+    found.add(0, opened)
     found.close()
     assert closed
     assert not found.has_more
@@ -170,9 +172,10 @@ def test_rows_differ_by_their_schema_version_and_time_of_delivery(one, other, in
 
 
 def test_the_extras_of_rows_are_told_apart():
-    versions, times = np.array([-1, -1, 0, 1, 11]), np.array([-1, 5, -1, 11, 1])
-    assert len(set(extras_of(versions, times))) == 5
+    versions, times = np.array([-1, -1, -1, 0, 1, 11]), np.array([-1, 0, 5, -1, 11, 1])
+    assert len(set(extras_of(versions, times))) == 6
     assert extras_of(versions[:1], times[:1]) == [b""]
+    assert len(set(extras_of(versions[:2], times[:2]))) == 2
 
 
 def test_different_rows_with_digests_that_begin_alike_are_sent(monkeypatch):
