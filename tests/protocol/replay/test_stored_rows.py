@@ -107,7 +107,7 @@ def test_rows_are_read_when_they_are_needed():
     read = []
 
     def blocks() -> Iterator[StoredBlock]:
-        for number in range(3):
+        for number in range(5):
             read.append(number)
             yield from blocks_of([b"%d" % number])
 
@@ -118,8 +118,16 @@ def test_rows_are_read_when_they_are_needed():
     assert not found.differing(0)
     assert read == [0, 1]
     assert take(found, [b"1", b"2"]) == [[True, True]]
+    assert read == [0, 1, 2, 3]
+    assert take(found, [b"3", b"4"]) == [[True, True]]
     assert not found.has_more
     assert take(found, [b"3"]) == [[False]]
+
+
+def test_rows_of_a_partition_are_not_compared_with_those_of_the_next():
+    found = stored([b"a"], [b"b", b"c"], [b"c", b"d"])
+    assert take(found, [b"a"], [b"b"], [b"c"]) == [[True], [True], [True]]
+    assert take(found, [], [b"c", b"z"], [b"d"]) == [[], [True, False], [True]]
 
 
 def test_reading_ends_with_the_task():
@@ -169,6 +177,12 @@ def test_rows_differ_by_their_schema_version_and_time_of_delivery(one, other, in
         first = [] if in_order else [StoredBlock(rows_of([b"?"]), np.array([9]))]
         found.add(0, iter([*first, StoredBlock(rows_of(values, given_as(one, 2)), np.array([1, 2]))]))
         assert found.take(rows_of(values, given_as(numbers, 2)), [0, 2]).tolist() == expected
+
+
+def test_rows_differ_by_their_sizes_and_extras_at_the_same_time():
+    found, numbers = StoredRows(), np.array([1, 2, 3])
+    found.add(0, iter([StoredBlock(rows_of([b"a", b"b", b"c"], [b"", b"1", b"1"]), numbers)]))
+    assert found.take(rows_of([b"aa", b"b"], [b"", b"2"]), [0, 2]).tolist() == [False, False]
 
 
 def test_the_extras_of_rows_are_told_apart():
