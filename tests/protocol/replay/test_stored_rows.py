@@ -124,6 +124,14 @@ def test_rows_are_read_when_they_are_needed():
     assert take(found, [b"3"]) == [[False]]
 
 
+def test_rows_are_looked_for_until_all_are_found():
+    found = stored([b"a", b"b"])
+    for value, is_found, has_more in [(b"?", False, True), (b"b", True, True), (b"a", True, False)]:
+        assert found.has_more
+        assert take(found, [value]) == [[is_found]]
+        assert found.has_more is has_more
+
+
 def test_rows_of_a_partition_are_not_compared_with_those_of_the_next():
     found = stored([b"a"], [b"b", b"c"], [b"c", b"d"])
     assert take(found, [b"a"], [b"b"], [b"c"]) == [[True], [True], [True]]
