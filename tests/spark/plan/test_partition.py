@@ -318,3 +318,25 @@ def test_the_first_message_after_the_position_that_was_seen():
     state.position = at("6:1")
     state.see(at("8:0"))
     assert state.next_seen == at("8:0")
+
+
+def test_how_many_entries_wait_is_counted_within_a_ledger_and_asked_for_across_ledgers():
+    for position, last, count in [
+        ("5:4", "5:9", 5),
+        ("5:9", "5:9", 0),
+        ("7:0", "5:9", 0),
+        ("5:4:1", "5:9", 6),
+    ]:
+        state = state_of(position, last=last)
+        assert state.count_backlog()
+        assert state.backlog == count
+        assert state.entries_until(at(last)) == count
+    state = state_of("5:4", last="6:3")
+    for last in ("6:3", "6:4"):
+        state.last = at(last)
+        assert not state.count_backlog()
+        assert state.backlog is None
+        state.backlog_counted(0)
+        assert state.count_backlog(), "it is asked for once"
+        assert state.backlog == 1
+    assert (state.entries_until(at("5:9")), state.entries_until(at("6:3"))) == (5, 1)
