@@ -2,13 +2,16 @@
 
     python -m integration.mutation                                    all of protocol, plan and sink
     python -m integration.mutation pulsar_spark/protocol/lookup.py    some files or folders
+    python -m integration.mutation ... --tests tests/protocol/test_lookup.py --children 1
 
 It changes one operator, number or name at a time, and runs the unit tests that reach it. What survives is
 printed as a difference: a line that no test would miss. It works in a copy, and installs mutmut beside it.
+A few tests that are fast answer early; what survives them may still be found by the others.
 """
 
 from __future__ import annotations
 
+import argparse
 import configparser
 import os
 import subprocess
@@ -39,25 +42,38 @@ def tests_of(path: str) -> str:
     return str(folder)
 
 
-def settings(paths: Sequence[str]) -> dict[str, str]:
-    """What mutmut reads in setup.cfg, to change these files or folders."""
+def settings(paths: Sequence[str], tests: Sequence[str] = ()) -> dict[str, str]:
+    """What mutmut reads in setup.cfg, to change these files or folders.
+
+    Args:
+        paths: files or folders of the package.
+        tests: files or folders of tests; by default those of ``paths``.
+
+    Raises:
+        ValueError: a path is not in the package.
+    """
+    of_paths = sorted({tests_of(path) for path in paths})
     return {
         "source_paths": "pulsar_spark",
         "only_mutate": "\n" + "\n".join(path if path.endswith(".py") else f"{path}/*" for path in paths),
         "also_copy": "\n" + "\n".join(_TOPS),
         "pytest_add_cli_args": "\n-p\nno:randomly\n-p\nno:cacheprovider\n--hypothesis-seed=0",
-        "pytest_add_cli_args_test_selection": "\n" + "\n".join(sorted({tests_of(path) for path in paths})),
+        "pytest_add_cli_args_test_selection": "\n" + "\n".join(tests or of_paths),
         # Texts of errors and of logs decide nothing.
         "do_not_mutate_patterns": "\nraise \nlog\\.\nadvice=",
         "use_git_change_detection": "false",
     }
 
 
-def main(paths: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run mutmut, and print what survives; returns its exit code."""
-    paths = [str(Path(path)) for path in paths or DECISIONS]
+    parser = argparse.ArgumentParser(prog="mutation")
+    parser.add_argument("paths", nargs="*", default=DECISIONS)
+    parser.add_argument("--tests", nargs="+", default=(), help="files or folders of tests")
+    parser.add_argument("--children", type=int, default=os.cpu_count() or 2, help="processes at a time")
+    given = parser.parse_args(arguments)
     try:
-        section = settings(paths)
+        section = settings([str(Path(path)) for path in given.paths], given.tests)
     except ValueError as error:
         print(f"mutation: {error}", file=sys.stderr)
         return 2
@@ -72,10 +88,10 @@ def main(paths: Sequence[str]) -> int:
             config.write(file)
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--target", str(tool), MUTMUT], check=True)
-        return _run(copy, tool)
+        return _run(copy, tool, given.children)
 
 
-def _run(copy: Path, tool: Path) -> int:
+def _run(copy: Path, tool: Path, children: int) -> int:
     environment = {
         **os.environ,
         # The tool comes last: pytest is that of the project.
@@ -95,7 +111,7 @@ def _run(copy: Path, tool: Path) -> int:
             stdout=None if is_shown else subprocess.PIPE,
         )
 
-    done = mutmut("run", "--max-children", str(os.cpu_count() or 2))
+    done = mutmut("run", "--max-children", str(children))
     if done.returncode:
         return done.returncode
     results = [line.strip().split(": ") for line in mutmut("results").stdout.splitlines() if line.strip()]

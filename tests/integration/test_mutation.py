@@ -26,6 +26,11 @@ def test_all_that_decides_is_changed_and_tested():
     ]
 
 
+def test_tests_may_be_chosen():
+    found = settings(["pulsar_spark/protocol/lookup.py"], ["tests/protocol/test_lookup.py"])
+    assert found["pytest_add_cli_args_test_selection"].split() == ["tests/protocol/test_lookup.py"]
+
+
 @pytest.mark.parametrize("path", ["tests", "pulsar_spark/nowhere", "pulsar_spark/nowhere.py"])
 def test_what_is_not_in_the_package(path, capsys):
     assert main([path]) == 2

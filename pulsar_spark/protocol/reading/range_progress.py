@@ -109,9 +109,8 @@ class RangeProgress:
     ) -> None:
         self.position = start
         self.end = end
-        # Compaction may have removed the end, and may still have data that was trimmed.
-        self._visible = visible and not read_compacted
-        self._begins = None if read_compacted else begins
+        self._visible = visible and not read_compacted  # compaction may have removed the end
+        self._begins = begins
         self._read_compacted = read_compacted
         self._has_read = False
         self._repeats = 0

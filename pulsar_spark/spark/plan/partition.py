@@ -266,7 +266,7 @@ class PartitionState:
             return AckStep.ACKNOWLEDGE
         if self._removes_nothing(done) and self._is_probed(done, now, _PROBED_FOR):
             return AckStep.ACKNOWLEDGE
-        if done < self.last and done < self.end:
+        if done < self.end:
             waits = done.ledger < self.last.ledger and self._is_probed(done, now, _PATIENCE)
         else:
             if self._unseen is None or self._unseen[0] != done:

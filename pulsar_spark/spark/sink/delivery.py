@@ -104,7 +104,7 @@ def query_secret(query: str) -> bytes:
 
 
 def dedup_task(
-    client: Client, options: SinkOptions, batch: MicroBatch | None, write: int = 0, *, has_sequence_ids: bool
+    client: Client, options: SinkOptions, batch: MicroBatch | None, write: int, *, has_sequence_ids: bool
 ) -> DedupTask | None:
     """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 

@@ -85,6 +85,8 @@ def test_entries_of_other_runs_are_not_its_own(other):
         ([entry(20)], True, True),
         ([entry(20, last=LAST + 1)], True, True),
         ([entry(20, last=LAST - 1)], True, False),
+        ([entry(20, last=LAST - 1), entry(30, run=Origin(7, 3, 1))], True, True),  # a later write's
+        ([entry(20, last=LAST - 1), entry(30, run=Origin(7, 4, 0))], True, False),  # under another name
     ],
 )
 def test_whether_newer_entries_are_waited_for(entries, is_claimed, is_known):

@@ -107,7 +107,7 @@ def test_rows_are_read_when_they_are_needed():
     read = []
 
     def blocks() -> Iterator[StoredBlock]:
-        for number in range(3):
+        for number in range(5):
             read.append(number)
             yield from blocks_of([b"%d" % number])
 
@@ -115,10 +115,27 @@ def test_rows_are_read_when_they_are_needed():
     found.add(0, blocks())
     assert read == [0]
     assert take(found, [b"0"]) == [[True]]
+    assert not found.differing(0)
     assert read == [0, 1]
     assert take(found, [b"1", b"2"]) == [[True, True]]
+    assert read == [0, 1, 2, 3]
+    assert take(found, [b"3", b"4"]) == [[True, True]]
     assert not found.has_more
     assert take(found, [b"3"]) == [[False]]
+
+
+def test_rows_are_looked_for_until_all_are_found():
+    found = stored([b"a", b"b"])
+    for value, is_found, has_more in [(b"?", False, True), (b"b", True, True), (b"a", True, False)]:
+        assert found.has_more
+        assert take(found, [value]) == [[is_found]]
+        assert found.has_more is has_more
+
+
+def test_rows_of_a_partition_are_not_compared_with_those_of_the_next():
+    found = stored([b"a"], [b"b", b"c"], [b"c", b"d"])
+    assert take(found, [b"a"], [b"b"], [b"c"]) == [[True], [True], [True]]
+    assert take(found, [], [b"c", b"z"], [b"d"]) == [[], [True, False], [True]]
 
 
 def test_reading_ends_with_the_task():
@@ -131,7 +148,8 @@ def test_reading_ends_with_the_task():
             closed.append(True)
 
     found = StoredRows()
-    found.add(0, blocks())
+    opened = blocks()  # held: what nobody holds ends anyway
+    found.add(0, opened)
     found.close()
     assert closed
     assert not found.has_more
@@ -169,10 +187,17 @@ def test_rows_differ_by_their_schema_version_and_time_of_delivery(one, other, in
         assert found.take(rows_of(values, given_as(numbers, 2)), [0, 2]).tolist() == expected
 
 
+def test_rows_differ_by_their_sizes_and_extras_at_the_same_time():
+    found, numbers = StoredRows(), np.array([1, 2, 3])
+    found.add(0, iter([StoredBlock(rows_of([b"a", b"b", b"c"], [b"", b"1", b"1"]), numbers)]))
+    assert found.take(rows_of([b"aa", b"b"], [b"", b"2"]), [0, 2]).tolist() == [False, False]
+
+
 def test_the_extras_of_rows_are_told_apart():
-    versions, times = np.array([-1, -1, 0, 1, 11]), np.array([-1, 5, -1, 11, 1])
-    assert len(set(extras_of(versions, times))) == 5
+    versions, times = np.array([-1, -1, -1, 0, 1, 11]), np.array([-1, 0, 5, -1, 11, 1])
+    assert len(set(extras_of(versions, times))) == 6
     assert extras_of(versions[:1], times[:1]) == [b""]
+    assert len(set(extras_of(versions[:2], times[:2]))) == 2
 
 
 def test_different_rows_with_digests_that_begin_alike_are_sent(monkeypatch):

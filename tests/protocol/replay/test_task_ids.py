@@ -17,6 +17,11 @@ def test_ids_of_a_micro_batch_begin_in_the_first_half_of_its_ids(batch):
     assert 0 <= IDS.first(batch) - ((batch + 1) << 32) < 1 << 31
 
 
+def test_all_versions_begin_at_the_same_ids():
+    """A micro-batch that another version began is known by its ids."""
+    assert [IDS.first(batch) for batch in (0, 7)] == [6_236_034_251, 35_541_528_248]
+
+
 def test_where_they_begin_depends_on_all():
     others = [
         TaskIds(b"other", "query-0", "topic"),

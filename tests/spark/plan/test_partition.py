@@ -50,6 +50,7 @@ def test_a_partition_that_is_set_back_goes_on_from_its_end(position):
     state.set_back(at("5:4"))
     assert state.start == state.last == at("5:4")
     assert state.is_set_back is (position is None), "a trigger takes it up"
+    assert state.position == (None if position is None else at("5:4"))
     state.take_up(at("5:4") if position else at("9:3"))
     assert state.position == at("5:4")
 
@@ -97,6 +98,8 @@ def test_what_is_processed_exists_and_is_whole(position, last, processed):
         ("4:4", "4:3", ("4:1", 0.9), None, WAIT),
         ("4:4", "4:3", ("4:1", 1.0), None, PROBE),
         ("4:4", "3:3", ("3:1", 0.1), None, PROBE),
+        # one is, but this run ends before it
+        ("4:4", "4:3", ("4:1", 0.1), "4:4", WAIT),
     ],
 )
 def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, frozen, step):
@@ -106,7 +109,7 @@ def test_the_next_step_of_an_acknowledgement(position, acknowledged, probed, fro
         state.probed(at(place), 100.0 - ago)
     assert state.ack_step(100.0, EXPIRE, is_polled=True) is step
     assert state.ack_step(100.0, 0.0, is_polled=True) is step, "chunks are looked for"
-    if step is WAIT and state.processed == state.last:
+    if step is WAIT and state.processed == state.end:
         assert state.ack_step(100.0, EXPIRE) is PROBE, "there may be no later occasion"
         assert state.ack_step(100.9, EXPIRE, is_polled=True) is WAIT
         assert state.ack_step(101.0, EXPIRE, is_polled=True) is PROBE, "no tail comes"
@@ -269,7 +272,7 @@ def test_positions_of_one_time_are_held_as_one():
     state.meet_chunks()
     for entry in range(999):
         state.position = MessageId(5, entry)
-        state.dated(state.position, 7000 - entry, float(entry))
+        state.dated(state.position, 7000 - entry // 2, float(entry))
     assert len(state._held) == 1
     assert state.settle(EXPIRE) == at("-1:-1")
     state.dated(at("5:999"), 67_001, 999.0)
@@ -315,3 +318,25 @@ def test_the_first_message_after_the_position_that_was_seen():
     state.position = at("6:1")
     state.see(at("8:0"))
     assert state.next_seen == at("8:0")
+
+
+def test_how_many_entries_wait_is_counted_within_a_ledger_and_asked_for_across_ledgers():
+    for position, last, count in [
+        ("5:4", "5:9", 5),
+        ("5:9", "5:9", 0),
+        ("7:0", "5:9", 0),
+        ("5:4:1", "5:9", 6),
+    ]:
+        state = state_of(position, last=last)
+        assert state.count_backlog()
+        assert state.backlog == count
+        assert state.entries_until(at(last)) == count
+    state = state_of("5:4", last="6:3")
+    for last in ("6:3", "6:4"):
+        state.last = at(last)
+        assert not state.count_backlog()
+        assert state.backlog is None
+        state.backlog_counted(0)
+        assert state.count_backlog(), "it is asked for once"
+        assert state.backlog == 1
+    assert (state.entries_until(at("5:9")), state.entries_until(at("6:3"))) == (5, 1)

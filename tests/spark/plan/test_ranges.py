@@ -31,6 +31,13 @@ def test_a_batch_0_that_is_planned_again_begins_where_its_own_subscription_stand
     assert plan_ranges(earliest, end, acknowledged) == expected
 
 
+def test_a_new_partition_begins_where_it_was_opened_and_one_that_is_gone_is_left_out():
+    start, end = offsets(p1=MessageId(2, 2)), offsets(p0=MessageId(1, 9), p1=MessageId(2, 2))
+    assert plan_ranges(start, end, {P0: MessageId(1, 1)}) == [Range(P0, MessageId(1, 1), MessageId(1, 9))]
+    for name in ("s", "made anew"):
+        assert plan_ranges(Offsets(name, start.positions), end, {}) == []
+
+
 def test_only_whole_entries_are_acknowledged():
     assert (MessageId(3, 4)).last_whole_entry == MessageId(3, 4)
     assert (MessageId(3, 4, 0)).last_whole_entry == MessageId(3, 3)

@@ -1,10 +1,14 @@
 """Where a query without a checkpoint begins, and where its subscription stands then."""
 
+import json
+
 import pytest
 
 from pulsar_spark.errors import BusyError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.start import start_query
+from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.start import after_start_times, start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import iso_time, options_of
 
@@ -153,3 +157,34 @@ def test_a_query_begins_where_another_ended(cluster):
     assert list(found.positions.values()) == [MessageId(20, 0), MessageId(10, -1)]
     assert found.subscription.name != "old"
     assert cluster.topics[T].cursors == {found.subscription.name: MessageId(20, 0)}
+
+
+def test_each_partition_of_a_micro_batch_begins_where_it_reaches_the_start_time():
+    times = {
+        "all before": (100, 200, 999),
+        "reached": (100, 1000, 10),
+        "from the first on": (2000, 10, 10),
+        "found by an earlier micro-batch": (100, 200, 300),
+    }
+    names = [T.of_partition(number) for number in range(4)]
+    for given in (
+        iso_time(1000),
+        json.dumps({"t": iso_time(1000)}),
+        json.dumps(dict.fromkeys(map(str, names), iso_time(1000))),
+    ):
+        cluster = SimulatedCluster()
+        states, ranges = {}, []
+        for name, topic, published in zip(names, cluster.create("t", 4), times.values(), strict=True):
+            ids = [entry for time in published for entry in topic.produce(time=time)]
+            begin = ids[0].previous
+            states[name] = PartitionState(begin, begin, ids[-1])
+            ranges.append(Range(name, begin, ids[-1]))
+        first = ranges[2].start.next_entry
+        ranges[2] = ranges[2]._replace(start=MessageId(first.ledger, first.entry, 1))
+        states[names[3]].is_start_time_found = True
+        found = after_start_times(cluster, options_of(topic="t", startingTime=given), states, ranges)
+        reached = ranges[1]._replace(start=ranges[1].start.next_entry)
+        assert found == [reached, *ranges[2:]], given
+        assert [each.is_start_time_found for each in states.values()] == [False, True, True, True]
+        plain = options_of(topic="t", startingOffsets="earliest")
+        assert after_start_times(cluster, plain, states, ranges) == ranges

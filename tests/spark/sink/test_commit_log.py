@@ -389,6 +389,17 @@ def test_what_is_finished_makes_room_for_the_next_micro_batch(broker, query, cap
     assert caplog.messages == []
 
 
+def test_room_is_made_where_nothing_is_committed_yet(broker, query):
+    first = begun(broker)
+    announce(broker, query, first)
+    broker.grow_old()
+    broker.has_quota = True
+    second = begun(broker)
+    announce(broker, query, second)
+    with CommitLog(broker, query) as log:
+        assert log.state == LogState(opened=frozenset({first, second}))
+
+
 def test_a_copied_intent_is_not_the_first_where_room_is_made(broker, query, monkeypatch):
     committed_batch(broker, query, 2)
     copied = copy_of_intent(broker)

@@ -29,6 +29,9 @@ STORED = {
         5, (ONE, THREE)
     ),
     b'{"batch": 6, "after": [3, 1], "transactions": [[3, 2]]}': Intent(6, (TWO,), ONE),
+    b'{"batch": 0, "after": null, "transactions": [[0, 18446744073709551615]]}': Intent(
+        0, (TxnId(0, 2**64 - 1),)
+    ),
     b'{"committed": [3, 2]}': CommittedRecord(TWO),
     b'{"read to": "abc"}': TokenRecord("abc"),
 }

@@ -74,7 +74,7 @@ def options(given: Mapping[str, str]) -> SinkOptions:
 
 def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
     # A DedupTask asks its client for nothing before a producer is opened.
-    return dedup_task(None, options(given), batch, has_sequence_ids=has_sequence_ids)
+    return dedup_task(None, options(given), batch, 0, has_sequence_ids=has_sequence_ids)
 
 
 @pytest.mark.parametrize("asked", [{}, ASKED])
