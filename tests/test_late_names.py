@@ -51,7 +51,7 @@ def test_each_name_is_that_of_its_module(package):
 
 def test_a_name_that_a_package_does_not_give():
     with pytest.raises(AttributeError, match=r"module 'pulsar_spark\.client' has no attribute 'Nothing'"):
-        client.Nothing  # noqa: B018
+        client.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_name_is_asked_for_once(monkeypatch):
