@@ -55,20 +55,24 @@ if TYPE_CHECKING:
     from pulsar_spark.spark.lineage_listener import PulsarLineageListener
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
+else:  # The same for Python. What is below spark/ can be used where there is no pyspark.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "pulsar_spark.client": (
+                "Authentication CryptoKeyReader EncryptionKeyInfo MessageColumns ProducerInterceptor"
+            ),
+            "pulsar_spark.spark.data_source": "register",
+            "pulsar_spark.spark.lineage_listener": "PulsarLineageListener",
+            "pulsar_spark.spark.progress_listener": "PulsarProgressListener",
+            "pulsar_spark.spark.sink.report": "TopicPartitionMetrics",
+        },
+    )
 
-# The same for Python. What is below spark/ can be used where there is no pyspark.
-__getattr__ = late_names(
-    __name__,
-    {
-        "pulsar_spark.client": (
-            "Authentication CryptoKeyReader EncryptionKeyInfo MessageColumns ProducerInterceptor"
-        ),
-        "pulsar_spark.spark.data_source": "register",
-        "pulsar_spark.spark.lineage_listener": "PulsarLineageListener",
-        "pulsar_spark.spark.progress_listener": "PulsarProgressListener",
-        "pulsar_spark.spark.sink.report": "TopicPartitionMetrics",
-    },
-)
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
 __version__ = VERSION
 
 __all__ = [

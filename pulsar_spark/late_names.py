@@ -19,7 +19,11 @@ def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], obje
     def getattribute(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found: object = getattr(import_module(module_of[name]), name)
+        try:
+            module = import_module(module_of[name])
+        except AttributeError as error:  # Python would say that there is no such name, and not why
+            raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
+        found: object = getattr(module, name)
         setattr(sys.modules[package], name, found)  # so that it is asked for once
         return found
 

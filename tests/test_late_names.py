@@ -1,6 +1,7 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,25 @@ from pulsar_spark.late_names import late_names
 PACKAGES = (pulsar_spark, client)
 
 
-def tree_of(package):
-    return ast.parse(Path(package.__file__).read_text())
+def block_of(package):
+    """The statement ``if TYPE_CHECKING``."""
+    tree = ast.parse(Path(package.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    return block
 
 
 def names_for_types(package):
     """Where each name comes from, of the imports that only type checkers see."""
-    (block,) = (node for node in tree_of(package).body if isinstance(node, ast.If))
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in block_of(package).body if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module for node in imports for alias in node.names}
 
 
 def names_at_run_time(package):
+    """What they do not see: they would take a ``__getattr__`` to give any name, and find no wrong one."""
     (call,) = (
         node
-        for node in ast.walk(tree_of(package))
+        for statement in block_of(package).orelse
+        for node in ast.walk(statement)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "late_names"
     )
     modules = ast.literal_eval(call.args[1])
@@ -46,7 +51,7 @@ def test_each_name_is_that_of_its_module(package):
 
 def test_a_name_that_a_package_does_not_give():
     with pytest.raises(AttributeError, match=r"module 'pulsar_spark\.client' has no attribute 'Nothing'"):
-        client.Nothing  # noqa: B018
+        client.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_name_is_asked_for_once(monkeypatch):
@@ -54,6 +59,26 @@ def test_a_name_is_asked_for_once(monkeypatch):
     get = late_names("package", {"json": "loads dumps"})
     assert get("dumps") is sys.modules["package"].dumps
     assert not hasattr(sys.modules["package"], "loads")
+
+
+def test_a_module_that_lacks_something_is_not_taken_for_a_name_that_is_not_there(tmp_path, monkeypatch):
+    """Python's ``from package import name`` says of an AttributeError only that there is no such name."""
+    (tmp_path / "with_a_late_name").mkdir()
+    late = "from pulsar_spark.late_names import late_names"
+    package = f"{late}\n__getattr__ = late_names(__name__, {{'with_a_late_name.inner': 'Name'}})"
+    (tmp_path / "with_a_late_name/__init__.py").write_text(package)
+    (tmp_path / "with_a_late_name/inner.py").write_text("import json\nclass Name(json.Gone): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"with_a_late_name\.inner cannot be imported: .* 'Gone'") as caught:
+        import_module("with_a_late_name").Name  # noqa: B018
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_names_that_are_not_imported_yet_are_shown(monkeypatch):
+    """Editors complete, and ``help`` shows, what ``dir`` has."""
+    for name in names_for_types(pulsar_spark):
+        monkeypatch.delitem(vars(pulsar_spark), name, raising=False)
+    assert {*pulsar_spark.__all__, "__file__"} - set(dir(pulsar_spark)) == set()
 
 
 @pytest.mark.parametrize(

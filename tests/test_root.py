@@ -120,3 +120,13 @@ def test_a_pyspark_that_is_too_old_is_an_error():
     assert missing.keys() == NEEDS_PYSPARK
     for error in missing.values():
         assert "[PULSAR_LIBRARY] this pyspark is too old: pulsar_spark needs 4.2 or newer" in error
+
+
+def test_a_pyspark_that_cannot_be_imported_is_not_called_too_old(tmp_path):
+    (tmp_path / "pyspark/sql").mkdir(parents=True)
+    (tmp_path / "pyspark/__init__.py").touch()
+    (tmp_path / "pyspark/sql/__init__.py").write_text("import a_library_of_pyspark")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pulsar_spark import register"
+    root = Path(pulsar_spark.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_library_of_pyspark'"

@@ -95,77 +95,76 @@ if TYPE_CHECKING:
     from pulsar_spark.wire.entry.entries import Entries
     from pulsar_spark.wire.entry.entry_fields import EntryField
     from pulsar_spark.wire.entry.origin import Origin
-
-# The same for Python. Spark starts several processes for a query: each imports what it uses.
-__getattr__ = late_names(
-    __name__,
-    {
-        "pulsar_spark.arrow.arrays": "parts_by_size",
-        "pulsar_spark.client.client": "Client ClientOptions check_identity shared_client",
-        "pulsar_spark.client.closing": "Closing",
-        "pulsar_spark.client.consuming.consumer": "Consumer close_consumers",
-        "pulsar_spark.client.consuming.inbox": "TopicEnd",
-        "pulsar_spark.client.consuming.subscription_options": "LastMessageId SubscriptionOptions",
-        "pulsar_spark.client.encryption": (
-            "ConsumerCryptoFailureAction CryptoKeyReader Decryptor EncryptionKeyInfo "
-            "Encryptor KeyFolder ProducerCryptoFailureAction"
-        ),
-        "pulsar_spark.client.first_contact": "check_reachable impatient_client",
-        "pulsar_spark.client.layout_watch": "LayoutWatch",
-        "pulsar_spark.client.net.admin": "Admin Ledger checked_admin_url namespace_parts",
-        "pulsar_spark.client.net.auth": "Authentication Credentials Identity",
-        "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",
-        "pulsar_spark.client.net.page_server": "HttpAnswer PageServer",
-        "pulsar_spark.client.net.places": "path_of",
-        "pulsar_spark.client.net.retry": "retry_count",
-        "pulsar_spark.client.net.tls": "KeyStore TlsOptions",
-        "pulsar_spark.client.net.tls_suites": "PROTOCOLS has_suite",
-        "pulsar_spark.client.parallel": "prefetch run_all",
-        "pulsar_spark.client.pending_calls": "PROMPT PendingCalls",
-        "pulsar_spark.client.reading.decode": "decode_entries",
-        "pulsar_spark.client.reading.decoded_messages": "DecodedMessages",
-        "pulsar_spark.client.reading.entry_range": "position_before",
-        "pulsar_spark.client.reading.message_range": "read_ranges",
-        "pulsar_spark.client.reading.planning_client": "PlanningClient",
-        "pulsar_spark.client.reading.probe": (
-            "EntryInfo EntryProbe PartitionBounds first_at ledger_end probe_bounds probe_entry"
-        ),
-        "pulsar_spark.client.reading.stored_run": "count_stored_run",
-        "pulsar_spark.client.reading.tail": "Arrivals Tail",
-        "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
-        "pulsar_spark.client.schemas": "TopicSchemas VersionedSchema",
-        "pulsar_spark.client.topic_watch": "TopicWatch",
-        "pulsar_spark.client.writing.dedup": "DedupTask last_sequence_id",
-        "pulsar_spark.client.writing.interceptors": "ProducerInterceptor",
-        "pulsar_spark.client.writing.producer": "Producer task_memory",
-        "pulsar_spark.client.writing.producer_options": (
-            "COMPRESSION_TYPES NO_USER_CODE AccessMode ProducerOptions UserCode"
-        ),
-        "pulsar_spark.client.writing.record_topic": "RecordTopic StoredRecord append_record",
-        "pulsar_spark.client.writing.row_schema": "register_schema row_encoder schema_of_rows",
-        "pulsar_spark.client.writing.topic_writer": "TopicWriter",
-        "pulsar_spark.client.writing.transactions": "Transaction Transactions",
-        "pulsar_spark.protocol.layout": "Segment TopicLayout",
-        "pulsar_spark.protocol.lookup": "Address parse_service_url",
-        "pulsar_spark.protocol.pauses": "Pauses",
-        "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
-        "pulsar_spark.protocol.reading.range_progress": "LostRange",
-        "pulsar_spark.protocol.replay.run_search": "RunToFind",
-        "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
-        "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",
-        "pulsar_spark.protocol.writing.receipts": "SentTotals",
-        "pulsar_spark.protocol.writing.routing": "HashingScheme RoutingMode TaskPlace",
-        "pulsar_spark.protocol.writing.schema_choice": (
-            "KeyValueEncoding PartKind PartType RowType kind_of_values"
-        ),
-        "pulsar_spark.schema": "Schema SchemaType",
-        "pulsar_spark.values.interfaces": "EncodedValues ValueEncoder",
-        "pulsar_spark.values.protobuf.descriptor_file": "protobuf_schema",
-        "pulsar_spark.wire.columns.message_columns": "MessageColumns",
-        "pulsar_spark.wire.columns.message_ids": "parse_message_id",
-        "pulsar_spark.wire.commands": "InitialPosition",
-        "pulsar_spark.wire.entry.entries": "Entries",
-        "pulsar_spark.wire.entry.entry_fields": "EntryField",
-        "pulsar_spark.wire.entry.origin": "Origin",
-    },
-)
+else:  # The same for Python. Spark starts several processes for a query: each imports what it uses.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "pulsar_spark.arrow.arrays": "parts_by_size",
+            "pulsar_spark.client.client": "Client ClientOptions check_identity shared_client",
+            "pulsar_spark.client.closing": "Closing",
+            "pulsar_spark.client.consuming.consumer": "Consumer close_consumers",
+            "pulsar_spark.client.consuming.inbox": "TopicEnd",
+            "pulsar_spark.client.consuming.subscription_options": "LastMessageId SubscriptionOptions",
+            "pulsar_spark.client.encryption": (
+                "ConsumerCryptoFailureAction CryptoKeyReader Decryptor EncryptionKeyInfo "
+                "Encryptor KeyFolder ProducerCryptoFailureAction"
+            ),
+            "pulsar_spark.client.first_contact": "check_reachable impatient_client",
+            "pulsar_spark.client.layout_watch": "LayoutWatch",
+            "pulsar_spark.client.net.admin": "Admin Ledger checked_admin_url namespace_parts",
+            "pulsar_spark.client.net.auth": "Authentication Credentials Identity",
+            "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",
+            "pulsar_spark.client.net.page_server": "HttpAnswer PageServer",
+            "pulsar_spark.client.net.places": "path_of",
+            "pulsar_spark.client.net.retry": "retry_count",
+            "pulsar_spark.client.net.tls": "KeyStore TlsOptions",
+            "pulsar_spark.client.net.tls_suites": "PROTOCOLS has_suite",
+            "pulsar_spark.client.parallel": "prefetch run_all",
+            "pulsar_spark.client.pending_calls": "PROMPT PendingCalls",
+            "pulsar_spark.client.reading.decode": "decode_entries",
+            "pulsar_spark.client.reading.decoded_messages": "DecodedMessages",
+            "pulsar_spark.client.reading.entry_range": "position_before",
+            "pulsar_spark.client.reading.message_range": "read_ranges",
+            "pulsar_spark.client.reading.planning_client": "PlanningClient",
+            "pulsar_spark.client.reading.probe": (
+                "EntryInfo EntryProbe PartitionBounds first_at ledger_end probe_bounds probe_entry"
+            ),
+            "pulsar_spark.client.reading.stored_run": "count_stored_run",
+            "pulsar_spark.client.reading.tail": "Arrivals Tail",
+            "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
+            "pulsar_spark.client.schemas": "TopicSchemas VersionedSchema",
+            "pulsar_spark.client.topic_watch": "TopicWatch",
+            "pulsar_spark.client.writing.dedup": "DedupTask last_sequence_id",
+            "pulsar_spark.client.writing.interceptors": "ProducerInterceptor",
+            "pulsar_spark.client.writing.producer": "Producer task_memory",
+            "pulsar_spark.client.writing.producer_options": (
+                "COMPRESSION_TYPES NO_USER_CODE AccessMode ProducerOptions UserCode"
+            ),
+            "pulsar_spark.client.writing.record_topic": "RecordTopic StoredRecord append_record",
+            "pulsar_spark.client.writing.row_schema": "register_schema row_encoder schema_of_rows",
+            "pulsar_spark.client.writing.topic_writer": "TopicWriter",
+            "pulsar_spark.client.writing.transactions": "Transaction Transactions",
+            "pulsar_spark.protocol.layout": "Segment TopicLayout",
+            "pulsar_spark.protocol.lookup": "Address parse_service_url",
+            "pulsar_spark.protocol.pauses": "Pauses",
+            "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
+            "pulsar_spark.protocol.reading.range_progress": "LostRange",
+            "pulsar_spark.protocol.replay.run_search": "RunToFind",
+            "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
+            "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",
+            "pulsar_spark.protocol.writing.receipts": "SentTotals",
+            "pulsar_spark.protocol.writing.routing": "HashingScheme RoutingMode TaskPlace",
+            "pulsar_spark.protocol.writing.schema_choice": (
+                "KeyValueEncoding PartKind PartType RowType kind_of_values"
+            ),
+            "pulsar_spark.schema": "Schema SchemaType",
+            "pulsar_spark.values.interfaces": "EncodedValues ValueEncoder",
+            "pulsar_spark.values.protobuf.descriptor_file": "protobuf_schema",
+            "pulsar_spark.wire.columns.message_columns": "MessageColumns",
+            "pulsar_spark.wire.columns.message_ids": "parse_message_id",
+            "pulsar_spark.wire.commands": "InitialPosition",
+            "pulsar_spark.wire.entry.entries": "Entries",
+            "pulsar_spark.wire.entry.entry_fields": "EntryField",
+            "pulsar_spark.wire.entry.origin": "Origin",
+        },
+    )

@@ -7,6 +7,6 @@ from pulsar_spark.errors import LibraryError
 try:
     from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401 - new in Spark 4.2
 except ImportError as _error:
-    if sys.modules.get("pyspark") is None:
+    if (_error.name or "").partition(".")[0] != "pyspark" or sys.modules.get("pyspark") is None:
         raise
     raise LibraryError(f"this pyspark is too old: pulsar_spark needs 4.2 or newer ({_error})") from _error

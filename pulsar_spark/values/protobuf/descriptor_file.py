@@ -26,25 +26,32 @@ def protobuf_schema(descriptors: bytes, message: str) -> Schema:
         message: its full name.
 
     Raises:
-        OptionError: it is not a descriptor set, or lacks the message or a file that is imported.
+        OptionError: it is not a descriptor set, lacks the message or a file that is imported, or has several
+            messages of that name.
         SchemaError: a name in it is too long, or not UTF-8.
     """
     try:
         given = FileDescriptorSet.FromString(descriptors)
     except UNPARSABLE:
         raise OptionError("the file of valueSchema is not a descriptor set", advice=_MAKE_IT) from None
-    file_of = {
-        each.name: file
-        for file in given.file
-        for each in messages_of(file)
-        if not each.proto.options.map_entry
-    }
-    if message not in file_of:
+    files_of: dict[str, list[FileDescriptorProto]] = {}
+    for file in given.file:
+        for each in messages_of(file):
+            if not each.proto.options.map_entry:
+                files_of.setdefault(each.name, []).append(file)
+    if message not in files_of:
         raise OptionError(
             f"messageName is {message!r}, which the file of valueSchema does not define",
-            advice=f"Its messages are {_shown(sorted(file_of))}" if file_of else _MAKE_IT,
+            advice=f"Its messages are {_shown(sorted(files_of))}" if files_of else _MAKE_IT,
         )
-    needed = _needed(file_of[message], {file.name: file for file in given.file})
+    defining = files_of[message]
+    if len(defining) > 1:
+        raise OptionError(
+            f"the file of valueSchema defines {message} {len(defining)} times, in "
+            f"{_shown([file.name for file in defining])}",
+            advice=_MAKE_IT,
+        )
+    needed = _needed(defining[0], {file.name: file for file in given.file})
     kept = FileDescriptorSet(file=[file for file in given.file if file.name in needed])
     for file in kept.file:
         file.ClearField("source_code_info")

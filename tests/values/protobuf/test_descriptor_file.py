@@ -103,6 +103,15 @@ def test_few_of_many_messages_are_shown():
         protobuf_schema(descriptors(many), "p.B")
 
 
+def test_a_message_of_several_files_is_none_of_them():
+    """As two versions in one file, which ``cat`` makes."""
+    newer = file("message Other\nint64 b = 2", package="other")
+    newer.name = "newer.proto"
+    with pytest.raises(OptionError, match=r"defines other\.Other 2 times, in other\.proto, newer\.proto"):
+        protobuf_schema(descriptors(OTHER, newer), "other.Other")
+    assert protobuf_schema(descriptors(OTHER, newer, SHOP, MONEY, CURRENCY), "shop.Order")
+
+
 def test_imports_that_are_not_there():
     for given, words in {
         descriptors(SHOP): r"lacks money\.proto, which shop\.proto imports",
