@@ -135,6 +135,14 @@ def test_an_answer_is_stored(cluster):
     state = subscription.partitions[P0]
     assert state.last == MessageId(10, 4)
     assert state.acknowledged == MessageId(10, 0), "a broker that crashed forgot the last one"
+    assert state.goes_on == MessageId.EARLIEST
+    cluster.topics[P0].roll_over()
+    later = cluster.topics[P0].produce(1)[0].ledger_start
+    state.take_up(MessageId(10, 4))
+    subscription.acknowledge({P0: MessageId(10, 4)})
+    cluster.topics[P0].cursors["s"] = later
+    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    assert (state.acknowledged, state.goes_on) == (later, later), "the broker removed what was acknowledged"
 
 
 @pytest.mark.parametrize(("deleted", "losses"), [((P0,), 0), ((), 1)])

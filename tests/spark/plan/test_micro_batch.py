@@ -1,12 +1,14 @@
 """MicroBatchPlanner on a cluster in memory: which partitions a micro-batch leaves out, and for how long."""
 
 import math
+import threading
 
 import pytest
 
 from pulsar_spark.client import InitialPosition
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.spark.plan import micro_batch
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -95,6 +97,25 @@ def test_a_partition_that_could_not_be_probed_rests(cluster, partitions, monkeyp
     cluster.clock += 1.0
     assert found.ends(partitions, START, set()) == {P0: END, P1: END}
     assert found.due_at(cluster.clock) == math.inf
+
+
+def test_a_slow_partition_is_waited_for_only_in_a_run_that_ends(cluster, partitions, monkeypatch):
+    def probe_entries(topic, after):
+        if topic == P1:
+            answered.wait(60)
+        return real(topic, after)
+
+    real, answered = cluster.probe_entries, threading.Event()
+    monkeypatch.setattr(cluster, "probe_entries", probe_entries)
+    monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
+    endless, ends = (planner(cluster, maxMessagesPerTrigger="100") for _ in range(2))
+    assert endless.ends(partitions, START, set())[P1] == BEGIN
+    timer = threading.Timer(0.2, answered.set)
+    timer.start()
+    assert ends.ends(partitions, START, set(), available_now=True) == {P0: END, P1: END}
+    timer.join()
+    endless.close()
+    ends.close()
 
 
 def test_tasks_are_of_partitions_that_exist_and_were_not_set_back(cluster, partitions):

@@ -129,6 +129,18 @@ def committed_batch(broker, query: QueryLog, batch: int = 5) -> tuple[TxnId, Log
         return transaction, log.state
 
 
+def test_intents_that_follow_one_another_are_read_at_once(broker, query, caplog):
+    first, _ = committed_batch(broker, query, 4)
+    second, third = TxnId(9, 1), TxnId(9, 2)
+    caplog.clear()
+    with CommitLog(broker, query) as log:
+        for intent in (Intent(5, (second,), first), last := Intent(6, (third,), second)):
+            broker.store(TOPIC, RecordFormat(str(TOPIC), query.protection.key).encode(intent), None)
+        log.refresh()
+        assert log.state.intent == last
+    assert caplog.messages == []
+
+
 FORGED = {
     "no record": None,
     "no text of ours": b"\xff",
