@@ -52,6 +52,8 @@ def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, mon
     subscription = Subscription(cluster, "s", processed={P0: MessageId(10, 1, 0)})
     answers = subscription.open({P0: EARLIEST, P1: EARLIEST})
     assert [answers[each].last for each in (P0, P1)] == [MessageId(10, 1), MessageId.EARLIEST.whole_entry]
+    subscription.partitions[P1].last = MessageId(10, 7)
+    assert subscription.ask([P1])[P1].last == MessageId(10, 7)
 
 
 def test_one_that_another_query_has_is_named(cluster):
