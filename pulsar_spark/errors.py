@@ -464,9 +464,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     else:
         reason = text.splitlines()[0][:_MAX_REASON] if text else ""
     reason = reason.strip()
-    refused = "the broker refused the request"
-    what = f"{refused}: {reason}" if reason else f"{refused} without a reason: {known.name}"
-    what += f" (ServerError {error})"
+    what = f"the broker refused the request: {reason or known.name} (ServerError {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
     # Without a reason: for example of a segment that the broker is about to delete.

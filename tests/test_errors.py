@@ -188,14 +188,14 @@ def test_the_broker_s_codes(name, number):
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_a_refusal_without_a_reason_has_the_code_s_name_and_what_to_do(name, number, text):
     error = from_server(number, text, topic="t")
-    assert error.what == f"the broker refused the request without a reason: {name} (ServerError {number})"
+    assert error.what == f"the broker refused the request: {name} (ServerError {number})"
     kind = errors.NotReadyError if name == "UnknownError" else BY_CODE.get(name, errors.BrokerError)
     assert type(error) is kind
     assert error.advice
 
 
 def test_a_code_that_is_not_known_is_a_plain_error():
-    assert "without a reason: an unknown error (ServerError 99)" in str(from_server(99, ""))
+    assert "refused the request: an unknown error (ServerError 99)" in str(from_server(99, ""))
 
 
 @pytest.mark.parametrize(
