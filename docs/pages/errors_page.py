@@ -12,8 +12,8 @@ def docs_page() -> str:
         "# Errors",
         "",
         "Look for `[PULSAR_...]`, the code: Spark prints lines before it. The text says what happened, in "
-        "which topic partition and at which message, and what to do. Texts may change, codes do not. The command "
-        "`pulsar_spark explain CODE` prints a line of this table.",
+        "which topic partition and at which message, and what to do. Texts may change, codes do not. The "
+        "command `pulsar_spark explain CODE` prints a line of this table.",
         "",
         "*Retried*: if yes, the source or the sink retries the operation until its timeout. Only then is "
         "the error raised. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",
