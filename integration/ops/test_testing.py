@@ -29,6 +29,7 @@ def run_example(python: str, folder: Path, variables: dict[str, str]) -> None:
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.long
 def test_the_example_with_a_broker_that_runs(cluster: Cluster, tmp_path: Path) -> None:
     places = {
         "PULSAR_SPARK_TEST_SERVICE_URL": cluster.service_url,

@@ -32,7 +32,10 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
 BY_KEY = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
 
 
-@pytest.mark.parametrize(("options", "stored"), [({}, 39_000), (STRICT, 39_000), (STRICT | BY_KEY, 25_000)])
+@pytest.mark.parametrize(
+    ("options", "stored"),
+    [({}, 39_000), pytest.param(STRICT, 39_000, marks=pytest.mark.long), (STRICT | BY_KEY, 25_000)],
+)
 def test_a_run_that_ends_earlier_than_the_one_before_doubles_nothing(
     pulsar_in_spark: PulsarInSpark,
     admin: Admin,
