@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,7 @@ from integration.bench.measure import Cost
 from integration.bench.minimal_source import ROWS, Minimal
 from integration.bench.peer_jar import data_source_of, reported
 from integration.bench.shapes import SHAPES
-from integration.bench.spark import timed
+from integration.bench.spark import begun_at, timed
 from integration.bench.topics import Topics
 from integration.broker import StandaloneBroker
 from integration.helpers.local_spark import local_spark
@@ -143,8 +142,7 @@ def _first_row(spark: SparkSession, side: Connector) -> Cost:
                         raise error
                     time.sleep(_POLL)
                 progress = next(each for each in query.recentProgress if each.numInputRows)
-                started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
-                ended.append(started + progress.durationMs["triggerExecution"] / 1000)
+                ended.append(begun_at(progress) + progress.durationMs["triggerExecution"] / 1000)
             finally:
                 query.stop()
 

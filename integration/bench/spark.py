@@ -95,9 +95,13 @@ def read_rows(spark: SparkSession, source: str, options: Mapping[str, str], rows
 
 def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
     seconds = {name: milliseconds / 1000 for name, milliseconds in progress.durationMs.items()}
-    started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
-    ended = started + seconds["triggerExecution"] - seconds["commitOffsets"]
+    ended = begun_at(progress) + seconds["triggerExecution"] - seconds["commitOffsets"]
     return MicroBatch(progress.numInputRows, seconds["triggerExecution"], ended - seconds["addBatch"], ended)
+
+
+def begun_at(progress: StreamingQueryProgress) -> float:
+    """When the trigger of a micro-batch began, seconds since 1970."""
+    return datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
 
 
 def write_rows(rows: DataFrame, sink: str, options: Mapping[str, str]) -> Cost:
