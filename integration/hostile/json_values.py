@@ -11,6 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,7 @@ class Texts:
         self._shuffles = rnd.choice((0.0, 0.0, 0.1, 1.0))
         self._odd = rnd.choice((0.0, 0.02, 0.2))
         self._count = rnd.choice((3, 3, 3, 80))
+        self._writes_times = rnd.random() < 0.5  # as texts, as our sink does
         self._left = 0  # values that the payload may still have
 
     def payload(self, schema: Any) -> bytes:
@@ -146,7 +148,19 @@ class Texts:
             return self._joined("{}", [self._member(*each) for each in members.items()])
         if kind == "enum":
             return json.dumps(rnd.choice(schema["symbols"]))
+        logical = "" if isinstance(schema, str) else schema.get("logicalType", "")
+        if self._writes_times and (logical == "date" or "timestamp" in logical):
+            return json.dumps(self._time(logical))
         return self._plain(kind)
+
+    def _time(self, logical: str) -> str:
+        rnd = self._rnd
+        moment = datetime(rnd.choice((1, 1969, 2023, 9999)), rnd.randrange(1, 13), rnd.randrange(1, 29))
+        if logical == "date":
+            return f"{moment.date()}"
+        moment += timedelta(microseconds=rnd.randrange(60_000_000))
+        zone = "" if "local" in logical else "Z"
+        return moment.isoformat() + (rnd.choice(("", "Z", "+01:00")) if rnd.random() < self._odd else zone)
 
     def _plain(self, kind: str) -> str:
         rnd = self._rnd

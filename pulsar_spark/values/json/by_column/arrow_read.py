@@ -11,7 +11,8 @@ each line is one. PyArrow crashes where the first value is a null, which none of
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import date
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,39 @@ _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
 _LEAST_ITEM: Final = 3  # bytes of a record that is an item, such as ``{},``
-_UNKNOWN: Final = "unexpected field"  # in PyArrow's words
 _MAX_INT64: Final = (1 << 63) - 1
+# In PyArrow's words.
+_UNKNOWN: Final = "unexpected field"
+_TEXT: Final = "changed from number to string"
+_NUMBER: Final = "changed from string to number"
+
+_SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
+_FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
+_MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class _LeftError(Exception):
     """Some of the payloads are left to others."""
+
+
+class _Form(NamedTuple):
+    """How payloads are written, as far as PyArrow must know it.
+
+    Attributes:
+        has_unknown: they have names that are not of the tree.
+        times_are_text: dates and timestamps are texts, not numbers.
+    """
+
+    has_unknown: bool = False
+    times_are_text: bool = False
+
+    def learned(self, words: str) -> _Form:
+        """The form that payloads have by PyArrow's words about an error; this one if they do not tell."""
+        if _UNKNOWN in words:
+            return self._replace(has_unknown=True)
+        if _TEXT in words or _NUMBER in words:
+            return self._replace(times_are_text=_TEXT in words)
+        return self
 
 
 class ArrowReader:
@@ -56,16 +84,19 @@ class ArrowReader:
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
         self._tree = tree
         self._fewest_of_part = fewest_of_part
-        self._type = _line_type(tree) if isinstance(tree, JsonRecord) else None
+        self._types = {
+            times_are_text: _line_type(tree, times_are_text) if isinstance(tree, JsonRecord) else None
+            for times_are_text in (False, True)
+        }
         self._width = _width(tree)
         self._item_width = _item_width(tree)
         self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
-        self._has_unknown = False  # payloads have had names that are not of the tree
+        self._form = _Form()  # of payloads so far
 
     @property
     def can_read(self) -> bool:
         """Whether PyArrow has all types of the tree."""
-        return self._type is not None
+        return self._types[False] is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
         """Read some payloads; returns columns, and which rows each has, ascending."""
@@ -103,23 +134,25 @@ class ArrowReader:
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
             raise _LeftError  # a zero byte is the end for PyArrow
-        if not self._has_unknown:
+        tried: set[_Form] = set()
+        while True:
+            tried.add(self._form)
             try:
                 return self._parsed(text, len(values))
             except pa.ArrowInvalid as error:
-                self._has_unknown = _UNKNOWN in str(error)
-                if not self._has_unknown:
+                self._form = self._form.learned(str(error))
+                if self._form in tried:
                     raise
-        _check_words(text)
-        return self._parsed(text, len(values))
 
     def _parsed(self, text: pa.Buffer, count: int) -> pa.Array:
+        if self._form.has_unknown:
+            _check_words(text)
         table = pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
             parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(list(self._type or ())),
-                unexpected_field_behavior="ignore" if self._has_unknown else "error",
+                explicit_schema=pa.schema(list(self._types[self._form.times_are_text] or ())),
+                unexpected_field_behavior="ignore" if self._form.has_unknown else "error",
             ),
         )
         if len(table) != count:
@@ -132,22 +165,23 @@ def _cut(rows: Ints) -> list[Ints]:
     return np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
 
 
-def _line_type(node: JsonNode) -> pa.DataType | None:
+def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
     """What PyArrow reads of a node; None: not all that the node needs."""
     if isinstance(node, JsonRecord):
-        types = [_line_type(member.node) for member in node.members]
+        types = [_line_type(member.node, times_are_text) for member in node.members]
         keys = [member.key for member in node.members]
         if not types or None in types or len(set(keys)) < len(keys):
             return None
         return pa.struct(list(zip(keys, types, strict=True)))
     if isinstance(node, JsonArray):
-        item = None if node.is_map else _line_type(node.item)
+        item = None if node.is_map else _line_type(node.item, times_are_text)
         return None if item is None else pa.list_(item)
-    return _line_type_of_leaf(node) if isinstance(node, JsonLeaf) else None
+    return _line_type_of_leaf(node, times_are_text) if isinstance(node, JsonLeaf) else None
 
 
-def _line_type_of_leaf(leaf: JsonLeaf) -> pa.DataType | None:
-    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES):
+def _line_type_of_leaf(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
+    is_time = leaf.kind in (JsonKind.TIMESTAMP, JsonKind.DATE)
+    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (is_time and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
         return pa.float64()
@@ -221,6 +255,8 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
     assert isinstance(node, JsonLeaf)
     if node.kind is JsonKind.FLOAT:
         return _floats(node, column)
+    if node.kind in (JsonKind.TIMESTAMP, JsonKind.DATE) and column.type == pa.string():
+        return _written_times(node, column)
     if node.kind is JsonKind.TIMESTAMP:
         return _timestamps(node, column)
     if node.kind is JsonKind.BYTES:
@@ -244,6 +280,22 @@ def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     most = _MAX_INT64 // factor
     _leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
     return _with_validity(leaf, column, leaf.unit.micros(values))
+
+
+def _written_times(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    """Dates, and times with a second, and with a Z where the type has a zone. Arrow also has a year 0."""
+    first = _FIRST_DAY
+    if leaf.kind is JsonKind.TIMESTAMP:
+        has_zone = leaf.type.tz is not None
+        is_other = pc.less(pc.binary_length(column), _SHORTEST_TIME + has_zone)
+        if has_zone:
+            is_other = pc.or_(is_other, pc.invert(pc.ends_with(column, "Z")))
+        _leave_unless(not pc.any(is_other).as_py())
+        first *= _MICROS_OF_DAY
+    times = column.cast(leaf.type)
+    least = pc.min(times).value
+    _leave_unless(least is None or least >= first)
+    return times
 
 
 def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:

@@ -152,6 +152,55 @@ def test_timestamps_are_read_in_their_unit_and_those_out_of_range_left():
     assert read(record(**types), *texts) == [0, 1, 4]
 
 
+def test_times_that_are_texts_are_read_where_they_have_a_second_and_the_zone_of_their_type():
+    """The sink writes such texts."""
+    moments = {name: {"type": "long", "logicalType": f"{name}timestamp-micros"} for name in ("", "local-")}
+    avro = record(
+        at=["null", moments[""]], local=moments["local-"], day={"type": "int", "logicalType": "date"}
+    )
+    good = '{"at":"2023-11-14T22:13:20.001000Z","local":"2023-11-14T22:13:20.5","day":"2020-02-29"}'
+    texts = (
+        good,
+        '{"at":null,"local":"1969-12-31 23:59:59.999999","day":"0001-01-01"}',
+        '{"at":"0001-01-01T00:00:00Z","local":"9999-12-31T23:59:59"}',
+        *(
+            f'{{"{name}":"{text}"}}'
+            for name, left in {
+                "at": (
+                    "0000-12-31T23:59:59Z",
+                    "2023-11-14T22:13Z",
+                    "2023-11-14T22:13:20",
+                    "2023-11-14T22:13:20+01:00",
+                    "2023-11-14T22:13:20.1234567Z",
+                    "2023-11-14T22:13:60Z",
+                    "2023-02-29T00:00:00Z",
+                    "1700000000",
+                ),
+                "local": ("2023-11-14", "2023-11-14T22:13", "2023-11-14T22:13:20Z", "0000-12-31T23:59:59"),
+                "day": ("0000-12-31", "2020-2-29", "2021-02-29", "19000"),
+            }.items()
+            for text in left
+        ),
+        '{"at":1700000000000000}',
+        '{"day":19000}',
+        '{"local":[2023,11,14,22,13]}',
+        good,
+    )
+    assert read(avro, *texts) == [0, 1, 2, len(texts) - 4, len(texts) - 3, len(texts) - 1]
+
+
+def test_one_payload_with_times_in_another_form_does_not_make_pyarrow_leave_its_neighbours():
+    """Anybody may write it."""
+    avro = record(at={"type": "long", "logicalType": "timestamp-micros"})
+    text, number = '{"at":"2023-11-14T22:13:20Z"}', '{"at":1}'
+    for usual, other in ((text, number), (number, text)):
+        reader = ArrowReader(tree_of(avro))
+        for payloads in ([other] + [usual] * 16_383, [usual] * 16_384):
+            values = pa.array([each.encode() for each in payloads], pa.binary())
+            found = reader.read(values, np.arange(len(values)))
+            assert sum(len(rows) for _, rows in found) >= len(values) - len(values) // 8
+
+
 def test_bytes_enums_dates_and_times_are_read():
     avro = record(
         b="bytes",
