@@ -17,7 +17,7 @@ _TRUST_CERTS = TLS.add(
     parsers.non_empty,
     None,
     "PEM file of the trusted certificate authorities. Default: the system's. All files that options name "
-    "are read on the driver's host and on the hosts of the tasks. TLS files are read again for each new "
+    "must be on the driver's host and on the hosts of the tasks. TLS files are read again for each new "
     "connection.",
 )
 _TRUST_STORE_PATH = TLS.add(
@@ -110,9 +110,8 @@ _PROXY = TLS.add(
     "URL",
     parsers.proxy_url,
     None,
-    "Connect to all brokers through this proxy: `pulsar+ssl://proxy:443`. The proxy finds each broker by "
-    "the host name in the TLS handshake (SNI). So `service.url` and the brokers must name hosts, not IP "
-    "addresses. `admin.url` is not reached through the proxy.",
+    "Connect to all brokers through this proxy, which finds each broker by the host name in the TLS "
+    "handshake (SNI): `pulsar+ssl://proxy:443`. See docs/security.md.",
 )
 
 

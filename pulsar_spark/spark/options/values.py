@@ -97,9 +97,9 @@ _VALUE_SCHEMA = VALUES.add(
     "Avro schema, file",
     _value_schema,
     None,
-    "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. An "
-    "Avro schema in JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that "
-    "`protoc --descriptor_set_out` writes.",
+    "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. "
+    "Avro's JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that `protoc "
+    "--descriptor_set_out` writes.",
 )
 _MESSAGE_NAME = VALUES.add(
     "messageName",
