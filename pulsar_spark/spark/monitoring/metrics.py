@@ -179,7 +179,7 @@ METRICS = (
         "read_bytes_estimate_per_second",
         "gauge",
         _QUERY,
-        "Stored bytes per second that the last micro-batch read, estimated in the same way.",
+        "Stored bytes per second that the last micro-batch read, estimated.",
         _batch(bytes_per_second),
     ),
     Metric(
