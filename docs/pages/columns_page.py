@@ -38,8 +38,8 @@ COLUMN_TEXTS = {
         read="The topic's full name, `persistent://tenant/namespace/topic`, with `-partition-N` if it is "
         "partitioned.",
         null_read=_NEVER,
-        written="The topic of the row, as a short or a full name. The option `topic` takes precedence. Without "
-        "it, rows that are written as they were read go back into their own topic.",
+        written="The topic of the row, as a short or a full name. The option `topic` takes precedence. "
+        "Without it, rows that are written as they were read go back into their own topic.",
         null_written="an error",
     ),
     "__messageId": ColumnText(
@@ -56,7 +56,7 @@ COLUMN_TEXTS = {
         null_written="no event time",
     ),
     "__messageProperties": ColumnText(
-        read="The message's properties. The map is empty if there are none.",
+        read="The message's properties. An empty map: no properties.",
         null_read=_NEVER,
         written="The message's properties. A property whose value is null is left out.",
         null_written="no properties",
@@ -127,8 +127,8 @@ _HEAD = """\
 # Columns
 
 A row is a message. Its value is one column or several. Columns whose names begin with `__` are its metadata.
-A timestamp is an instant, in the metadata precise to 1 ms; Spark shows it in the session's time zone. In string
-columns, each byte sequence that is not valid UTF-8 becomes U+FFFD.
+A timestamp is an instant, in the metadata precise to 1 ms; Spark shows it in the session's time zone. In
+string columns, each byte sequence that is not valid UTF-8 becomes U+FFFD.
 
 ## Value
 

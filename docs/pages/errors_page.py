@@ -54,8 +54,8 @@ _SPARKS_ERRORS = (
     (
         "No module named 'pulsar_spark'",
         "A task, or the planner of a stream, runs with a Python that does not have the package.",
-        "On one machine: see docs/troubleshooting.md. On a cluster: install the package for each executor's "
-        "Python, or use `--packages`; see docs/deploying.md.",
+        "On a cluster: install the package for each executor's Python, or use `--packages`. See "
+        "docs/deploying.md.",
     ),
     (
         "PYTHON_VERSION_MISMATCH",

@@ -93,7 +93,8 @@ def docs_page() -> str:
         "[Pulsar's words](index.md#pulsars-words) explains entry, subscription and others.",
         "Names are case-insensitive. An unknown name is an error, whose text suggests the right name.",
         "Times and sizes take units: `100ms`, `5s`, `2m`; `512k`, `64m`. A time without a unit is in the "
-        "unit that the table shows, a size in bytes. The maxima are 24 days and 1024g.",
+        "unit that the table shows, a size in bytes. The maxima are 24 days and 1024g. Files that options "
+        "name must be on the driver's host and on the hosts of the tasks, except as the table says.",
     ]
     for scope in _SCOPES:
         lines += ["", f"## {scope.title}"]

@@ -43,8 +43,8 @@ _AUTH_PLUGIN = CONNECTION.add(
     "text",
     parsers.non_empty,
     None,
-    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or the "
-    "dotted name of your own Python class. See docs/security.md.",
+    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java class name of one of these, or the dotted "
+    "name of your own Python class. See docs/security.md.",
 )
 _AUTH_PARAMS = CONNECTION.add(
     "pulsar.client.authParams",

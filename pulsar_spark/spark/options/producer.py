@@ -160,7 +160,7 @@ _SWITCH_FREQUENCY = PRODUCER.add(
     "number",
     parsers.count(1),
     "10",
-    "With batching, rows without a key go to the next partition when a batch is full, or after this number "
+    "With batching, rows without a key go to the next partition when a batch is full, or after this many "
     "times `batchingMaxPublishDelayMicros`.",
 )
 _ROUTER = PRODUCER.add(
@@ -192,16 +192,16 @@ _ENCRYPTION_KEYS = PRODUCER.add(
     "names",
     parsers.names,
     None,
-    "Names of the public keys to encrypt for, separated by commas. In batches, values, keys and properties "
-    "are encrypted; with `batchingEnabled=false` only values. Requires `cryptoKeyReader`.",
+    "Names of the public keys to encrypt for, separated by commas. With `batchingEnabled=false` only values "
+    "are encrypted: see docs/encryption.md. Requires `cryptoKeyReader`.",
 )
 _CRYPTO_KEY_READER = PRODUCER.add(
     "pulsar.producer.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where to find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, or "
-    "your own class `package.module.Class`. Tasks use it: see docs/encryption.md.",
+    "Where tasks find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, "
+    "or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = PRODUCER.add(
     "pulsar.producer.cryptoFailureAction",
@@ -216,9 +216,8 @@ _INTERCEPTORS = PRODUCER.add(
     "Python names",
     parsers.dotted_names,
     None,
-    "Your own classes `package.module.Class`, separated by commas, with the methods of "
-    "`pulsar_spark.ProducerInterceptor`. They can change rows before they are sent, and are called with the "
-    "result. Each task creates its own instances. If `before_send` raises an exception, the task fails.",
+    "Your own classes `package.module.Class`, separated by commas, that see and may change rows before they "
+    "are sent: see docs/api.md. If `before_send` raises an exception, the task fails.",
 )
 
 

@@ -28,12 +28,10 @@ from pulsar_spark.spark.options.positions import (
     parse_times,
 )
 from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS
 from pulsar_spark.spark.rows.schema import RowColumns
 
 SOURCE = Table()
-
-_COLUMNS_ON_REQUEST = [name for name in METADATA_COLUMNS if name not in DEFAULT_METADATA_COLUMNS]
 
 _TOPICS = SOURCE.add(
     "topics",
@@ -220,18 +218,16 @@ _METADATA_COLUMNS = SOURCE.add(
     "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
-    "Metadata columns after the value, in this order, separated by commas. Fewer columns are faster; an "
-    f"empty list is allowed. Also available: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. See "
-    "docs/columns.md.",
+    "Metadata columns after the value, in this order, separated by commas; none if empty. Fewer columns are "
+    "faster. All of them: docs/columns.md.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where to find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
-    "files `NAME.private.pem`, or your own class `package.module.Class`. Tasks use it: see "
-    "docs/encryption.md.",
+    "Where tasks find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
+    "files `NAME.private.pem`, or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "pulsar.reader.cryptoFailureAction",
