@@ -305,11 +305,8 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
     copy = topic.replace("default/", "default/copy-of-")
     assert peer.read_all(f"{copy}-orders") == [*orders, no_order]
     assert peer.read_all(f"{copy}-payments") == [payment]
-    assert [tuple(row)[:2] for row in names["payments"].collect()] == [("ann", 12.5)]
     assert [tuple(row)[:2] for row in names["typed"].collect()] == [("ann", 12.5)]
     assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
-    cities = [json.loads(record.value)["city"] for record in peer.read_all(f"{topic}-located")]
-    assert sorted(cities) == ["Bergen", "Cork", "Cork"]
 
 
 def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -> dict[str, Any]:
@@ -323,6 +320,6 @@ def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -
         if block.line < end:
             wait = "" if ".awaitTermination()" in block.text else ".awaitTermination()"
             places[".start()"] = f".trigger(availableNow=True).start(){wait}"
-            code = re.sub(r"(?<=[\"'])(mirror|orders|payments|located)", rf"{topic}-\1", block.text)
+            code = re.sub(r"(?<=[\"'])(mirror|orders|payments)", rf"{topic}-\1", block.text)
             run_block(block._replace(text=code), places, names)
     return names

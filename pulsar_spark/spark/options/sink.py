@@ -55,9 +55,8 @@ _SCHEMA_REGISTRATION = SINK.add(
     parsers.names_of(parsers.by_value(SchemaRegistration)),
     parsers.one_of(parsers.by_value(SchemaRegistration)),
     "auto",
-    "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version with nullable "
-    "fields if the topic's schema lacks columns of the rows. `existing`: register nothing; rows that do not "
-    "fit the topic's schema are an error.",
+    "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version for columns that "
+    "the schema lacks. `existing`: register nothing; rows that do not fit the schema are an error.",
 )
 _KEY_COLUMNS = SINK.add(
     "keyColumns",
@@ -73,8 +72,8 @@ _KEY_VALUE_ENCODING = SINK.add(
     parsers.one_of(parsers.by_value(KeyValueEncoding)),
     None,
     "With `keyColumns`. `SEPARATED`: the key is the message's key, which decides the partition and what "
-    "compaction keeps. `INLINE`: it is part of the payload. Default: as the topic's schema says, or "
-    "`SEPARATED` if the topic has no schema.",
+    "compaction keeps. `INLINE`: it is part of the payload. Default: as in the topic's schema, otherwise "
+    "`SEPARATED`.",
 )
 _DELIVERY = SINK.add(
     "delivery",
@@ -84,11 +83,11 @@ _DELIVERY = SINK.add(
         {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
     ),
     None,
-    "Default: rows of a stream and of foreachBatch are written effectively once if the namespace has "
-    "deduplication enabled, otherwise at least once. `effectively-once`: fail in a batch write, with "
-    "`__sequenceId`, and without deduplication (at the latest after the first batch of messages). "
-    "`at-least-once`: retried rows may be duplicated. `transactional`: write each micro-batch in "
-    "transactions. Readers see all of it, or nothing if it fails before its commit. See docs/guarantees.md.",
+    "Default: effectively once in a stream and in foreachBatch if the namespace has deduplication enabled, "
+    "otherwise at least once. `effectively-once`: fail in a batch write, with `__sequenceId`, and without "
+    "deduplication (at the latest after the first batch of messages). `at-least-once`: retried rows may be "
+    "duplicated. `transactional`: readers see all of a micro-batch, or nothing if it fails before its "
+    "commit. See docs/guarantees.md.",
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",
