@@ -12,11 +12,10 @@ def docs_page() -> str:
         "# Errors",
         "",
         "Look for the code, `[PULSAR_...]`, in the exception, in the driver's log, or for a task in the "
-        "executor's `stderr`; the lines around it are Spark's. The text says what happened, in which topic "
-        "partition and at which message, and what to do. Texts may change, codes do not. The command "
-        "`pulsar_spark explain CODE` prints a line of this table. An error without a code comes from Spark, "
-        "from your own code, or from a bug in this package. This package logs its own tracebacks at level "
-        "`DEBUG`, in the process that failed.",
+        "executor's `stderr`. The text says what happened, in which topic partition and at which message, and "
+        "what to do. Texts may change, codes do not. The command `pulsar_spark explain CODE` prints a line of "
+        "this table. An error without a code comes from Spark, from your own code, or from a bug in this "
+        "package. This package logs its own tracebacks at level `DEBUG`, in the process that failed.",
         "",
         "*Retried*: the source or the sink retries the operation until its timeout, and then raises the "
         "error. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",
@@ -81,12 +80,12 @@ _SPARKS_ERRORS = (
     ),
     (
         "STREAMING_REAL_TIME_MODE",
-        "Spark's real-time mode cannot use Python sources and sinks.",
+        "Real-time mode cannot use Python sources and sinks.",
         "Leave `trigger(realTime=...)` out.",
     ),
     (
         "does not support continuous processing",
-        "Spark's continuous processing cannot use Python sources and sinks.",
+        "Continuous processing cannot use Python sources and sinks.",
         "Leave `trigger(continuous=...)` out.",
     ),
     (
