@@ -31,7 +31,7 @@ COLUMN_TEXTS = {
         read="The message's key. If it was sent in base64, it is decoded.",
         null_read="no key",
         written="The message's key, which decides the partition. A key that is not UTF-8 is sent in base64, "
-        "with a mark; with the option `keyBytes` every key.",
+        "with a mark. With the option `keyBytes` every key is.",
         null_written="no key",
     ),
     "__topic": ColumnText(
@@ -127,8 +127,8 @@ _HEAD = """\
 # Columns
 
 A row is a message. Its value is one column or several. Columns whose names begin with `__` are its metadata.
-A timestamp is an instant, in the metadata precise to 1 ms; Spark shows it in the session's time zone. In
-string columns, each byte sequence that is not valid UTF-8 becomes U+FFFD.
+A timestamp is an instant; Spark shows it in the session's time zone. Those of the metadata are precise to
+1 ms. In string columns, each byte sequence that is not valid UTF-8 becomes U+FFFD.
 
 ## Value
 
@@ -151,7 +151,7 @@ def docs_page() -> str:
     """The text of ``docs/columns.md``."""
     on_request = [name for name in METADATA_COLUMNS if name not in DEFAULT_METADATA_COLUMNS]
     lines = [
-        f"{_HEAD} By default there are the first {len(DEFAULT_METADATA_COLUMNS)}. Fewer columns are faster.",
+        f"{_HEAD} The default is the first {len(DEFAULT_METADATA_COLUMNS)}. Fewer columns are faster.",
         "",
         "| column | type | meaning | null means |",
         "|---|---|---|---|",

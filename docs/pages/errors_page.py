@@ -12,10 +12,10 @@ def docs_page() -> str:
         "# Errors",
         "",
         "Look for the code, `[PULSAR_...]`, in the exception, in the driver's log, or for a task in the "
-        "executor's `stderr`. The text says what happened, in which topic partition and at which message, and "
-        "what to do. Texts may change, codes do not. The command `pulsar_spark explain CODE` prints a line of "
-        "this table. An error without a code comes from Spark, from your own code, or from a bug in this "
-        "package. This package logs its own tracebacks at level `DEBUG`, in the process that failed.",
+        "executor's `stderr`. The text says what happened, in which topic partition and at which message, "
+        "and what to do. Texts may change, codes do not. `pulsar_spark explain CODE` prints a line of this "
+        "table. An error without a code comes from Spark, from your own code, or from a bug in this package. "
+        "This package logs its own tracebacks at level `DEBUG`, in the process that failed.",
         "",
         "*Retried*: the source or the sink retries the operation until its timeout, and then raises the "
         "error. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",

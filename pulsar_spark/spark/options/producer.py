@@ -129,7 +129,7 @@ _SEND_TIMEOUT = PRODUCER.add(
     parsers.seconds("ms", 0.001),
     "30s",
     "The task fails if a partition's producer gets no acknowledgement and sends no bytes for this time. "
-    "After a lost connection, one of the messages that are sent again must be acknowledged within it. 0 "
+    "After a lost connection, one of the messages that are sent again must be acknowledged in this time. 0 "
     "(unlimited in Java) is not allowed.",
 )
 _COMPRESSION = PRODUCER.add(

@@ -47,7 +47,7 @@ _VALUE_FORMAT = SINK.add(
     "raw",
     "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
     "of the topic's schema, from all columns whose names do not begin with `__`. `primitive`: the one "
-    "column, with a primitive schema. `columns`: the one of these that the topic's schema is. See "
+    "column, with a primitive schema. `columns`: whichever of these fits the topic's schema. See "
     "docs/schemas.md.",
 )
 _SCHEMA_REGISTRATION = SINK.add(
@@ -111,9 +111,9 @@ _TRANSACTION_LOG_KEY = SINK.add(
     "file, variable",
     parsers.place_of_secret,
     None,
-    "With `delivery=transactional` in a stream: `file:///PATH` or `env:NAME` of a secret of at least 16 "
-    "characters, by which the query signs the records in its log of commits. Without it, make sure that only "
-    "the query's role may produce to that log: see docs/guarantees.md.",
+    "With `delivery=transactional` in a stream: where to find a secret of at least 16 characters, "
+    "`file:///PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
+    "let only the query's role produce to that log: see docs/guarantees.md.",
     secret=True,
 )
 _KEY_BYTES = SINK.add(

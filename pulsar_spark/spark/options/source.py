@@ -45,9 +45,9 @@ _TOPICS_PATTERN = SOURCE.add(
     "pattern",
     TopicPattern.parse,
     None,
-    "Read all topics of a namespace whose names, without tenant and namespace, match this regular expression "
-    "as a whole: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` for "
-    "public/default. Topics that appear later are read, too. Replaces `topic`.",
+    "Read all topics that match: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` "
+    "for public/default. The regular expression must match the whole name after the namespace. Topics that "
+    "appear later are read, too. Replaces `topic`.",
 )
 _STARTING_OFFSETS = SOURCE.add(
     "startingOffsets",
@@ -144,8 +144,8 @@ _MAX_MESSAGES_PER_PARTITION = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short "
-    "ranges share a task only up to this number, counting 1,000 messages for each entry.",
+    "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short ranges "
+    "share a task only up to this number, where each entry counts as 1,000 messages.",
 )
 _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "predefinedSubscription",
