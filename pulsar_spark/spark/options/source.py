@@ -152,7 +152,7 @@ _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "text",
     parsers.non_empty,
     None,
-    "Streams: name of the durable subscription. An existing one is moved forward only to what the query has "
+    "Streams: name of the durable subscription. The query moves an existing one only forward: to what it has "
     "processed, or to `startingOffsets` or `startingTime`. Batches: the subscription to start from with "
     "`startingOffsets=subscription`. Its position is not changed.",
 )
