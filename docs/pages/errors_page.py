@@ -11,12 +11,14 @@ def docs_page() -> str:
     lines = [
         "# Errors",
         "",
-        "Look for `[PULSAR_...]`, the code: Spark prints lines before it. The text says what happened, in "
-        "which topic partition and at which message, and what to do. Texts may change, codes do not. The "
-        "command `pulsar_spark explain CODE` prints a line of this table.",
+        "Look for the code, `[PULSAR_...]`, in the exception, in the driver's log, or for a task in the "
+        "executor's `stderr`. The text says what happened, in which topic partition and at which message, "
+        "and what to do. Texts may change, codes do not. `pulsar_spark explain CODE` prints a line of this "
+        "table. An error without a code comes from Spark, from your own code, or from a bug in this package. "
+        "This package logs its own tracebacks at level `DEBUG`, in the process that failed.",
         "",
-        "*Retried*: if yes, the source or the sink retries the operation until its timeout. Only then is "
-        "the error raised. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",
+        "*Retried*: the source or the sink retries the operation until its timeout, and then raises the "
+        "error. Spark itself [retries tasks](guarantees.md#retries-of-tasks) after any error.",
         "",
         "| code | what happened | retried | what to do |",
         "|---|---|---|---|",
@@ -24,7 +26,6 @@ def docs_page() -> str:
     for code, meaning, is_retriable, advice in explanations():
         lines.append(f"| `{code}` | {meaning} | {'yes' if is_retriable else ''} | {with_links(advice)} |")
     lines += [
-        *_WHERE_IT_STANDS,
         "",
         "## Spark's own errors",
         "",
@@ -40,30 +41,20 @@ def docs_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-_WHERE_IT_STANDS = (
-    "",
-    "## Where to find the rest",
-    "",
-    "Look for the line with `[PULSAR_...]` in the exception, in the driver's log, or for a task in the "
-    "executor's `stderr`; the lines around it are Spark's. This package logs its own traceback at level "
-    "`DEBUG`, in the process that failed. An error without a code comes from Spark, from your own code, or "
-    "from a bug in this package: it is shown with its traceback.",
-)
-
-# Errors that Spark raises before it asks this package: error, meaning, advice. Those where it does not find
-# the package do not name Python.
+# Errors that Spark raises before it asks this package, or instead: error, meaning, advice. Those where it
+# does not find the package do not name Python.
 _SPARKS_ERRORS = (
     (
         "DATA_SOURCE_NOT_FOUND",
-        "Spark looked for data sources with another Python than your program's. Or the package lacks a "
-        "library: the log then has a line `format('pulsar') is not available` with its name.",
+        "Spark looked for data sources with another Python than your program's. Or the package cannot be "
+        "imported there: the log then has a line `format('pulsar') is not available` with the reason.",
         "See docs/troubleshooting.md.",
     ),
     (
         "No module named 'pulsar_spark'",
         "A task, or the planner of a stream, runs with a Python that does not have the package.",
-        "On one machine: as in the line above. On a cluster: install the package for the Python of each "
-        "executor, or use `--packages`; see docs/deploying.md.",
+        "On a cluster: install the package for each executor's Python, or use `--packages`. See "
+        "docs/deploying.md.",
     ),
     (
         "PYTHON_VERSION_MISMATCH",
@@ -71,9 +62,35 @@ _SPARKS_ERRORS = (
         "On each machine, set `PYSPARK_PYTHON` to a Python with the driver's minor version.",
     ),
     (
+        "Python worker failed to connect back",
+        "Python took longer than Spark's fixed 10 s to start.",
+        "Start the query again. If it repeats, start fewer queries at once, and put the environment on a "
+        "fast local disk.",
+    ),
+    (
         "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
-        "A batch write has no mode, or the mode `errorifexists` or `ignore`. Spark's hint also names "
-        "`Overwrite`, but a topic cannot be overwritten.",
+        "A batch write has no mode, or the mode `errorifexists` or `ignore`. A topic cannot be overwritten "
+        "either.",
         'Write with `.mode("append").save()`.',
+    ),
+    (
+        "pulsar does not support Update mode",
+        "Spark refuses this mode for sinks that are written in Python.",
+        "Use `append` or `complete`, or [foreachBatch](recipes.md#dead-letters-with-foreachbatch).",
+    ),
+    (
+        "STREAMING_REAL_TIME_MODE",
+        "Real-time mode cannot use Python sources and sinks.",
+        "Leave `trigger(realTime=...)` out.",
+    ),
+    (
+        "does not support continuous processing",
+        "Continuous processing cannot use Python sources and sinks.",
+        "Leave `trigger(continuous=...)` out.",
+    ),
+    (
+        "The data source pulsar replaced a previously registered data source",
+        "Only a warning: `register` was called again, or was not needed.",
+        "Nothing.",
     ),
 )

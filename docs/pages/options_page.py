@@ -36,13 +36,11 @@ _SCOPES = (
         "Source and sink",
         CONNECTION,
         {
-            "cluster": ("service.url", "admin.url"),
-            "topic": ("topic",),
+            "cluster and topic": ("service.url", "admin.url", "topic"),
             "login": ("*.auth*",),
             "TLS": ("*.tls*", "*KeyStore*", "*TrustStore*"),
             "connections": ("pulsar.client.*",),
-            "logging": ("log*",),
-            "subscription names": ("subscription*",),
+            "logs and names": ("log*", "subscription*"),
         },
     ),
     _Scope(
@@ -51,14 +49,17 @@ _SCOPES = (
         {
             "topics": ("topic*", "waitingForNonExistedTopic"),
             "start and end": ("starting*", "ending*"),
-            "lost data": ("failOnDataLoss",),
-            "size of a micro-batch": ("*PerTrigger", "maxTriggerDelay"),
-            "number of tasks": ("minPartitions", "maxMessagesPerPartition"),
+            "lost data and timeouts": ("failOnDataLoss", "*TimeoutMs"),
+            "micro-batches and tasks": (
+                "*PerTrigger",
+                "maxTriggerDelay",
+                "minPartitions",
+                "maxMessagesPerPartition",
+            ),
             "subscription": ("*Subscription*", "*.consumer.*"),
             "columns and values": ("metadataColumns", "value*", "messageName", "schema*", "mode", "allow*"),
             "chunked and compacted messages": ("*Chunked*", "readCompacted"),
             "encryption": ("*.crypto*",),
-            "timeouts": ("*TimeoutMs",),
         },
     ),
     _Scope(
@@ -67,7 +68,7 @@ _SCOPES = (
         {
             "delivery": ("delivery", "failOnDuplicates", "transaction*"),
             "values and schemas": ("value*", "schema*", "key*", "upsert"),
-            "batching and compression": ("*.batch*", "*.compression*"),
+            "batching, compression and chunks": ("*.batch*", "*.compression*", "*.chunk*"),
             "pending messages": ("*.maxPending*", "*.memoryLimit", "*.blockIfQueueFull", "*.sendTimeoutMs"),
             "partitions": ("*.messageRout*", "*.hashing*", "*.roundRobin*"),
             "producers": (
@@ -76,7 +77,6 @@ _SCOPES = (
                 "*.initialSequenceId",
                 "*.properties",
             ),
-            "large messages": ("*.chunk*",),
             "encryption": ("*.encryption*", "*.crypto*"),
             "your own code": ("*.interceptors", "onBatchWritten"),
         },
@@ -93,8 +93,8 @@ def docs_page() -> str:
         "[Pulsar's words](index.md#pulsars-words) explains entry, subscription and others.",
         "Names are case-insensitive. An unknown name is an error, whose text suggests the right name.",
         "Times and sizes take units: `100ms`, `5s`, `2m`; `512k`, `64m`. A time without a unit is in the "
-        "unit that the table shows. A size without a unit is in bytes. The maximum time is 24 days, the "
-        "maximum size 1024g.",
+        "unit that the table shows, a size in bytes. The maxima are 24 days and 1024g. Files that options "
+        "name must be on the driver's host and on the hosts of the tasks, except as the table says.",
     ]
     for scope in _SCOPES:
         lines += ["", f"## {scope.title}"]

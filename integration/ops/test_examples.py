@@ -282,10 +282,10 @@ def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster
 @pytest.mark.long
 def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
     """Those that docs/recipes.md calls tried, in the order of the page."""
-    regions = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
+    sent = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
     orders = [
         Record(json.dumps({"id": n, "region": region}).encode(), key=key)
-        for n, (key, region) in enumerate(regions)
+        for n, (key, region) in enumerate(sent)
     ]
     no_order = Record(b"what?", key="zoe")
     peer.produce(f"{topic}-orders", [*orders, no_order])
@@ -297,19 +297,13 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
     (payment,) = peer.read_all(f"{topic}-payments")
     assert (payment.key, payment.event_time) == ("ann", 1_767_225_600_000)
     assert payment.properties == (("source", "shop"),)
-    assert {tuple(row) for row in names["counts"].collect()} == {
-        (f"{topic}-orders-eu", 2),
-        (f"{topic}-orders-us", 1),
-        (f"{topic}-orders-other", 1),
-    }
+    regions = {name: len(peer.read_all(f"{topic}-orders-{name}")) for name in ("eu", "us", "other")}
+    assert regions == {"eu": 2, "us": 1, "other": 1}
     copy = topic.replace("default/", "default/copy-of-")
     assert peer.read_all(f"{copy}-orders") == [*orders, no_order]
     assert peer.read_all(f"{copy}-payments") == [payment]
-    assert [tuple(row)[:2] for row in names["payments"].collect()] == [("ann", 12.5)]
     assert [tuple(row)[:2] for row in names["typed"].collect()] == [("ann", 12.5)]
     assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
-    cities = [json.loads(record.value)["city"] for record in peer.read_all(f"{topic}-located")]
-    assert sorted(cities) == ["Bergen", "Cork", "Cork"]
 
 
 def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -> dict[str, Any]:
@@ -323,6 +317,6 @@ def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -
         if block.line < end:
             wait = "" if ".awaitTermination()" in block.text else ".awaitTermination()"
             places[".start()"] = f".trigger(availableNow=True).start(){wait}"
-            code = re.sub(r"(?<=[\"'])(mirror|orders|payments|located)", rf"{topic}-\1", block.text)
+            code = re.sub(r"(?<=[\"'])(mirror|orders|payments)", rf"{topic}-\1", block.text)
             run_block(block._replace(text=code), places, names)
     return names

@@ -96,7 +96,7 @@ AVRO_LIMITS = [
     ("text", texts),
     ("commas, colons and brackets in it", marks),
     ("types", types),
-    ("types around another", structs),
+    ("nesting of types", structs),
     ("characters of a name, a symbol or an alias", named),
     ("characters of a name, a symbol or an alias", symbols),
     ("characters of a name, a symbol or an alias", aliases),
@@ -125,7 +125,7 @@ def test_a_schema_at_a_limit_is_read_and_one_beyond_is_refused(kind, what, tree)
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
 def test_defaults_up_to_the_limit_are_added_and_more_are_refused(kind):
     older = schema_of(kind, record({"name": "z", "type": "int"}))
-    most = limits()["defaults that a message lacks, in all"]
+    most = limits()["defaults of fields that a message lacks, in all"]
     made(schema_of(kind, missing(most - 1)), older)
     with pytest.raises(UnsupportedError, match="defaults"):
         made(schema_of(kind, missing(most + 1)), older)
@@ -153,7 +153,7 @@ def test_a_version_beyond_is_refused_where_the_columns_are_older():
 
 
 def test_protobuf():
-    fields, depth = (limits()[what] for what in ("PROTOBUF_NATIVE: fields", "messages in each other"))
+    fields, depth = (limits()[what] for what in ("PROTOBUF_NATIVE: fields", "nesting of messages"))
     for count in (fields, fields + 1):
         own = file("message M")
         for number in range(1, count + 1):

@@ -26,8 +26,8 @@ SERVICE_URL = CONNECTION.add(
     "URL",
     parsers.service_url,
     None,
-    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`; the client begins with one of "
-    "several hosts, chosen at random, and tries the others in order.",
+    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`. The client begins with a random "
+    "one of several hosts, then tries the others in order.",
 )
 ADMIN_URL = CONNECTION.add(
     "admin.url",
@@ -35,24 +35,24 @@ ADMIN_URL = CONNECTION.add(
     checked_admin_url,
     None,
     "Pulsar's HTTP admin service: `http://host:8080`. Must be `https://` if the service URL has TLS and you "
-    "log in with a token or a password. Required for a stream of a scalable topic (`topic://`). Otherwise "
-    "optional: it improves estimates of sizes. The sink does not use it.",
+    "log in with a token or a password. Required for a stream of a scalable topic (`topic://`). Otherwise it "
+    "only improves estimates of sizes. The sink does not use it.",
 )
 _AUTH_PLUGIN = CONNECTION.add(
     "pulsar.client.authPluginClassName",
     "text",
     parsers.non_empty,
     None,
-    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java client's class name of one of these, or the "
-    "dotted name of your own Python class. See docs/security.md.",
+    "How to log in: `token`, `basic`, `tls`, `oauth2`, the Java class name of one of these, or the dotted "
+    "name of your own Python class. See docs/security.md.",
 )
 _AUTH_PARAMS = CONNECTION.add(
     "pulsar.client.authParams",
     "text",
     parsers.non_empty,
     None,
-    "Parameters of the login, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. This "
-    "is a secret: docs/security.md says how to keep it out of Spark's own output.",
+    "Parameters of the login, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. A "
+    "secret: see docs/security.md.",
     secret=True,
 )
 CONNECTION.extend(TLS)
@@ -70,8 +70,7 @@ _LOOKUP_TIMEOUT = CONNECTION.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     None,
-    "Timeout of a lookup, including retries and redirects. Lookups ask for a topic's partitions and for the "
-    "broker of each. Default: `operationTimeoutMs`.",
+    "Timeout of a lookup, including retries and redirects. Default: `operationTimeoutMs`.",
 )
 _MAX_LOOKUP_REDIRECTS = CONNECTION.add(
     "pulsar.client.maxLookupRedirects",
@@ -85,9 +84,8 @@ _LISTENER_NAME = CONNECTION.add(
     "text",
     parsers.non_empty,
     None,
-    "Which of the brokers' `advertisedListeners` to connect to. Set it if clients reach the brokers by "
-    "other addresses than the brokers use among themselves, for example from outside Kubernetes. Default: "
-    "the brokers' internal listener.",
+    "Which of the brokers' `advertisedListeners` to connect to. Set it if clients need other addresses than "
+    "the brokers' internal ones, for example outside Kubernetes. Default: the internal listener.",
 )
 _CONNECTION_TIMEOUT = CONNECTION.add(
     "pulsar.client.connectionTimeoutMs",
@@ -116,26 +114,25 @@ _SUBSCRIPTION_PREFIX = CONNECTION.add(
     parsers.non_empty,
     "spark-pulsar",
     "Prefix of the names of subscriptions that you do not name yourself. A stream's durable subscription is "
-    "`<prefix>-<uuid>`: it is created once per query, and its name is kept in the checkpoint. If the "
-    "namespace's subscription-auth-mode is `Prefix`, the prefix must start with the role.",
+    "`<prefix>-<uuid>`. If the namespace's subscription-auth-mode is `Prefix`, the prefix must start with "
+    "the role.",
 )
 LOG_LEVEL = CONNECTION.add(
     "logLevel",
     parsers.names_of(LEVELS),
     parsers.one_of(LEVELS),
     None,
-    "Minimum level of the lines that this package's planner and tasks log, to standard error. `INFO` shows "
-    "rows, bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
+    "Minimum level of what this package's planner and tasks log, to standard error. `INFO` shows rows, "
+    "bytes, seconds and the backlog of each micro-batch. Default: `WARN`.",
 )
 TOPIC = CONNECTION.add(
     "topic",
     "topic",
     parsers.topic,
     None,
-    "Source: the topic to read. For a partitioned topic all partitions are read; `t-partition-2` reads only "
-    "that partition. A scalable topic is `topic://...`. See docs/pulsar5.md. Sink: the topic to write all "
-    "rows to, even if they have a column `__topic`. Without this option, the column `__topic` names the "
-    "topic of each row.",
+    "Source: the topic to read, with all its partitions; `t-partition-2` is one partition, `topic://...` a "
+    "scalable topic: see docs/pulsar5.md. Sink: the topic to write all rows to, even if they have a column "
+    "`__topic`. Without this option that column names the topic of each row.",
 )
 
 

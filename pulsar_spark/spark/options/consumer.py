@@ -14,8 +14,8 @@ CONSUMER_NAME = CONSUMER.add(
     "text",
     parsers.non_empty,
     None,
-    "Name of all consumers of this query in the topics' statistics, including those of its tasks. Default: "
-    "the broker chooses a name for each consumer.",
+    "Name of all consumers of this query, also of its tasks, in the topics' statistics. Default: names that "
+    "the broker chooses.",
 )
 _SUBSCRIPTION_PROPERTIES = CONSUMER.add(
     "pulsar.consumer.subscriptionProperties",
@@ -23,7 +23,7 @@ _SUBSCRIPTION_PROPERTIES = CONSUMER.add(
     parsers.properties,
     "{}",
     'Properties of the durable subscription, shown in the topic\'s statistics: `{"name": "text"}`. They '
-    "are set when the subscription is created. Those of an existing subscription are not changed.",
+    "are set only when the subscription is created.",
     only=Mode.STREAM,
 )
 _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
@@ -32,9 +32,9 @@ _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
     parsers.boolean,
     None,
     "Whether the broker copies the durable subscription's position to the clusters that the topic is "
-    "replicated to. Default: the namespace's policy decides. Once enabled it stays enabled: a later `false` "
-    "has no effect. Message ids differ between clusters, so a query cannot continue in another cluster from "
-    "its checkpoint. Start a new query there with `startingOffsets=subscription`.",
+    "replicated to. Default: the namespace's policy. Once enabled it stays enabled. A query cannot continue "
+    "in another cluster from its checkpoint, because message ids differ. Start a new query there with "
+    "`startingOffsets=subscription`.",
     only=Mode.STREAM,
 )
 

@@ -34,10 +34,10 @@ _ACCESS_MODE = PRODUCER.add(
     parsers.names_of(parsers.by_value(AccessMode)),
     parsers.one_of(parsers.by_value(AccessMode)),
     "Shared",
-    "Whether other producers may write to the topic at the same time. All modes except `Shared` require a "
-    "write with one Spark task (`coalesce(1)`), because each task is a producer. `Exclusive`: fail if the "
-    "topic has another producer. `WaitForExclusive`: wait until it has none, up to "
-    "`pulsar.client.operationTimeoutMs`. `ExclusiveWithFencing`: disconnect the other producers.",
+    "Whether others may write to the topic at the same time. All modes except `Shared` require a write with "
+    "one Spark task (`coalesce(1)`). `Exclusive`: fail if the topic has another producer. "
+    "`WaitForExclusive`: wait until it has none, up to `pulsar.client.operationTimeoutMs`. "
+    "`ExclusiveWithFencing`: disconnect the other producers.",
 )
 _INITIAL_SEQUENCE_ID = PRODUCER.add(
     "pulsar.producer.initialSequenceId",
@@ -89,8 +89,8 @@ _BATCHER_BUILDER = PRODUCER.add(
     parsers.one_of(parsers.by_value(BatcherBuilder)),
     "DEFAULT",
     "`KEY_BASED`: all messages of a batch have one key (`__orderingKey`, otherwise `__key`), so each key's "
-    "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: the broker gives such a consumer "
-    "a whole batch, by the key of its first message. Requires `batchingEnabled`.",
+    "messages go to one consumer of a Key_Shared subscription. `DEFAULT`: the key of a batch's first message "
+    "decides which consumer gets the batch. Requires `batchingEnabled`.",
 )
 _MAX_PENDING = PRODUCER.add(
     "pulsar.producer.maxPendingMessages",
@@ -104,8 +104,8 @@ _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
     "number",
     parsers.count(1),
     "50000",
-    "Maximum unacknowledged messages of a topic. The limit of each partition is min(`maxPendingMessages`, "
-    "this value / partitions).",
+    "Maximum unacknowledged messages of a topic. Each partition's limit is min(`maxPendingMessages`, this "
+    "value / partitions).",
 )
 _MEMORY_LIMIT = PRODUCER.add(
     "pulsar.producer.memoryLimit",
@@ -128,8 +128,8 @@ _SEND_TIMEOUT = PRODUCER.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "30s",
-    "The task fails if, for this time, a partition's producer gets no acknowledgement and sends no bytes. "
-    "After a lost connection, a message that is sent again must be acknowledged within this time. 0 "
+    "The task fails if a partition's producer gets no acknowledgement and sends no bytes for this time. "
+    "After a lost connection, one of the messages that are sent again must be acknowledged in this time. 0 "
     "(unlimited in Java) is not allowed.",
 )
 _COMPRESSION = PRODUCER.add(
@@ -153,14 +153,14 @@ _HASHING_SCHEME = PRODUCER.add(
     parsers.names_of(parsers.by_value(HashingScheme)),
     parsers.one_of(parsers.by_value(HashingScheme)),
     "JavaStringHash",
-    "Hash function that chooses the partition of a key, as in the Java client.",
+    "Java's hash function that chooses the partition of a key.",
 )
 _SWITCH_FREQUENCY = PRODUCER.add(
     "pulsar.producer.roundRobinRouterBatchingPartitionSwitchFrequency",
     "number",
     parsers.count(1),
     "10",
-    "With batching, rows without a key go to the next partition when a batch is full, or after this number "
+    "With batching, rows without a key go to the next partition when a batch is full, or after this many "
     "times `batchingMaxPublishDelayMicros`.",
 )
 _ROUTER = PRODUCER.add(
@@ -168,9 +168,9 @@ _ROUTER = PRODUCER.add(
     "Python name",
     parsers.dotted_name,
     None,
-    "With `CustomPartition`: `package.module.function`. It is called with the keys of many rows (a binary "
-    "Arrow array; null = no key) and the number of partitions. It returns one partition number, from 0, for "
-    "each key. Tasks import it. The same keys must always get the same numbers.",
+    "With `CustomPartition`: `package.module.function`, which tasks import. It is called with the keys of "
+    "many rows (a binary Arrow array; null = no key) and the number of partitions. It returns one partition "
+    "number, from 0, for each key. The same keys must always get the same numbers.",
 )
 _CHUNKING = PRODUCER.add(
     "pulsar.producer.chunkingEnabled",
@@ -192,16 +192,16 @@ _ENCRYPTION_KEYS = PRODUCER.add(
     "names",
     parsers.names,
     None,
-    "Names of the public keys to encrypt for, separated by commas. In batches, values, keys and properties "
-    "are encrypted; with `batchingEnabled=false` only values. Requires `cryptoKeyReader`.",
+    "Names of the public keys to encrypt for, separated by commas. With `batchingEnabled=false` only values "
+    "are encrypted: see docs/encryption.md. Requires `cryptoKeyReader`.",
 )
 _CRYPTO_KEY_READER = PRODUCER.add(
     "pulsar.producer.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where to find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, or "
-    "your own class `package.module.Class`. Tasks use it: see docs/encryption.md.",
+    "Where tasks find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, "
+    "or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = PRODUCER.add(
     "pulsar.producer.cryptoFailureAction",
@@ -216,9 +216,8 @@ _INTERCEPTORS = PRODUCER.add(
     "Python names",
     parsers.dotted_names,
     None,
-    "Your own classes `package.module.Class`, separated by commas, with the methods of "
-    "`pulsar_spark.ProducerInterceptor`. They can change rows before they are sent, and are called with the "
-    "result. Each task creates its own instances. If `before_send` raises an exception, the task fails.",
+    "Your own classes `package.module.Class`, separated by commas, that see and may change rows before they "
+    "are sent: see docs/api.md. If `before_send` raises an exception, the task fails.",
 )
 
 

@@ -46,9 +46,8 @@ _VALUE_FORMAT = SINK.add(
     parsers.one_of(parsers.by_value(SinkFormat)),
     "raw",
     "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
-    "of the topic's schema, from all columns whose names do not begin with `__`; a single struct column "
-    "`value` is the record itself. `primitive`: the one column, with a primitive schema. `columns`: the one "
-    "of these that the topic's schema is; the columns are those that the source reads. See "
+    "of the topic's schema, from all columns whose names do not begin with `__`. `primitive`: the one "
+    "column, with a primitive schema. `columns`: whichever of these fits the topic's schema. See "
     "docs/schemas.md.",
 )
 _SCHEMA_REGISTRATION = SINK.add(
@@ -56,27 +55,25 @@ _SCHEMA_REGISTRATION = SINK.add(
     parsers.names_of(parsers.by_value(SchemaRegistration)),
     parsers.one_of(parsers.by_value(SchemaRegistration)),
     "auto",
-    "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version with nullable "
-    "fields if the topic's schema lacks columns of the rows. `existing`: register nothing; rows that do not "
-    "fit the topic's schema are an error.",
+    "With `valueFormat`. `auto`: register a schema if the topic has none, and a new version for columns that "
+    "the schema lacks. `existing`: register nothing; rows that do not fit the schema are an error.",
 )
 _KEY_COLUMNS = SINK.add(
     "keyColumns",
     "names",
     parsers.names,
     None,
-    "With `valueFormat`: write with a KEY_VALUE schema. These columns, separated by commas, are the key: a "
-    "record, or a primitive if it is one column. A single struct column is the record itself. All other "
-    "columns are the value.",
+    "With `valueFormat`: write with a KEY_VALUE schema. These columns, separated by commas, are the key, all "
+    "others the value. See docs/schemas.md.",
 )
 _KEY_VALUE_ENCODING = SINK.add(
     "keyValueEncoding",
     parsers.names_of(parsers.by_value(KeyValueEncoding)),
     parsers.one_of(parsers.by_value(KeyValueEncoding)),
     None,
-    "With `keyColumns`. `SEPARATED`: the key is the message's key, so it is used for routing and "
-    "compaction. `INLINE`: the key is a part of the payload. Default: the encoding of the topic's schema, "
-    "or `SEPARATED` if the topic has no schema.",
+    "With `keyColumns`. `SEPARATED`: the key is the message's key, which decides the partition and what "
+    "compaction keeps. `INLINE`: it is part of the payload. Default: as in the topic's schema, otherwise "
+    "`SEPARATED`.",
 )
 _DELIVERY = SINK.add(
     "delivery",
@@ -86,11 +83,11 @@ _DELIVERY = SINK.add(
         {"exactly-once": "effectively-once or transactional", "none": "at-least-once"},
     ),
     None,
-    "Default: rows of a stream and of foreachBatch are written effectively once if the namespace has "
-    "deduplication enabled, otherwise at least once. `effectively-once`: fail in a batch write, with "
-    "`__sequenceId`, and without deduplication (at the latest after the first batch of messages). "
-    "`at-least-once`: retried rows may be duplicated. `transactional`: write each micro-batch in "
-    "transactions. Readers see all of it, or nothing if it fails before its commit. See docs/guarantees.md.",
+    "Default: effectively once in a stream and in foreachBatch if the namespace has deduplication enabled, "
+    "otherwise at least once. `effectively-once`: fail in a batch write, with `__sequenceId`, and without "
+    "deduplication (at the latest after the first batch of messages). `at-least-once`: retried rows may be "
+    "duplicated. `transactional`: readers see all of a micro-batch, or nothing if it fails before its "
+    "commit. See docs/guarantees.md.",
 )
 _FAIL_ON_DUPLICATES = SINK.add(
     "failOnDuplicates",
@@ -98,7 +95,7 @@ _FAIL_ON_DUPLICATES = SINK.add(
     parsers.boolean,
     "false",
     "With `delivery=effectively-once`, if a micro-batch runs again and its rows may differ from those "
-    "already stored: fail with `[PULSAR_DUPLICATES]`. `false`: log a warning and write all rows.",
+    "stored: fail with `[PULSAR_DUPLICATES]`. `false`: log a warning and write all rows.",
 )
 _TRANSACTION_TIMEOUT = SINK.add(
     "transactionTimeout",
@@ -106,17 +103,17 @@ _TRANSACTION_TIMEOUT = SINK.add(
     parsers.seconds("ms", 1.0),
     "10m",
     "With `delivery=transactional`: the maximum time of a micro-batch from its first row to its commit. A "
-    "micro-batch that takes longer is aborted and fails. Transactions that a killed task or driver leaves "
-    "open hold back all readers of their topics until the query's next commit, or until this time is over.",
+    "micro-batch that takes longer is aborted and fails. After a crash, open transactions hold back all "
+    "readers of their topics until the query's next commit, or for this time.",
 )
 _TRANSACTION_LOG_KEY = SINK.add(
     "transactionLogKey",
     "file, variable",
     parsers.place_of_secret,
     None,
-    "With `delivery=transactional` in a stream: `file:///PATH` or `env:NAME` of a secret of at least 16 "
-    "characters. With this secret the query signs the records in its log of commits. Without this option, "
-    "make sure that only the query's role may produce to that log: see docs/guarantees.md.",
+    "With `delivery=transactional` in a stream: where to find a secret of at least 16 characters, "
+    "`file:///PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
+    "let only the query's role produce to that log: see docs/guarantees.md.",
     secret=True,
 )
 _KEY_BYTES = SINK.add(
@@ -124,10 +121,9 @@ _KEY_BYTES = SINK.add(
     "boolean",
     parsers.boolean,
     "false",
-    "Send each key as bytes, like the JVM connector and the Java client's `keyBytes`: as base64 text. "
-    "Readers decode it. The text that is sent decides the partition. `false`: send keys in UTF-8 as text, "
-    "like the Java client's `key`, except keys of a KEY_VALUE schema with `SEPARATED`. See "
-    "docs/migration.md.",
+    "Send each key as base64 text, which readers decode, like the JVM connector and the Java client's "
+    "`keyBytes`. The text that is sent decides the partition. `false`: send keys in UTF-8 as text, like the "
+    "Java client's `key`, except keys of a KEY_VALUE schema with `SEPARATED`. See docs/migration.md.",
 )
 _UPSERT = SINK.add(
     "upsert",
@@ -142,10 +138,8 @@ _ON_BATCH_WRITTEN = SINK.add(
     "Python name",
     parsers.dotted_name,
     None,
-    "`package.module.function`, called on the driver after each micro-batch or batch write. Its arguments "
-    "are the micro-batch's number (None in a batch write) and a list with one item for each topic "
-    "partition: `topic`, `messages`, `bytes`, `first_id`, `last_id` and `possible_duplicates`. An error "
-    "that the function raises is only logged.",
+    "`package.module.function`, called on the driver after each micro-batch or batch write with what was "
+    "written: see docs/api.md. An error that the function raises is only logged.",
 )
 SINK.extend(PRODUCER)
 

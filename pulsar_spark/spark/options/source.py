@@ -28,12 +28,10 @@ from pulsar_spark.spark.options.positions import (
     parse_times,
 )
 from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS
 from pulsar_spark.spark.rows.schema import RowColumns
 
 SOURCE = Table()
-
-_COLUMNS_ON_REQUEST = [name for name in METADATA_COLUMNS if name not in DEFAULT_METADATA_COLUMNS]
 
 _TOPICS = SOURCE.add(
     "topics",
@@ -47,9 +45,9 @@ _TOPICS_PATTERN = SOURCE.add(
     "pattern",
     TopicPattern.parse,
     None,
-    "Read all topics of a namespace that match this regular expression (it must match the whole name "
-    "without tenant and namespace): `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or "
-    "`regex` for public/default. Topics that appear later are read as well. Replaces `topic`.",
+    "Read all topics that match: `persistent://tenant/namespace/regex`, `tenant/namespace/regex`, or `regex` "
+    "for public/default. The regular expression must match the whole name after the namespace. Topics that "
+    "appear later are read, too. Replaces `topic`.",
 )
 _STARTING_OFFSETS = SOURCE.add(
     "startingOffsets",
@@ -61,16 +59,16 @@ _STARTING_OFFSETS = SOURCE.add(
     '"latest"}}`, with the key `"-1"` for a topic without partitions; the named message is the first one '
     "read. Or the JVM connector's form `{\"persistent://...\": [8, 12, 16, ...]}`. Or a query's offset as "
     "Spark shows it (`endOffset` of its progress; a line in its checkpoint's `offsets`): reading starts "
-    "after it. Default in a batch: `earliest`. Default in a stream: the position of "
-    "`predefinedSubscription` if that subscription exists, otherwise `latest`.",
+    "after it. Default in a batch: `earliest`. In a stream: the position of `predefinedSubscription` if that "
+    "exists, otherwise `latest`.",
 )
 _ENDING_OFFSETS = SOURCE.add(
     "endingOffsets",
     "words, JSON",
     partial(parse_offsets, "endingOffsets", end=True),
     None,
-    "The last message to read. Same forms as `startingOffsets`. Default: `latest`, the end of the topic "
-    "when the batch is planned.",
+    "The last message to read, in the forms of `startingOffsets`. Default: `latest`, the topic's end when "
+    "the batch is planned.",
     only=Mode.BATCH,
 )
 _STARTING_TIME = SOURCE.add(
@@ -86,7 +84,7 @@ _ENDING_TIME = SOURCE.add(
     "time, JSON",
     partial(parse_times, "endingTime"),
     None,
-    "End before the first message published at or after this time. Same forms as `startingTime`. Replaces "
+    "End before the first message published at or after this time, in the forms of `startingTime`. Replaces "
     "`endingOffsets`.",
     only=Mode.BATCH,
 )
@@ -105,7 +103,7 @@ _MAX_MESSAGES_PER_TRIGGER = SOURCE.add(
     parsers.count(1),
     None,
     "Maximum messages of a micro-batch. An entry is never divided, so a micro-batch may exceed this by one "
-    "entry for each partition. docs/operations.md says when messages are counted exactly.",
+    "entry for each partition. When it is exact: docs/operations.md.",
     only=Mode.STREAM,
 )
 _MAX_BYTES_PER_TRIGGER = SOURCE.add(
@@ -113,8 +111,8 @@ _MAX_BYTES_PER_TRIGGER = SOURCE.add(
     "size",
     parsers.size(1),
     None,
-    "Maximum bytes of a micro-batch, as stored at the broker. A micro-batch may exceed this by one entry "
-    "for each partition.",
+    "Maximum bytes of a micro-batch, as stored at the broker. A micro-batch may exceed this by one entry for "
+    "each partition.",
     only=Mode.STREAM,
 )
 _MIN_MESSAGES_PER_TRIGGER = SOURCE.add(
@@ -139,33 +137,32 @@ _MIN_PARTITIONS = SOURCE.add(
     "number",
     parsers.count(1),
     None,
-    "Minimum number of Spark tasks. Long ranges are split to reach it. There are fewer tasks only if there "
-    "are fewer entries.",
+    "Minimum number of Spark tasks. Long ranges are split to reach it, unless there are too few entries.",
 )
 _MAX_MESSAGES_PER_PARTITION = SOURCE.add(
     "maxMessagesPerPartition",
     "number",
     parsers.count(1),
     None,
-    "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short "
-    "ranges share a task only up to this number, counting 1,000 messages for each entry.",
+    "Maximum estimated messages of a Spark task. A range with more is split into several tasks. Short ranges "
+    "share a task only up to this number, where each entry counts as 1,000 messages.",
 )
 _PREDEFINED_SUBSCRIPTION = SOURCE.add(
     "predefinedSubscription",
     "text",
     parsers.non_empty,
     None,
-    "Streams: name of the durable subscription, instead of a name made from `subscriptionPrefix`. An "
-    "existing subscription is moved forward only to what the query has processed, or to `startingOffsets` "
-    "or `startingTime`. Batches: the subscription to start from when `startingOffsets=subscription`. Its "
-    "position is not changed.",
+    "Streams: name of the durable subscription. The query moves an existing one only forward: to what it has "
+    "processed, or to `startingOffsets` or `startingTime`. Batches: the subscription to start from with "
+    "`startingOffsets=subscription`. Its position is not changed.",
 )
 _RETAIN_SUBSCRIPTION = SOURCE.add(
     "retainSubscription",
     "boolean",
     parsers.boolean,
     "true",
-    "Keep the durable subscription when the query stops, for its next run. Batches leave no subscription.",
+    "Keep the durable subscription when the query stops. `false`: remove it, so that nothing keeps messages "
+    "for the next run.",
     only=Mode.STREAM,
 )
 _POLL_TIMEOUT = SOURCE.add(
@@ -180,16 +177,16 @@ _WAIT_FOR_TOPICS = SOURCE.add(
     "boolean",
     parsers.boolean,
     "false",
-    "If a topic does not exist at the start: wait for it. `Trigger.AvailableNow` and batches read the "
-    "topics that exist and do not wait. `false`: fail.",
+    "If a topic does not exist at the start: wait for it, or with `Trigger.AvailableNow` and in batches "
+    "leave it out. `false`: fail.",
 )
 _READ_COMPACTED = SOURCE.add(
     "readCompacted",
     "boolean",
     parsers.boolean,
     "false",
-    "Read the compacted topic: only the last message of each key, up to the point that compaction has "
-    "reached.",
+    "Read the compacted topic: only the last message of each key, and all messages after the point that "
+    "compaction has reached.",
 )
 _MAX_PENDING_CHUNKED = SOURCE.add(
     "maxPendingChunkedMessages",
@@ -206,33 +203,31 @@ _CHUNKS_EXPIRE = SOURCE.add(
     "1m",
     "Maximum time between the first and the last chunk of a message, by publish time. A message that takes "
     "longer is left out. In a partition with chunks, messages are acknowledged this much later. 0 = "
-    "unlimited; then the query acknowledges nothing there while it runs.",
+    "unlimited: the query then acknowledges nothing there while it runs.",
 )
 _AUTO_ACK_OLDEST_CHUNKED = SOURCE.add(
     "autoAckOldestChunkedMessageOnQueueFull",
     "boolean",
     parsers.boolean,
     "false",
-    "Do not read a message again that was removed because of `maxPendingChunkedMessages`: leave it out and "
-    "log a warning.",
+    "Leave out a message that was removed because of `maxPendingChunkedMessages`, and log a warning. "
+    "`false`: read it again.",
 )
 _METADATA_COLUMNS = SOURCE.add(
     "metadataColumns",
     "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
-    "Metadata columns after the value, in this order, separated by commas. Fewer columns are faster; an "
-    f"empty list is allowed. Also available: {', '.join(f'`{name}`' for name in _COLUMNS_ON_REQUEST)}. See "
-    "docs/columns.md.",
+    "Metadata columns after the value, in this order, separated by commas; none if empty. Fewer columns are "
+    "faster. All of them: docs/columns.md.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where to find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
-    "files `NAME.private.pem`, or your own class `package.module.Class`. Tasks use it: see "
-    "docs/encryption.md.",
+    "Where tasks find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
+    "files `NAME.private.pem`, or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(
     "pulsar.reader.cryptoFailureAction",

@@ -16,9 +16,7 @@ _TRUST_CERTS = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PEM file of the trusted certificate authorities. Default: the system's. All files that options name "
-    "are read on the driver's host and on the hosts of the tasks. TLS files are read again for each new "
-    "connection.",
+    "PEM file of the trusted certificate authorities. Default: the system's.",
 )
 _TRUST_STORE_PATH = TLS.add(
     "pulsar.client.tlsTrustStorePath",
@@ -26,7 +24,7 @@ _TRUST_STORE_PATH = TLS.add(
     parsers.non_empty,
     None,
     "PKCS#12 file of the trusted certificate authorities. Replaces `tlsTrustCertsFilePath`. Requires the "
-    "package `cryptography`. A JKS store must be converted first: see docs/security.md.",
+    "package `cryptography`. Convert JKS first: see docs/security.md.",
 )
 _TRUST_STORE_PASSWORD = TLS.add(
     "pulsar.client.tlsTrustStorePassword",
@@ -48,7 +46,7 @@ _KEY = TLS.add(
     "path",
     parsers.non_empty,
     None,
-    "PEM file of the private key of this client's certificate.",
+    "PEM file of that certificate's private key.",
 )
 _KEY_PASSWORD = TLS.add(
     "pulsar.client.tlsKeyPassword",
@@ -102,17 +100,16 @@ _CIPHERS = TLS.add(
     None,
     "Allowed cipher suites by their Java names, separated by commas. TLS 1.2: names such as "
     "`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. TLS 1.3: `TLS_AES_256_GCM_SHA384`, "
-    "`TLS_CHACHA20_POLY1305_SHA256` and `TLS_AES_128_GCM_SHA256`. Python cannot choose among those three: "
-    "name all of them, or none to disable TLS 1.3. Default: those of OpenSSL.",
+    "`TLS_CHACHA20_POLY1305_SHA256` and `TLS_AES_128_GCM_SHA256`: name all three, or none to disable TLS "
+    "1.3. Default: those of OpenSSL.",
 )
 _PROXY = TLS.add(
     "pulsar.client.proxyServiceUrl",
     "URL",
     parsers.proxy_url,
     None,
-    "Connect to all brokers through this proxy: `pulsar+ssl://proxy:443`. The proxy finds each broker by "
-    "the host name in the TLS handshake (SNI). So `service.url` and the brokers must name hosts, not IP "
-    "addresses. `admin.url` is not reached through the proxy.",
+    "Connect to all brokers through this proxy, which finds each broker by the host name in the TLS "
+    "handshake (SNI): `pulsar+ssl://proxy:443`. See docs/security.md.",
 )
 
 

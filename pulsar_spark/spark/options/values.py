@@ -97,9 +97,9 @@ _VALUE_SCHEMA = VALUES.add(
     "Avro schema, file",
     _value_schema,
     None,
-    "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. An "
-    "Avro schema in JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that "
-    "`protoc --descriptor_set_out` writes.",
+    "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. "
+    "Avro's JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that `protoc "
+    "--descriptor_set_out` writes.",
 )
 _MESSAGE_NAME = VALUES.add(
     "messageName",
@@ -113,18 +113,17 @@ _SCHEMA_VERSION = VALUES.add(
     "number",
     parsers.count(0),
     None,
-    "The version of the topic's schema that defines the columns. Default: the latest version at load(). "
-    "Messages of all versions are read: each is decoded by its own version and converted to this one.",
+    "The version of the topic's schema that defines the columns. Messages of all other versions are "
+    "converted to it. Default: the latest version at load().",
 )
 _SCHEMA_EVOLUTION_MODE = VALUES.add(
     "schemaEvolutionMode",
     parsers.names_of(parsers.by_value(EvolutionMode)),
     parsers.one_of(parsers.by_value(EvolutionMode)),
     "none",
-    "What to do if a newer schema version does not fit the columns (new fields, wider types, nulls, enum "
-    "symbols). `none`: new fields are left out until load() is called again; `mode` decides about other "
-    "values that do not fit. `restart`: fail with `[PULSAR_SCHEMA_CHANGED]` before the micro-batch is "
-    "finished. See docs/schemas.md.",
+    "What to do if a newer schema version does not fit the columns. `none`: leave new fields out until "
+    "load() is called again; `mode` decides about other values that do not fit. `restart`: fail with "
+    "`[PULSAR_SCHEMA_CHANGED]` before the micro-batch is finished. See docs/schemas.md.",
     only=Mode.STREAM,
 )
 _MODE = VALUES.add(
@@ -133,8 +132,8 @@ _MODE = VALUES.add(
     parsers.one_of(parsers.by_value(BadRows)),
     "FAILFAST",
     "What to do with messages that the schema cannot decode. `FAILFAST`: fail with `[PULSAR_SCHEMA]`. "
-    "`PERMISSIVE`: the payload's columns are null, and `__corruptValue` has the payload if it is one of "
-    "`metadataColumns`. `DROPMALFORMED`: leave the messages out. The last two log a warning.",
+    "`PERMISSIVE`: the value's columns are null; the column `__corruptValue`, if chosen, has the bytes. "
+    "`DROPMALFORMED`: leave the messages out. The last two log a warning.",
 )
 _ALLOW_DIFFERENT = VALUES.add(
     "allowDifferentTopicSchemas",
