@@ -33,6 +33,9 @@ _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is requi
 _FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
 _LONG = 2048  # bytes per message; above it, searching through the values takes longer than stepping over them
 _BLOCK = 1 << 18  # words that are searched at a time, so that what is made of them stays in the cache
+_PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
+_MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
+_MAX_INSIDE = 4  # what looks like messages, one after the other in a value
 _MAX_ZEROS = 8  # words per message; if values are full of zeros, checking each takes longer than stepping
 
 _LAYOUT = Layout(
@@ -104,7 +107,7 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
     return starts
 
 
-def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
+def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
     """Find all positions that look like the first message's header; accepted if there are exactly ``count``.
 
     This is exact enough for text and most binary values; a value that contains such a header by chance makes
@@ -124,8 +127,36 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int) -> Ints | None:
     if len(starts) > count:
         starts = starts[(array[starts] == 0) & (array[starts + 1] == 0)]
     if len(starts) > count:
-        starts = starts[array[starts + 2] == array[2]]
+        starts = _that_follow_one_another(array, starts, gap)
     return starts if len(starts) == count else None
+
+
+def _that_follow_one_another(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
+    """Leave out those inside of values: no other one's message would end there, or ``gap`` bytes before.
+
+    One that was left out may have ended where another is. Fields before ``payload_size`` are taken for texts
+    of less than 128 bytes.
+    """
+    last = len(array) - 1
+    at = np.minimum(starts + 4, last)
+    for _ in range(_MAX_TEXTS):
+        is_text = array[at] != _PAYLOAD_SIZE_TAG
+        if not is_text.any():
+            break
+        at = np.minimum(at + is_text * (2 + array[np.minimum(at + 1, last)].astype(np.int64)), last)
+    size = np.zeros(len(starts), np.int64)
+    has_more = np.ones(len(starts), np.bool_)
+    for byte in range(3):
+        bits = array[np.minimum(at + 1 + byte, last)].astype(np.int64)
+        size += has_more * (bits & 0x7F) << 7 * byte
+        has_more &= bits > 0x7F
+    ends = np.minimum(starts + 4 + big_endian(array, np.minimum(starts, last - 3), 4) + size, last + 1)
+    for _ in range(_MAX_INSIDE):
+        is_next = np.isin(starts, np.concatenate([[0], ends, ends + gap]), kind="table")
+        if is_next.all():
+            break
+        starts, ends = starts[is_next], ends[is_next]
+    return starts
 
 
 def _starts_by_steps(body: bytes, count: int) -> Ints | None:
@@ -137,7 +168,7 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
             starts[row] = at
             cursor = at + 4
             end = cursor + (body[at] << 24 | body[at + 1] << 16 | body[at + 2] << 8 | body[at + 3])
-            while (tag := body[cursor]) != 0x18:
+            while (tag := body[cursor]) != _PAYLOAD_SIZE_TAG:
                 length = body[cursor + 1]
                 cursor += 2
                 if tag & 7 != BYTES:
@@ -166,7 +197,8 @@ def _walk_at_once(
     """Walk from guesses that need no step from message to message; None if none of them holds."""
     fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
     if fields is None and len(array) < _LONG * count:
-        fields = _walk_from(array, _starts_by_search(array, count), max_properties, after)
+        gap = 0 if after is None else int(after.max())
+        fields = _walk_from(array, _starts_by_search(array, count, gap), max_properties, after)
     return fields
 
 

@@ -104,6 +104,20 @@ def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, p
     np.testing.assert_array_equal(found, scan(body, 50).start)
 
 
+@pytest.mark.parametrize("size", [1, 200, 40_000])
+@pytest.mark.parametrize("fields", [{}, {"partition_key": b"key"}, {"partition_key": b"k" * 127}])
+@pytest.mark.parametrize("gap", [b"", b"<gap->"])
+def test_the_search_leaves_out_what_looks_like_a_header_inside_of_a_value(size, fields, gap):
+    """Numbers of Avro have such bytes by chance."""
+    head = message(b"", **fields)[:9]
+    starts, body = [], b""
+    for row in range(50):
+        starts.append(len(body))
+        body += message(b"v" * size + head * (row % 3) + b"\0" * (row % 5) + b"v" * (row % 7), **fields)
+        body += gap if row % 10 == 9 else b""
+    np.testing.assert_array_equal(_starts_by_search(as_array(body), 50, len(gap)), starts)
+
+
 @pytest.mark.parametrize("block", [16, 30, 64])
 def test_the_search_goes_over_blocks(block, monkeypatch):
     monkeypatch.setattr(batch_walk, "_BLOCK", block)
