@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
@@ -12,7 +13,7 @@ from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 _FEW_BRANCHES = 16  # which are looked for one after the other
 
 
-def rows_by_branch(which: Ints, branches: int) -> Iterator[tuple[int, Ints]]:
+def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
     """The numbers of branches that there are, wrong ones too, and the indexes of their rows."""
     if branches > _FEW_BRANCHES:
         order = np.argsort(which, kind="stable")

@@ -17,7 +17,12 @@ from pulsar_spark.values.avro import steps
 from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
 from pulsar_spark.values.avro.by_column.items import ItemsFinder
 from pulsar_spark.values.avro.by_column.payloads import SLACK, AvroPayloads, Rows
-from pulsar_spark.values.avro.by_column.varints import read_spans, read_varints, varint_ends_at
+from pulsar_spark.values.avro.by_column.varints import (
+    read_short_varints,
+    read_spans,
+    read_varints,
+    varint_ends_at,
+)
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
 
 # Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
@@ -161,7 +166,7 @@ def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
     widths = [None if isinstance(each, str) else steps.fixed_width(each) for each in step.branches]
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-        which, after = read_varints(payloads, position, rows)
+        which, after = read_short_varints(payloads, position, rows)
         for number, mine in rows_by_branch(which, len(branches)):
             find_branch = branches[number] if 0 <= number < len(branches) else None
             if find_branch is None:

@@ -18,7 +18,7 @@ from pulsar_spark.values.avro.by_column.extents import extent, finder
 from pulsar_spark.values.avro.by_column.leaves import Reader
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 from pulsar_spark.values.avro.by_column.stacks import FEW_TO_STACK, make_stacks
-from pulsar_spark.values.avro.by_column.varints import read_varints
+from pulsar_spark.values.avro.by_column.varints import read_short_varints
 
 Places: TypeAlias = "npt.NDArray[np.int32]"
 
@@ -136,8 +136,12 @@ def _union_reader(step: steps.UnionStep) -> Reader:
     is_null = [isinstance(each, steps.NullStep) for each in step.branches]
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        which, after = read_varints(payloads, position, rows)
+        which, after = read_short_varints(payloads, position, rows)
         count = len(position)
+        first = int(which[0]) if count else -1
+        read_first = branches[first] if 0 <= first < len(branches) else None
+        if read_first is not None and (which == first).all():
+            return read_first(payloads, after, rows)
         place = np.full(count, -1, np.int32)
         parts = []
         base = 0
@@ -146,8 +150,6 @@ def _union_reader(step: steps.UnionStep) -> Reader:
             if read_branch is None:
                 fail_some(payloads, rows, mine, count)
                 continue
-            if len(mine) == count:
-                return read_branch(payloads, after, rows)
             if is_null[number]:
                 continue
             part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
@@ -168,7 +170,7 @@ def _members_reader(step: steps.UnionStep) -> Reader:
     is_null = [isinstance(each, steps.NullStep) for each in step.branches]
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        which, after = read_varints(payloads, position, rows)
+        which, after = read_short_varints(payloads, position, rows)
         count = len(position)
         is_valid = np.zeros(count, np.bool_)
         parts: dict[int, list[pa.Array]] = {}

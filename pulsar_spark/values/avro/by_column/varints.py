@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
@@ -11,12 +12,13 @@ _U = np.uint64
 _STOP = _U(0x8080808080808080)
 _ONES = _U(0x0101010101010101)
 _BITS = _U(0x7F7F7F7F7F7F7F7F)
-# Which bits of a word stay, which move down, and by how many: groups of 7 become groups of 14, 28, 56.
+# Which bits of a word move down, and by how many: groups of 7 become groups of 14, 28, 56.
 _SQUEEZE = (
-    (_U(0x007F007F007F007F), _U(0x7F007F007F007F00), _U(1)),
-    (_U(0x00003FFF00003FFF), _U(0x3FFF00003FFF0000), _U(2)),
-    (_U(0x000000000FFFFFFF), _U(0x0FFFFFFF00000000), _U(4)),
+    (_U(0x7F007F007F007F00), _U(1)),
+    (_U(0x3FFF00003FFF0000), _U(2)),
+    (_U(0x0FFFFFFF00000000), _U(4)),
 )
+_SHORT = 2  # bytes, of which the first step makes one group
 _MAX_BYTES = 10
 
 
@@ -27,15 +29,27 @@ def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[In
         The values, and the positions after them, none after its row's end. A row is bad where a varint does
         not end, has more than 64 bits, or reaches over the row's end.
     """
+    value, after = read_short_varints(payloads, position, rows)
+    return value.astype(np.int64, copy=False), after
+
+
+def read_short_varints(
+    payloads: AvroPayloads, position: Ints, rows: Rows
+) -> tuple[Ints | npt.NDArray[np.int8], Ints]:
+    """As :func:`read_varints`, but the values are int8 where all have one byte."""
     first = payloads.bytes[position]
-    if not (first & 0x80).any():
-        value = first.astype(np.int64)
-        return (value >> 1) ^ -(value & 1), payloads.limit(position + 1, rows)
+    if first.max(initial=0) < 0x80:
+        short = first.view(np.int8)
+        return (short >> 1) ^ -(short & 1), payloads.limit(position + 1, rows)
     word = payloads.words[position]
     stops, upto, size = _sizes(word)
-    word &= upto & _BITS
-    for stay, move, by in _SQUEEZE:
-        word = (word & stay) | ((word & move) >> by)
+    upto &= _BITS
+    word &= upto
+    for move, by in _SQUEEZE if size.max() > _SHORT else _SQUEEZE[:1]:
+        moved = word & move
+        word ^= moved
+        moved >>= by
+        word |= moved
     if not stops.all():
         _add_last_bytes(payloads, position, rows, np.flatnonzero(stops == 0), word, size)
     value = (word >> _U(1)).view(np.int64) ^ -(word & _U(1)).view(np.int64)
