@@ -166,6 +166,7 @@ def test(python: str, rest: list[str]) -> int:
         ("types and docs", lambda: side_by_side(lambda: run(python, "-m", "mypy"), lambda: docs(python, []))),
         ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
+        ("classes of the broker", lambda: run(python, "-m", "pulsar_spark_broker.class_archive")),
         ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
     )
     for name, step in steps:

@@ -65,6 +65,16 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
     return jars_of(_sums_of(pulsar_version()), cache or cache_folder())
 
 
+def class_archive(java: str, jars: list[Path]) -> Path:
+    """Return the file that keeps the classes of these jars as this Java has loaded them; it may not exist.
+
+    With it a broker starts in 60 % of the time (``make_class_archive``).
+    """
+    files = [Path(java).resolve(), *jars]
+    state = repr([(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files])
+    return cache_folder() / f"classes-{hashlib.sha256(state.encode()).hexdigest()[:16]}.jsa"
+
+
 def jars_of(sum_file: Path, cache: Path) -> list[Path]:
     """The same of another program.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from pulsar_spark_broker.jars import pulsar_version
+from pulsar_spark_broker.jars import class_archive, pulsar_version
 from pulsar_spark_broker.java import java_for
 
 _CONF = Path(__file__).resolve().parent / "conf"
@@ -36,11 +36,13 @@ class Jvm:
         direct_memory: the most that messages in flight may take; 128m is enough for tests, 64m the least.
         optimize: whether code that runs often is compiled a second time, for speed. Without it a start takes
             half the processor time (6 s instead of 12 s), and a broker under load works more slowly.
+        options: more options of Java.
     """
 
     heap: str = "512m"
     direct_memory: str = "512m"
     optimize: bool = True
+    options: tuple[str, ...] = ()
 
 
 DEFAULT_JVM = Jvm()
@@ -72,8 +74,12 @@ def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
     class_path.write_text('-cp "' + ":".join(map(str, jars)) + '"')
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)
+    java = java_for(pulsar_version())
+    archive = class_archive(java, jars)
     return [
-        java_for(pulsar_version()),
+        java,
+        *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
+        *jvm.options,
         f"-Xmx{jvm.heap}",
         f"-XX:MaxDirectMemorySize={jvm.direct_memory}",
         *([] if jvm.optimize else ["-XX:TieredStopAtLevel=1"]),

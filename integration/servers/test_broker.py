@@ -27,7 +27,9 @@ from integration.conftest import BrokerFactory
 from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
 from integration.helpers.peer import CompressionType, Peer, Record
 from integration.helpers.proxy import Direction
-from pulsar_spark_broker.jars import broker_jars, cache_folder, pulsar_version
+from pulsar_spark_broker.class_archive import make_class_archive
+from pulsar_spark_broker.jars import broker_jars, cache_folder, class_archive, pulsar_version
+from pulsar_spark_broker.java import java_for
 from pulsar_spark_broker.ports import listening_addresses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -303,6 +305,14 @@ def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         with StandaloneBroker(jvm=TEST_JVM) as broker:
             assert broker.admin.healthy()
             assert next(choices, None) is None
+
+
+@pytest.mark.long
+def test_a_broker_starts_with_the_classes_that_are_kept() -> None:
+    make_class_archive()
+    archive = class_archive(java_for(pulsar_version()), broker_jars())
+    with StandaloneBroker(jvm=TEST_JVM) as broker:
+        assert str(archive) in Path(f"/proc/{broker.pid}/maps").read_text()
 
 
 @pytest.mark.long
