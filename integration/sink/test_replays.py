@@ -80,7 +80,9 @@ def test_partitions_that_are_added_between_two_runs_double_no_row(
     assert len({record.partition for record in peer.read_all(once_topic)}) == 7
 
 
-@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="default"), pytest.param(STRICT, marks=pytest.mark.long, id="strict")]
+)
 def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
     pulsar_in_spark: PulsarInSpark,
     admin: Admin,

@@ -268,7 +268,7 @@ def test_a_topic_is_taken_out_and_put_back(
     assert sorted(sink.values) == ["a", "b", "c", "d", "e", "f"]
 
 
-@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_terminated_topic_is_read_to_its_end_and_reported(
     pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint: Path, is_read
 ):
