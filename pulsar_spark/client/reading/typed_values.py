@@ -46,7 +46,7 @@ _MAX_DEFINITIONS = 16 << 20
 _OVERHEAD = 2000
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
-_TOO_MUCH = "it has more items, or fields, than one in an entry of so few stored bytes may have"
+_TOO_MUCH = "it has more items or fields than its stored size allows"
 _LOAD_AGAIN = (
     "Call load() and start the query again: the message's version is newer than the columns, and "
     "may fit the new ones"

@@ -44,9 +44,9 @@ _INITIAL_SEQUENCE_ID = PRODUCER.add(
     "number",
     parsers.sequence_id,
     None,
-    "The first sequence id is this value + 1, or the broker's last id for this producer name + 1 if that is "
-    "higher. Not allowed for deduplicated rows: their ids come from the micro-batch. In a stream or in "
-    "foreachBatch, set `delivery=at-least-once` or `transactional` as well.",
+    "The first sequence id is this value + 1. If the broker's last id for this producer name is higher, ids "
+    "continue after that one. Not allowed for deduplicated rows: their ids come from the micro-batch. In a "
+    "stream or in foreachBatch, set `delivery=at-least-once` or `transactional` as well.",
 )
 _PROPERTIES = PRODUCER.add(
     "pulsar.producer.properties",

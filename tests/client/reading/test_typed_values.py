@@ -308,7 +308,7 @@ def test_values_with_too_many_items_for_what_is_stored_are_bad_and_not_decoded(b
     )
     error = values.error(1, is_fatal=True)
     assert error.message_id == "5:1:0"
-    assert "it has more items, or fields, than one in an entry of so few stored bytes may have" in error.what
+    assert "it has more items or fields than its stored size allows" in error.what
     assert values.payloads[1].as_py() == many
 
 
