@@ -158,16 +158,21 @@ def test(python: str, rest: list[str]) -> int:
         rest = rest[2:]
     if rest:
         return run(python, *_PYTEST, *rest)
+    spark_home = str(Path(python).parent.parent / "spark")
     steps = (
         # With PYTHONDONTWRITEBYTECODE each of the hundreds of Pythons that Spark starts would do this.
         ("bytecode", lambda: run(python, "-m", "compileall", "-q", "pulsar_spark", "integration")),
+        ("bytecode of Spark", lambda: run(python, "-m", "integration.spark_bytecode", spark_home)),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         ("types and docs", lambda: side_by_side(lambda: run(python, "-m", "mypy"), lambda: docs(python, []))),
         ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
         ("classes of the broker", lambda: run(python, "-m", "pulsar_spark_broker.class_archive")),
-        ("integration tests", lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration")),
+        (
+            "integration tests",
+            lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration", SPARK_HOME=spark_home),
+        ),
     )
     for name, step in steps:
         print(f"integration: {name}", flush=True)
