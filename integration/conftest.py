@@ -34,9 +34,9 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def admin(cluster: Cluster) -> Admin:
-    """Admin requests to the shared cluster."""
+    """Admin requests to the test's cluster."""
     return cluster.admin
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from integration.broker import Admin
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
-from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import (
     BEGINNING,
     assert_complete,
@@ -54,6 +53,8 @@ from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from tests.ranges import read_range
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ProxiedBroker]:
@@ -62,36 +63,13 @@ def broker() -> Iterator[ProxiedBroker]:
 
 
 @pytest.fixture
-def admin(broker: ProxiedBroker) -> Admin:
-    return broker.broker.admin
+def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+    return broker
 
 
 @pytest.fixture
-def proxy(broker: ProxiedBroker) -> Iterator[Proxy]:
-    """The proxy, which lets everything pass again after the test."""
-    yield broker.proxy
-    broker.proxy.resume()
-    broker.proxy.delay(0)
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
-    with nothing_left():
-        yield
-        wait_until(lambda: broker.proxy.open_connections == 0)
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(broker: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(broker.broker.service_url) as opened:
-        yield opened
+def proxy(broker: ProxiedBroker) -> Proxy:
+    return broker.proxy
 
 
 # ---- cuts

@@ -44,11 +44,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def admin(cluster: Cluster) -> Admin:
-    return cluster.admin
-
-
-@pytest.fixture
 def name(admin: Admin, topic: str) -> TopicName:
     """A topic with a subscription that holds its data."""
     admin.create_topic(topic)

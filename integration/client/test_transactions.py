@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,26 +19,13 @@ from pulsar_spark.ids import TopicName
 
 
 @pytest.fixture
-def proxy(proxied_transactions: ProxiedBroker) -> Proxy:
-    return proxied_transactions.proxy
+def cluster(proxied_transactions: ProxiedBroker) -> ProxiedBroker:
+    return proxied_transactions
 
 
 @pytest.fixture
-def admin(proxied_transactions: ProxiedBroker) -> Admin:
-    return proxied_transactions.broker.admin
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(proxied_transactions: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(proxied_transactions.broker.service_url) as opened:
-        yield opened
+def proxy(cluster: ProxiedBroker) -> Proxy:
+    return cluster.proxy
 
 
 @pytest.fixture

@@ -37,6 +37,11 @@ class Cluster:
     admin_url: str
 
     @property
+    def direct_url(self) -> str:
+        """The service URL past the proxy, if there is one."""
+        return self.service_url
+
+    @property
     def admin(self) -> Admin:
         return Admin(self.admin_url)
 
@@ -67,15 +72,21 @@ def choose_source() -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxiedBroker:
-    """A broker and the proxy in front of it; clients use `service_url`."""
+class ProxiedBroker(Cluster):
+    """A broker and the proxy in front of it, which `service_url` names."""
 
     broker: StandaloneBroker
     proxy: Proxy
 
     @property
-    def service_url(self) -> str:
-        return self.proxy.service_url
+    def direct_url(self) -> str:
+        return self.broker.service_url
+
+    def settle(self) -> None:
+        """Let everything pass again, and wait until clients have closed their connections."""
+        self.proxy.resume()
+        self.proxy.delay(0)
+        wait_until(lambda: self.proxy.open_connections == 0)
 
 
 @contextmanager
@@ -94,7 +105,7 @@ def open_proxied_broker(settings: Mapping[str, str] | None = None) -> Iterator[P
             "internalListenerName": "own",
         }
         with StandaloneBroker({**(settings or {}), **listeners}, jvm=TEST_JVM) as broker:
-            yield ProxiedBroker(broker, proxy)
+            yield ProxiedBroker(proxy.service_url, broker.admin_url, broker, proxy)
 
 
 @contextmanager

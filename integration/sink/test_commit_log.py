@@ -15,7 +15,7 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.transactional import write_files
 from integration.fixtures.spark import PulsarInSpark, finish
-from integration.helpers.cluster import TEST_JVM
+from integration.helpers.cluster import TEST_JVM, Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.peer import Peer, Record
 from integration.helpers.transactions import SETTINGS
@@ -61,19 +61,16 @@ def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
 
 
 @pytest.fixture
-def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(transactional_broker.service_url) as opened:
-        yield opened
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 # ---- what others write
 
 
 @pytest.fixture
-def query(transactional_broker: StandaloneBroker, topic: str) -> Iterator[Query]:
-    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
-    with Client(options) as client, Peer(transactional_broker.service_url) as peer:
-        yield open_query(client, peer, transactional_broker.admin, topic)
+def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+    return open_query(client, peer, admin, topic)
 
 
 def forge(peer: Peer, query: Query, *fields: object) -> None:

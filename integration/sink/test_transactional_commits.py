@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin, StandaloneBroker
-from integration.broker.waiting import FAR_AWAY, wait_until
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import (
     Client,
-    ClientOptions,
     ProducerOptions,
     TopicWriter,
     Transaction,
@@ -37,21 +37,8 @@ SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
 
 
 @pytest.fixture
-def client(transactional_broker: StandaloneBroker) -> Iterator[Client]:
-    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
-    with Client(options) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(transactional_broker.service_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(transactional_broker: StandaloneBroker) -> Admin:
-    return transactional_broker.admin
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture
