@@ -10,11 +10,11 @@ import pytest
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of
-from integration.helpers.cluster import Cluster, ProxiedBroker
+from integration.helpers.cluster import ProxiedBroker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Direction, Proxy
-from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
-from pulsar_spark.errors import NotAllowedError, SendError, TransactionError
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
 
 
@@ -121,11 +121,3 @@ def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, p
             proxy.resume()
         with pytest.raises(TransactionError, match="the broker's response was lost"):
             commit.result(HANG)
-
-
-def test_a_cluster_without_transactions(cluster: Cluster):
-    with (
-        Client(ClientOptions(service_url=cluster.service_url)) as client,
-        pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"),
-    ):
-        Transactions(client).begin(1.0)

@@ -23,7 +23,6 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2
 BIG = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}
 FIXED = {"type": "fixed", "name": "F", "size": 2}
 ENUM = {"type": "enum", "name": "E", "symbols": ["RED"]}
-NAN = float("nan")
 
 
 def tree_of(avro, properties=None):
