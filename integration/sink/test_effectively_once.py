@@ -1,12 +1,10 @@
 """Effectively once through Spark: what failed and is run again, in the same way and in another.
 
-Logs of Spark's workers go past the tests; that it is warned is looked at in ``test_client_once`` and where a
-driver of its own is killed.
+Logs of Spark's workers go past the tests; that it is warned is looked at in ``chaos once``.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,10 +16,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
-from integration.chaos.once import WARNING, check, one_run, prepare
+from integration.chaos.once import WARNING
 from integration.fixtures.spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.helpers.failing_steps import FailsOnce
 from integration.helpers.peer import Peer, Record
@@ -206,15 +204,3 @@ def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog
     assert WARNING in record.message
     assert "task 3" in record.message
     assert "up to 20 messages" in record.message
-
-
-@pytest.mark.long
-def test_a_driver_that_is_killed_doubles_nothing(
-    tmp_path: Path, broker_factory: Callable[..., StandaloneBroker]
-):
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    broker = broker_factory()
-    prepare(broker)
-    chance = random.Random(seed)
-    check("same", one_run(broker, tmp_path / "run", way="same", fault="driver", rows=40_000, chance=chance))
