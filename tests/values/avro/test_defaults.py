@@ -63,6 +63,7 @@ GOOD = [
     (RECORD, {"x": 4, "y": "a", "z": 1}),
 ]
 BAD = [
+    ("null", 1),
     ("boolean", 1),
     ("int", "5"),
     ("int", True),
