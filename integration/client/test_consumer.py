@@ -14,7 +14,6 @@ from integration.chaos.messages import (
     last_message,
     numbered,
     read_partition,
-    read_topic,
 )
 from integration.helpers.clients import (
     DURABLE,
@@ -115,12 +114,6 @@ def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, 
 
 
 # ---- the last message
-
-
-def test_last_message_of_an_empty_topic(client: Client, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic)
-    assert last_message(client, TopicName.parse(topic)).entry == -1
-    assert read_topic(client, topic) == []
 
 
 def test_last_message_without_batches(client: Client, peer: Peer, topic: str) -> None:

@@ -13,7 +13,7 @@ from integration.helpers.clients import open_writer
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
-from pulsar_spark.errors import BusyError, SendError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entry
@@ -96,11 +96,6 @@ def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer,
         writer.send(columns_of([large]))
         writer.flush()
     assert peer.read_all(topic) == [large]
-
-
-def test_a_missing_namespace_is_an_error_at_once(client: Client) -> None:
-    with promptly(10.0), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
-        open_writer(client, "public/no-such-namespace/topic")
 
 
 def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:

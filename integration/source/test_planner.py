@@ -37,7 +37,6 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
-from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -323,21 +322,6 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     assert "is after the end" not in caplog.text
 
 
-def test_a_start_after_the_end_is_warned_of(
-    cluster: Cluster, impatient: ClientOptions, peer: Peer, topic: str, caplog
-) -> None:
-    peer.produce(topic, [Record(b"the last one")])
-    start = json.dumps({topic: {"-1": "999999:2"}})
-    given = {"service.url": cluster.service_url, "topic": topic, "startingOffsets": start}
-    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
-    planner.initial()
-    planner.close()
-    assert plan_read(replace(parse_source(given, Mode.BATCH), client=impatient)) == []
-    said = [each for each in caplog.messages if "is after the end of 1 topic partitions" in each]
-    assert len(said) == 2
-    assert all(f"{topic}: the start is after 999999:1, the end is " in each for each in said)
-
-
 def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):
     """Many are made and deleted again while a query takes them in, and one stays."""
     given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
@@ -367,34 +351,6 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     finally:
         churning.join()
         planner.close()
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_an_unfinished_batch_of_a_topic_that_is_deleted(impatient, admin, peer, topic, caplog, fails):
-    other = f"{topic}-other"
-    for each in (topic, other):
-        peer.produce(each, [Record(b"v")])
-    given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
-    given |= {"startingOffsets": "earliest", "failOnDataLoss": str(fails)}
-    options = replace(parse_source(given, Mode.STREAM), client=impatient)
-    planner = QueryPlanner(options)
-    begin = planner.latest(planner.initial())
-    for each in (topic, other):
-        peer.produce(each, [Record(b"v")])
-    wait_until(lambda: all(each.entry == 1 for each in planner.latest(begin).positions.values()))
-    end = planner.latest(begin)
-    planner.close()
-    admin.delete_topic(other)
-    planner = QueryPlanner(options)
-    if fails:
-        with pytest.raises(DataLossError, match="failOnDataLoss=false") as caught:
-            planner.ranges(begin, end)
-        assert other in str(caught.value)
-    else:
-        assert [str(each.topic) for each in planner.ranges(begin, end)] == [topic]
-        assert planner.report()["dataLosses"] == 1
-        assert other in caplog.text
-    planner.close()
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):

@@ -1,6 +1,5 @@
 """Session: one connection, its requests and handlers, and how it ends."""
 
-import socket
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -118,13 +117,6 @@ def test_a_peer_that_closes_in_the_handshake(broker):
     broker.script(Type.CONNECT, [cut])
     with pytest.raises(ConnectError, match="closed the connection"):
         open_session(broker, timeout=5)
-
-
-def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(ConnectError, match="cannot connect"):
-        Session(Address("127.0.0.1", port), NOBODY, timeout=HANG, keep_alive=HANG, max_idle=HANG)
 
 
 def test_a_login_that_is_refused():

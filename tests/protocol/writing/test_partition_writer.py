@@ -19,7 +19,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
-from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.writing.partition_writers import (
     CUT,
@@ -262,10 +261,6 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     assert writer.window.due_at is None
 
 
-def test_nothing_is_sent_yet():
-    assert new_writer().tally.sent == SentTotals()
-
-
 # ---- what went wrong
 
 
@@ -308,19 +303,6 @@ def test_what_is_final_is_given_up_as_it_is():
     writer.give_up(CUT)  # the first one counts
     with pytest.raises(TopicNotFoundError, match=TOPIC):
         writer.check()
-
-
-def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is_not():
-    writer = writer_in(OPEN)
-    writer.refused(0, pb.ChecksumError, "checksum")
-    assert isinstance(writer.loss, NotReadyError)
-    payload = bytearray(b"payload")
-    writer = writer_in(OPEN)
-    writer.add(list(writer.packer.singles(singles(payload), 5)), 0.0)
-    payload[0] ^= 1
-    writer.refused(0, pb.ChecksumError, "checksum")
-    assert isinstance(writer.loss, SendError)
-    assert writer.next_step(1.0) is Step.STOP
 
 
 # ---- room

@@ -251,10 +251,6 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
 # ---- errors and what they leave
 
 
-
-
-
-
 def test_a_task_that_fails_aborts_its_transaction(broker):
     broker.start_process(Fault.ERROR_BEFORE, 4)
     with pytest.raises(NotReadyError):

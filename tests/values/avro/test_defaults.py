@@ -76,6 +76,7 @@ BAD = [
     ("double", 10**400),
     ("double", True),
     ("string", 1),
+    ("string", [[]]),
     ("string", "\ud800"),
     ("bytes", "Ā"),
     ("bytes", []),
@@ -95,6 +96,7 @@ BAD = [
     (["int", "null"], "a"),
     (["string", "boolean"], 0.5),
     ([RECORD, "null"], 5),
+    (["null"], 5),
     (RECORD, []),
 ]
 EMPTY = {"type": "record", "name": "Top", "fields": [{"name": "k", "type": "int"}]}
