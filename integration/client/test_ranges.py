@@ -12,7 +12,7 @@ import pytest
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
-from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
@@ -20,14 +20,6 @@ from pulsar_spark.client import Client
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from tests.ranges import read_range
-
-# Short ledgers; those that nobody holds are trimmed.
-SHORT_LEDGERS = {
-    "managedLedgerMaxEntriesPerLedger": "5",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    # What a subscription that was moved does not hold any more goes when its position is stored.
-    "managedLedgerCursorPositionFlushSeconds": "1",
-}
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

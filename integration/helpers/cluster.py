@@ -28,6 +28,14 @@ from pulsar_spark_broker.ports import free_port
 from pulsar_spark_broker.process import TEST_JVM as TEST_JVM
 from pulsar_spark_broker.standalone import default_settings
 
+# Short ledgers; those that nobody holds are trimmed.
+SHORT_LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": "5",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # What a subscription that was moved does not hold any more goes when its position is stored.
+    "managedLedgerCursorPositionFlushSeconds": "1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

@@ -14,15 +14,8 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.admin import AdminError, topic_path
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
-
-SHORT_LEDGERS = {
-    "managedLedgerMaxEntriesPerLedger": "5",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    # What a subscription that was moved does not hold any more goes when its position is stored.
-    "managedLedgerCursorPositionFlushSeconds": "1",
-}
 
 
 @pytest.fixture(scope="module")

@@ -16,17 +16,8 @@ from integration.broker.waiting import HANG, wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
-from pulsar_spark.ids import TopicName
 
 IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
-
-
-@pytest.fixture
-def namespace(admin: Admin, topic: str) -> str:
-    """A namespace of the test's own, so that no other test's topics are seen."""
-    name = f"public/{TopicName.parse(topic).local}"
-    admin.create_namespace(name)
-    return name
 
 
 def records(*values: str) -> list[Record]:

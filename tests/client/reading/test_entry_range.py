@@ -17,11 +17,6 @@ from tests.ranges import read_range
 
 
 @pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
-@pytest.fixture
 def ids(broker, topic):
     """30 entries in three ledgers of ten, each of one message that says its number."""
     ids = []

@@ -42,11 +42,6 @@ def hurry_searches(monkeypatch):
     monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
 # ---- what fails
 
 

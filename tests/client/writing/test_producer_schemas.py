@@ -36,11 +36,6 @@ REFUSAL = (
 )
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
 def known(broker, *schemas, topic=TOPIC):
     """Register schemas that others have brought."""
     with broker.changed:
