@@ -17,8 +17,8 @@ from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
-from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
-from pulsar_spark.values.avro.avro_types import arrow_type, parse
+from pulsar_spark.values.avro.avro_read import READ_OFFSET, decoder
+from pulsar_spark.values.avro.avro_types import arrow_type, column_type, parse
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import step_key
 
