@@ -168,18 +168,6 @@ def test_what_was_removed_is_lost(broker, client, ids, topic, caplog, name, fail
         assert f"messages in ({ids[lost[0]]}, " in caplog.text
 
 
-def test_what_a_subscription_holds_may_begin_later_than_the_start(broker, client, ids, topic):
-    """Without `begins` something holds the data: what is missing before it was processed before."""
-    topic.trim(ids[0].ledger)
-    assert ids_of(read(client, ids[3], ids[24])) == ids[10:25]
-
-
-def test_what_was_gone_when_the_range_was_planned_is_not_lost_again(broker, client, ids, topic):
-    topic.trim(ids[0].ledger)
-    entries = read(client, START, ids[24], begins=before(ids[10]))
-    assert ids_of(entries) == ids[10:25]
-
-
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic, fails, caplog):
     """The broker goes on with the next ledger and says nothing."""
