@@ -16,6 +16,7 @@ import pytest
 
 from integration.broker import Admin, StandaloneBroker
 from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source, open_proxied_broker
+from pulsar_spark.ids import TopicName
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,9 +35,9 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def admin(cluster: Cluster) -> Admin:
-    """Admin requests to the shared cluster."""
+    """Admin requests to the test's cluster."""
     return cluster.admin
 
 
@@ -45,6 +46,14 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses, of a topic that does not exist yet."""
     test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")
     return f"persistent://public/default/{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def namespace(admin: Admin, topic: str) -> str:
+    """A namespace of the test's own, so that no other test's topics are seen."""
+    name = f"public/{TopicName.parse(topic).local}"
+    admin.create_namespace(name)
+    return name
 
 
 class BrokerFactory(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from integration.chaos.__main__ import RUNS
 from integration.helpers.local_spark import ROOT
+from integration.helpers.versions import NEWEST_LINE, OLDEST_LINE
 
 # How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
 CHAOS_TIMES = {
@@ -70,8 +71,8 @@ def steps() -> dict[str, Sequence[str]]:
             "100",
         ),
         "long tests": ("pytest", "-p", "no:cacheprovider", "-m", "long", "tests", "integration"),
-        "Pulsar 4.0": ("integration", "test", "--pulsar", "4.0.7", "integration"),
-        "Pulsar 5": ("integration", "test", "--pulsar", "5.0.1", "integration"),
+        "Pulsar 4.0": ("integration", "test", "--pulsar", OLDEST_LINE, "integration"),
+        "Pulsar 5": ("integration", "test", "--pulsar", NEWEST_LINE, "integration"),
         "matrix": ("integration.matrix", "full"),
         "deploy": ("integration.deploy",),
     }

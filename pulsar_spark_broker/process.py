@@ -94,6 +94,28 @@ def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
     ]
 
 
+class Restartable:
+    """What runs a JVM, one after the other."""
+
+    _process: BrokerProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its JVM was started and has not ended."""
+        return self._process is not None and self._process.running
+
+    def kill(self) -> None:
+        """Kill the JVM (SIGKILL) and wait until it is gone. Data stays."""
+        if self._process:
+            self._process.kill()
+
+
 class BrokerProcess:
     """A JVM that was started; it ends with `stop`, `kill`, or this Python process."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pulsar_spark_broker.errors import EmbeddedBrokerError
 from pulsar_spark_broker.jars import broker_jars
 from pulsar_spark_broker.ports import free_port
-from pulsar_spark_broker.process import DEFAULT_JVM, BrokerProcess, Jvm, broker_command
+from pulsar_spark_broker.process import DEFAULT_JVM, BrokerProcess, Jvm, Restartable, broker_command
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,7 +37,7 @@ _FAILED = b"Failed to start pulsar service"
 _CLASH = "Address already in use"
 
 
-class StandaloneBroker:
+class StandaloneBroker(Restartable):
     """A standalone broker with one bookie, on free ports of 127.0.0.1.
 
         with StandaloneBroker(settings={"maxMessageSize": "102400"}) as broker:
@@ -68,7 +68,6 @@ class StandaloneBroker:
         self._jvm = jvm
         self._start_timeout = start_timeout
         self._folder: Path | None = None
-        self._process: BrokerProcess | None = None
         self._ports: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -110,17 +109,6 @@ class StandaloneBroker:
         scheme, _, token = self._settings.get("brokerClientAuthenticationParameters", "").partition(":")
         return token if scheme == "token" else None
 
-    @property
-    def pid(self) -> int:
-        """Process id of the JVM that was started last."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether its JVM was started and has not ended."""
-        return self._process is not None and self._process.running
-
     def start(self) -> None:
         """Start the broker and wait until it is healthy and public/default exists.
 
@@ -147,11 +135,6 @@ class StandaloneBroker:
         """Stop the broker as an operator would (SIGTERM), by force after `timeout` seconds. Data stays."""
         if self._process:
             self._process.stop(timeout)
-
-    def kill(self) -> None:
-        """Kill the broker (SIGKILL) and wait until it is gone. Data stays."""
-        if self._process:
-            self._process.kill()
 
     def close(self) -> None:
         """End the broker and remove its temporary folder. It is killed where no data stays: this is fast."""

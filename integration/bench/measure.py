@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from integration.bench.shapes import Shape
+
+_T = TypeVar("_T")
 
 
 class Side(Enum):
@@ -43,6 +47,12 @@ class Stopwatch:
     def cost(self) -> Cost:
         """Up to now."""
         return Cost(time.perf_counter() - self._began, time.process_time() - self._cpu)
+
+
+def in_new_process(measure: Callable[..., _T], *arguments: object) -> _T:
+    """Call a function in a new process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(measure, *arguments).result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,12 @@ the end stands how costs grow with it.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +27,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from integration.bench.commands_sent import UNANSWERED, counted_commands
+from integration.bench.measure import in_new_process
 from integration.bench.sockets import connections
 from integration.broker import Jvm, StandaloneBroker
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter, now
@@ -350,13 +349,11 @@ def _measure_rounds(
 def main(*partitions: int) -> int:
     """Measure and print."""
     points = []
-    context = multiprocessing.get_context("spawn")
     with StandaloneBroker(jvm=Jvm(heap="1g", direct_memory="1g")) as broker:
         for count in partitions or _PARTITIONS:
             topic = f"persistent://public/default/planning-{count}"
             broker.admin.create_partitioned_topic(topic, count)
-            with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
-                points.append(process.submit(measure, broker.service_url, topic, count).result())
+            points.append(in_new_process(measure, broker.service_url, topic, count))
             broker.admin.delete_partitioned_topic(topic)
     if len({point.partitions for point in points}) > 1:
         print("\n" + "\n".join(growth_lines(points)))

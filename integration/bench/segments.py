@@ -9,35 +9,31 @@ has a process of its own; medians are compared.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from integration.bench import shapes
 from integration.bench.commands_sent import counted_commands
-from integration.bench.measure import Cost, Stopwatch
+from integration.bench.measure import Cost, Stopwatch, in_new_process
 from integration.bench.planning import Meter, Planner
 from integration.bench.shapes import SHAPES
 from integration.broker import Jvm, StandaloneBroker
 from integration.helpers.segments import ScalableTopic
+from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.client import Client, ClientOptions, MessageColumns, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
-_PULSAR = "5.0.1"
 _PARTS, _CHANGES, _ROUNDS, _PAUSE, _IDLE = 64, 500, 6, 1.0, 10.0
 _READ_PARTS, _MESSAGES = 4, 1_000_000
-
-_T = TypeVar("_T")
 
 
 class Planning(NamedTuple):
@@ -99,7 +95,7 @@ def read(options: dict[str, str]) -> Cost:
 
 def main(repeat: int = 3) -> int:
     """Measure and print."""
-    os.environ[VERSION_VARIABLE] = _PULSAR
+    os.environ[VERSION_VARIABLE] = NEWEST_LINE
     with StandaloneBroker(jvm=Jvm(heap="2g", direct_memory="2g")) as broker, ExitStack() as stack:
         broker.admin.set_retention("public/default", minutes=-1, megabytes=-1)
         given = {"service.url": broker.service_url, "startingOffsets": "earliest"}
@@ -114,8 +110,8 @@ def main(repeat: int = 3) -> int:
         broker.admin.create_partitioned_topic(str(classic), _PARTS)
         partitions = [classic.of_partition(number) for number in range(_PARTS)]
         named = given | {"topic": str(scalable.name), "admin.url": broker.admin_url}
-        segments = _apart(plan, named, scalable.active)
-        beside = _apart(plan, given | {"topic": str(classic)}, partitions)
+        segments = in_new_process(plan, named, scalable.active)
+        beside = in_new_process(plan, given | {"topic": str(classic)}, partitions)
         print(f"planning, {_PARTS} segments and {old} old ones, over {_PARTS} partitions:")
         for name, mine, other in zip(Planning._fields, segments, beside, strict=True):
             ratio = f"{mine / other:.2f}" if other else "none beside"
@@ -138,15 +134,11 @@ def _read(broker: StandaloneBroker, repeat: int) -> None:
                 for columns in shapes.chunks(shape, _MESSAGES // _READ_PARTS):
                     writer.send(columns)
                 writer.flush()
-        costs = [[_apart(read, given | {"topic": topic}) for topic in topics] for _ in range(repeat + 1)][1:]
+        costs = [
+            [in_new_process(read, given | {"topic": topic}) for topic in topics] for _ in range(repeat + 1)
+        ][1:]
     seconds = median(mine.seconds / other.seconds for mine, other in costs)
     cpu = median(mine.cpu / other.cpu for mine, other in costs)
     rate = median(_MESSAGES / mine.seconds for mine, _ in costs)
     print(f"reading {_READ_PARTS} segments over {_READ_PARTS} partitions, {rate:,.0f} rows a second:")
     print(f"  seconds {seconds:.2f}, CPU {cpu:.2f}", flush=True)
-
-
-def _apart(measure: Callable[..., _T], *arguments: object) -> _T:
-    """Call a function in a new process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(measure, *arguments).result()

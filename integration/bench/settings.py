@@ -9,14 +9,12 @@ are compared with those of Spark's defaults.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from integration.bench.measure import Cost
+from integration.bench.measure import Cost, in_new_process
 from integration.bench.queries import Queries
 from integration.bench.shapes import SHAPES
 from integration.bench.spark import session
@@ -65,8 +63,7 @@ def main(broker: StandaloneBroker, repeat: int = 3) -> int:
             for _ in range(repeat):
                 for name, settings in _CONFIGURATIONS.items():
                     urls = broker.service_url, broker.admin_url
-                    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-                        found[name].append(process.submit(measure, *urls, topic, settings).result())
+                    found[name].append(in_new_process(measure, *urls, topic, settings))
     usual = next(iter(found.values()))
     for name, costs in found.items():
         print(f"{name}: read {_line(costs, usual, 0)}; write {_line(costs, usual, 1)}", flush=True)

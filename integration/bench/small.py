@@ -9,11 +9,9 @@ micro-batch that has it.
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from integration.bench.measure import Cost
+from integration.bench.measure import Cost, in_new_process
 from integration.bench.minimal_source import ROWS, Minimal
 from integration.bench.peer_jar import data_source_of, reported
 from integration.bench.shapes import SHAPES
@@ -64,8 +62,7 @@ def main(broker: StandaloneBroker, rounds: int = _ROUNDS, jar: str | None = None
             found: dict[str, list[_Costs]] = {name: [] for name in sides}
             for _ in range(rounds):
                 for name, side in sides.items():
-                    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-                        found[name].append(process.submit(reported, partial(measure, side), name).result())
+                    found[name].append(in_new_process(reported, partial(measure, side), name))
     minimal = next(iter(found.values()))
     for name, costs in found.items():
         print(f"\n{name}")

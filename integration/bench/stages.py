@@ -42,8 +42,6 @@ _BUFFERS = 64  # of one write
 _TIMES = 9
 _PARTITIONS = 4
 
-_Work = Callable[[socket.socket], None]
-
 
 class Stage(NamedTuple):
     """A part of reading or of writing.

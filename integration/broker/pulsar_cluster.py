@@ -18,7 +18,7 @@ from integration.broker.waiting import wait_until
 from pulsar_spark_broker.errors import EmbeddedBrokerError
 from pulsar_spark_broker.jars import broker_jars
 from pulsar_spark_broker.ports import free_port
-from pulsar_spark_broker.process import BrokerProcess, Jvm, java_command
+from pulsar_spark_broker.process import BrokerProcess, Jvm, Restartable, java_command
 from pulsar_spark_broker.standalone import default_settings
 
 # Six JVMs take about 2 GiB together.
@@ -88,7 +88,7 @@ _DRIVER = (
 )
 
 
-class Server:
+class Server(Restartable):
     """One JVM of a cluster, on ports of its own. It may be killed and started again on its data.
 
     Args:
@@ -105,17 +105,6 @@ class Server:
         self._command = command
         self._is_ready = is_ready
         self._orphan_folder = orphan_folder
-        self._process: BrokerProcess | None = None
-
-    @property
-    def pid(self) -> int:
-        """Process id of the JVM that was started last."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.running
 
     def launch(self) -> None:
         """Start the JVM and do not wait for it."""
@@ -138,11 +127,6 @@ class Server:
         """Start it and wait until it serves."""
         self.launch()
         self.await_ready()
-
-    def kill(self) -> None:
-        """Kill it (SIGKILL) and wait until it is gone. Data stays."""
-        if self._process:
-            self._process.kill()
 
     def _failure(self, what: str) -> EmbeddedBrokerError:
         lines = self._log.read_text(errors="replace").splitlines()[-40:]

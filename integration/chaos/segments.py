@@ -31,10 +31,11 @@ from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.java_peer import java_command
 from integration.helpers.local_spark import ROOT, local_spark
+from integration.helpers.segments import chosen_change
+from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.errors import PulsarError
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
-PULSAR = "5.0.1"
 _LOCAL = "changing"
 _PLACE = f"scalable/public/default/{_LOCAL}"
 _TOPIC = f"topic://public/default/{_LOCAL}"
@@ -45,7 +46,6 @@ _KEYS = 40
 _MESSAGES = 5_000
 _CHANGE_EVERY = 2.0
 _RATE = 2_000
-_MAX_ACTIVE = 6
 
 # Changes for each driver that is killed, broker that is killed, and run with Trigger.AvailableNow, at least.
 _FAULT_EVERY = {"driver": 20, "broker": 40, "available": 10}
@@ -57,7 +57,7 @@ def segments(seed: int, times: int) -> Iterator[tuple[object, ...]]:
     """Change segments ``times`` times; the rows of the chaos table."""
     chance, began = random.Random(seed), time.monotonic()
     count = times * _MESSAGES
-    os.environ[VERSION_VARIABLE] = PULSAR
+    os.environ[VERSION_VARIABLE] = NEWEST_LINE
     with (
         StandaloneBroker(jvm=TEST_JVM) as broker,
         tempfile.TemporaryDirectory() as name,
@@ -121,10 +121,7 @@ class _Changes(threading.Thread):
     def _choose(self) -> str:
         active = [each for each in self.segments() if each["state"] == "ACTIVE"]
         active.sort(key=lambda each: each["hashRange"]["start"])  # type: ignore[index]
-        if len(active) < 2 or (len(active) < _MAX_ACTIVE and self._chance.random() < 0.55):
-            return f"split/{self._chance.choice(active)['segmentId']}"
-        left = self._chance.randrange(len(active) - 1)
-        return f"merge/{active[left]['segmentId']}/{active[left + 1]['segmentId']}"
+        return chosen_change(self._chance, [each["segmentId"] for each in active])
 
 
 class _Run:

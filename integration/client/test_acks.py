@@ -15,12 +15,8 @@ from integration.chaos.messages import (
     read_partition,
 )
 from integration.helpers.clients import DURABLE, WINDOW, id_of, reader, subscription, take
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline
-from pulsar_spark.errors import (
-    ClosedError,
-)
+from pulsar_spark.client import Client, Consumer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from tests.ranges import read_range
@@ -70,19 +66,6 @@ def test_unsubscribing_removes_the_subscription(client: Client, peer: Peer, admi
         assert admin.subscriptions(topic) == ["held"]
         consumer.unsubscribe()
         assert admin.subscriptions(topic) == []
-
-
-def test_a_closed_client_does_not_connect_again(cluster: Cluster, peer: Peer, topic: str) -> None:
-    peer.produce(topic, numbered(1))
-    client = Client(ClientOptions(service_url=cluster.service_url))
-    consumer = Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW))
-    take(consumer, 1)
-    client.close()
-    try:
-        with pytest.raises(ClosedError):
-            consumer.receive(Deadline(HANG))
-    finally:
-        client.close()
 
 
 # ---- what the broker forgot

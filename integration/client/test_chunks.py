@@ -269,27 +269,6 @@ def test_a_message_that_took_too_long_is_left_out(
     assert len(warnings(caplog)) == 2
 
 
-@pytest.mark.parametrize("orphans_at", [1000, 1_700_000_100_000])
-def test_does_not_look_back_further_than_a_message_may_take(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture, orphans_at: int
-) -> None:
-    """By the dates of the entries around the last chunk, whatever that says of itself."""
-    old, new = 1_700_000_000_000, 1_700_000_100_000
-    producer.chunk("a", 0, 2, publish_time=new)
-    for time in (old, new):
-        for _ in range(40):
-            producer.plain(b"x", publish_time=time)
-    first = producer.chunk("b", 0, 2, publish_time=new)
-    before = producer.plain(b"x", publish_time=1000)
-    for number in range(5):
-        producer.chunk(f"orphan {number}", 1, 2, publish_time=orphans_at)
-    producer.chunk("a", 1, 2, publish_time=new)
-    last = producer.chunk("b", 1, 2, publish_time=new)
-    assert read(client, topic, before) == [Message(last, first, whole("b", 2))]
-    [warning] = warnings(caplog)
-    assert "6 because its first chunk is missing" in warning
-
-
 def test_more_messages_than_are_kept_in_the_making(
     client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
 ) -> None:

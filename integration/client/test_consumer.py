@@ -14,7 +14,6 @@ from integration.chaos.messages import (
     last_message,
     numbered,
     read_partition,
-    read_topic,
 )
 from integration.helpers.clients import (
     DURABLE,
@@ -88,19 +87,6 @@ def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, to
         assert numbers(take(consumer, 3)) == [5, 6, 7]
 
 
-def test_a_durable_subscription_keeps_its_position(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    peer.produce(topic, numbered(10))
-    name = TopicName.parse(topic)
-    with Consumer(client, name, DURABLE, Permits(WINDOW)) as consumer:
-        entries = take(consumer, 10)
-        consumer.ack_cumulative(id_of(entries[5]))
-    assert subscription(admin, topic)["consumers"] == []
-    with Consumer(client, name, DURABLE, Permits(WINDOW)) as consumer:
-        assert numbers(take(consumer, 4)) == [6, 7, 8, 9]
-
-
 @pytest.mark.parametrize("batch_size", [0, 4])
 def test_a_range_excludes_its_start_and_includes_its_end(
     client: Client, peer: Peer, topic: str, batch_size: int
@@ -112,11 +98,6 @@ def test_a_range_excludes_its_start_and_includes_its_end(
             client, TopicName.parse(topic), id_of(entries[first]), id_of(entries[last]), poll_timeout=HANG
         )
         assert [entry for group in groups for entry in group] == entries[first + 1 : last + 1]
-
-
-def test_an_empty_range_asks_nothing(client: Client) -> None:
-    nowhere = TopicName.parse("no-such-topic")
-    assert list(read_range(client, nowhere, MessageId(3, 4), MessageId(3, 4), poll_timeout=1.0)) == []
 
 
 def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
@@ -133,12 +114,6 @@ def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, 
 
 
 # ---- the last message
-
-
-def test_last_message_of_an_empty_topic(client: Client, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic)
-    assert last_message(client, TopicName.parse(topic)).entry == -1
-    assert read_topic(client, topic) == []
 
 
 def test_last_message_without_batches(client: Client, peer: Peer, topic: str) -> None:
@@ -193,13 +168,6 @@ def test_no_more_is_asked_for_than_the_range_holds(
     assert sum(len(group) for group in groups) == 20
     wait_until(lambda: sent() >= messages)  # the broker counts messages after it has sent them
     assert sent() == messages
-
-
-def test_a_small_window_reads_it_all(client: Client, peer: Peer, topic: str) -> None:
-    peer.produce(topic, numbered(300), batch_size=3)
-    end = last_message(client, TopicName.parse(topic))
-    groups = read_range(client, TopicName.parse(topic), BEGINNING, end, poll_timeout=HANG, window_bytes=100)
-    assert [number for group in groups for number in numbers(group)] == list(range(300))
 
 
 def test_permits_return_when_a_durable_consumer_is_sent_the_same_again(
@@ -267,22 +235,3 @@ def test_texts_of_producers_may_be_any_bytes(
     assert found.key.to_pylist() == [b"\xed\xa0\x80"] * count
     assert found.properties.to_pylist() == [[("\ufffd1", "2\ufffd")]] * count
     assert found.entry_field(EntryField.PRODUCER_NAME).to_pylist() == ["\ufffd"] * count
-
-
-def test_an_entry_that_adds_permits_does_not_fill_the_memory(
-    client: Client, cluster: Cluster, topic: str
-) -> None:
-    """The broker believes an entry of -1000 messages, and for one permit it sends all there is."""
-    with RawConnection(cluster.service_url) as connection:
-        producer = RawProducer(connection, topic)
-        first = producer.send(b"", num_messages_in_batch=-1000)
-        value = bytes(1 << 20)
-        ids = [producer.send(value) for _ in range(40)]
-    name = TopicName.parse(topic)
-    with Consumer(client, name, reader(first), Permits(1)) as consumer:
-        consumer.ask_for(1)
-        wait_until(lambda: consumer.lost)
-        inbox = consumer._link.inbox
-        assert 8 << 20 <= inbox.bytes <= (9 << 20) + len(value)
-    found = read_range(client, name, BEGINNING, ids[-1], poll_timeout=HANG, fail_on_data_loss=False)
-    assert [id_of(entry) for group in found for entry in group] == ids

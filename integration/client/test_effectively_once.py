@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from contextlib import closing
@@ -13,11 +12,10 @@ import pytest
 
 from integration.broker import Admin
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
-from integration.fixtures.once import ONCE_PARTITIONS
 from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
 from pulsar_spark.client import Client, Producer, ProducerOptions
-from pulsar_spark.errors import DuplicatesError, OptionError, SendError
+from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -50,16 +48,6 @@ def test_equal_runs_store_each_message_once(
     for key in {record.key for record in records + later if record.key}:
         ordered = [number_of(record) for record in read if record.key == key]
         assert ordered == sorted(ordered)
-    assert not caplog.records
-
-
-def test_single_messages_are_stored_once(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    records = numbered(200, keys=20)
-    run(client, once_topic, records, dies_after=90, batching=False)
-    run(client, once_topic, records, batching=False)
-    assert sorted(numbers(peer, once_topic)) == list(range(200))
     assert not caplog.records
 
 
@@ -118,30 +106,6 @@ def test_a_strict_run_does_not_guess_what_will_come(client: Client, peer: Peer, 
     assert run(client, once_topic, again, task_of(client, strict=True)) == 0
 
 
-def test_rows_that_differ_are_stored_with_a_warning_or_not_at_all(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each row of the second run has another value, as where it says when it was made."""
-    run(client, once_topic, numbered(400, keys=20), batching_max_messages=10)
-    others = numbered(400, first=1000, keys=20)
-    with pytest.raises(DuplicatesError, match="differs from an earlier one"):
-        run(client, once_topic, others, task_of(client, strict=True))
-    assert sorted(numbers(peer, once_topic)) == list(range(400))
-    run(client, once_topic, others)
-    assert sorted(numbers(peer, once_topic)) == [*range(400), *range(1000, 1400)]
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert f"producer {NAME}: this run of the micro-batch differs" in record.message
-    assert "up to 400 messages may be duplicated" in record.message
-
-
-def test_equal_rows_are_stored_as_often_as_they_come(client: Client, peer: Peer, once_topic: str) -> None:
-    records = [record for record in numbered(100, keys=3) for _ in range(3)]
-    run(client, once_topic, records, dies_after=130)
-    run(client, once_topic, random.Random(2).sample(records, 300))
-    assert Counter(numbers(peer, once_topic)) == Counter(map(number_of, records))
-
-
 # Rows that differ in one thing; their order within each column is that of the rows.
 KINDS = MessageColumns(
     value=pa.array([b"v", b"", None, b"v", b"v", b"v", b"v", b"v", b"v", b"v"], pa.binary()),
@@ -179,43 +143,6 @@ def test_rows_of_all_kinds_are_stored_once(
     assert write(KINDS, **again) == count - len(half)
     assert write(KINDS, batching=batching) == 0
     assert len(peer.read_all(once_topic)) == count
-
-
-def test_two_writes_of_a_micro_batch_are_told_apart(client: Client, peer: Peer, once_topic: str) -> None:
-    """They have rows in common; the second one is interrupted, and both are run again."""
-    first, second = numbered(200, keys=20), numbered(200, first=100, keys=20)
-    run(client, once_topic, first, task_of(client, write=0))
-    run(client, once_topic, second, task_of(client, write=1), dies_after=150)
-    assert run(client, once_topic, first, task_of(client, write=0)) == 0
-    assert run(client, once_topic, second, task_of(client, write=1)) == 50
-    assert Counter(numbers(peer, once_topic)) == Counter([*range(200), *range(100, 300)])
-
-
-def test_a_checkpoint_that_was_set_back_loses_nothing(client: Client, peer: Peer, once_topic: str) -> None:
-    later, rows = numbered(10, keys=1), numbered(10, first=10, keys=1)
-    run(client, once_topic, later, task_of(client, 5))
-    run(client, once_topic, rows, task_of(client, 2))
-    assert run(client, once_topic, rows, task_of(client, 2)) == 0
-    assert run(client, once_topic, numbered(10, first=20, keys=1), task_of(client, 3)) == 10
-    assert sorted(numbers(peer, once_topic)) == list(range(30))
-
-
-def test_two_runs_that_take_turns_are_told_apart(
-    client: Client, admin: Admin, peer: Peer, once_topic: str
-) -> None:
-    """The first one loses its producers while it waits for rows, the second one has the name meanwhile."""
-    records = numbered(ROWS, keys=20)
-    with closing(task_of(client)) as task, closing(open_writer(client, once_topic, task)) as first:
-        first.send(columns_of(records[:200]))
-        first.flush()
-        for number in range(ONCE_PARTITIONS):
-            admin.unload(f"{once_topic}-partition-{number}")
-        run(client, once_topic, records[:400])
-        with pytest.raises(SendError, match=r"somebody else.* has written under the producer name"):  # noqa: PT012
-            first.send(columns_of(records[200:]))
-            first.flush()
-    run(client, once_topic, records)
-    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
 
 
 def test_effectively_once_is_proven_by_the_first_entry(

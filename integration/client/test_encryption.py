@@ -14,7 +14,7 @@ import pytest
 from integration.broker import Admin
 from integration.broker.waiting import HANG
 from integration.chaos.messages import BEGINNING, columns_of, last_message, records_of
-from integration.helpers.clients import entries_of, open_writer
+from integration.helpers.clients import open_writer
 from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.java_peer import encrypt_in_java, read_in_java
@@ -189,21 +189,6 @@ def test_what_cannot_be_decrypted(
 
 def entries_raw(client: Client, topic: str) -> list[Entry]:
     return list(read_entries(client, topic, Decryptor(action=CONSUME)))
-
-
-def test_without_a_key_reader_it_says_what_to_set(client: Client, topic: str, keys: Path) -> None:
-    write(client, topic, RECORDS, Encryptor(KeyFolder(keys), ["rsa"]))
-    with pytest.raises(CryptoError, match=r"Set pulsar\.reader\.cryptoKeyReader"):
-        entries_of(client, topic)
-
-
-def test_what_cannot_be_encrypted(client: Client, peer: Peer, topic: str, few_keys: Path) -> None:
-    reader = KeyFolder(few_keys)
-    with pytest.raises(CryptoError, match=rf"public key 'other' cannot be read.*topic {topic}"):
-        open_writer(client, topic, UserCode(encryptor=Encryptor(reader, ["rsa", "other"])))
-    sent = Encryptor(reader, ["other"], ProducerCryptoFailureAction.SEND)
-    write(client, topic, RECORDS, sent)
-    assert peer.read_all(topic) == RECORDS  # as the action says, in clear
 
 
 def test_a_namespace_may_take_encrypted_messages_only(

@@ -6,14 +6,12 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
 from integration.broker import Admin
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
-from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import (
     BEGINNING,
     assert_complete,
@@ -46,13 +44,13 @@ from pulsar_spark.client import (
     ProducerOptions,
     SubscriptionOptions,
     TopicWriter,
-    task_memory,
 )
-from pulsar_spark.errors import ConnectError, PulsarError, QueueFullError, SendError
+from pulsar_spark.errors import ConnectError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from tests.ranges import read_range
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
@@ -62,36 +60,13 @@ def broker() -> Iterator[ProxiedBroker]:
 
 
 @pytest.fixture
-def admin(broker: ProxiedBroker) -> Admin:
-    return broker.broker.admin
+def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+    return broker
 
 
 @pytest.fixture
-def proxy(broker: ProxiedBroker) -> Iterator[Proxy]:
-    """The proxy, which lets everything pass again after the test."""
-    yield broker.proxy
-    broker.proxy.resume()
-    broker.proxy.delay(0)
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
-    with nothing_left():
-        yield
-        wait_until(lambda: broker.proxy.open_connections == 0)
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(broker: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(broker.broker.service_url) as opened:
-        yield opened
+def proxy(broker: ProxiedBroker) -> Proxy:
+    return broker.proxy
 
 
 # ---- cuts
@@ -319,104 +294,6 @@ def test_no_more_is_sent_than_the_window_holds(
     assert [number_of(record) for record in peer.read_all(topic)] == list(range(300))
 
 
-def test_topics_of_a_task_share_one_memory_limit(
-    client: Client, peer: Peer, proxy: Proxy, topic: str
-) -> None:
-    """Nothing is acknowledged, and a task writes to topic after topic."""
-    limit, names = 1 << 20, [TopicName.parse(f"{topic}-{number}") for number in range(12)]
-    options = ProducerOptions(memory_limit=limit, batching_max_messages=10, send_timeout=FAR_AWAY)
-    rounds, size = 40, 1000
-
-    def write() -> None:
-        for number in range(rounds):
-            for name in names:
-                writers.of(name).send(columns_of(numbered(10, first=10 * number, size=size)))
-
-    with TopicWriters(partial(TopicWriter, client, memory=task_memory(options)), options) as writers:
-        opened = [writers.of(name) for name in names]
-
-        def pending() -> int:
-            entries = [entry for writer in opened for one in writer._producers for entry in one.pending]
-            return sum(entry.size for entry in entries)
-
-        proxy.stall()
-        with in_background(write) as sender:
-            try:
-                wait_until(lambda: pending() > limit // 2)
-                sender.join(1.0)
-                assert sender.is_alive()
-                assert pending() < limit + 12 * 11 * size
-            finally:
-                proxy.resume()
-        writers.finish()
-    for name in names:
-        assert [number_of(record) for record in peer.read_all(str(name))] == list(range(10 * rounds))
-
-
-def test_batches_count_by_their_messages(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:
-    with open_writer(client, topic, batching_max_messages=20, max_pending_messages=50) as writer:
-        proxy.stall(TO_CLIENT)
-        with in_background(lambda: writer.send(columns_of(numbered(300)))) as sender:
-            try:
-                wait_until(lambda: len(peer.read_all(topic)) >= 40)
-                sender.join(0.5)
-                assert sender.is_alive()
-                assert len(peer.read_all(topic)) == 40
-            finally:
-                proxy.resume()
-        writer.flush()
-    assert [number_of(record) for record in peer.read_all(topic)] == list(range(300))
-
-
-def test_a_full_queue_is_an_error_where_that_is_wanted(
-    client: Client, peer: Peer, proxy: Proxy, topic: str
-) -> None:
-    with open_writer(
-        client, topic, batching=False, max_pending_messages=30, block_if_queue_full=False
-    ) as writer:
-        proxy.stall(TO_CLIENT)
-        writer.send(columns_of(numbered(30)))
-        with promptly(15.0), pytest.raises(QueueFullError, match=r"\[PULSAR_QUEUE_FULL\].*blockIfQueueFull"):
-            writer.send(columns_of(numbered(1, first=30)))
-        proxy.resume()
-        # What of a call was sent is not known to its caller: it must not look as if all were well later.
-        with pytest.raises(QueueFullError):
-            writer.flush()
-        wait_until(lambda: [number_of(record) for record in peer.read_all(topic)] == list(range(30)))
-
-
-@pytest.mark.parametrize("batching", [True, False])
-def test_a_connection_is_mended_while_the_caller_is_away(
-    client: Client, peer: Peer, proxy: Proxy, topic: str, batching: bool
-) -> None:
-    """Spark may take longer for the next rows than the send timeout is."""
-    with open_writer(client, topic, batching=batching) as writer:
-        proxy.stall(TO_CLIENT)
-        writer.send(columns_of(numbered(10)))
-        connections = proxy.connections
-        proxy.cut_all()
-        proxy.resume()
-        wait_until(lambda: proxy.connections > connections)
-        wait_until(lambda: len(peer.read_all(topic)) >= 10)
-        writer.send(columns_of(numbered(10, first=10)))
-        writer.flush()
-    assert_complete(peer.read_all(topic), 20)
-
-
-def test_the_send_timeout_does_not_count_the_wait_for_room(
-    client: Client, peer: Peer, proxy: Proxy, topic: str
-) -> None:
-    """A broker that is slow but answers is backpressure, not a failure."""
-    with open_writer(client, topic, batching=False, max_pending_messages=5, send_timeout=6.0) as writer:
-        proxy.delay(0.5)
-        began = time.monotonic()
-        writer.send(columns_of(numbered(50)))
-        writer.flush()
-        assert time.monotonic() - began > 6.0
-        proxy.delay(0)
-    assert [number_of(record) for record in peer.read_all(topic)] == list(range(50))
-
-
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("batching", [True, False])
 def test_the_send_timeout_is_an_error(
@@ -445,23 +322,6 @@ def test_the_send_timeout_is_an_error(
 def send_and_flush(writer: TopicWriter) -> None:
     writer.send(columns_of(numbered(1)))
     writer.flush()
-
-
-@pytest.mark.parametrize("batching", [True, False])
-def test_the_send_timeout_counts_while_there_is_no_connection(
-    client: Client, proxy: Proxy, topic: str, batching: bool
-) -> None:
-    with open_writer(client, topic, send_timeout=3.0, batching=batching) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
-        proxy.stall()
-        writer.send(columns_of(numbered(10)))
-        proxy.cut_all()
-        began = time.monotonic()
-        with pytest.raises(SendError, match="10 messages"):
-            writer.flush()
-        assert time.monotonic() - began > 1.0
-        proxy.resume()
 
 
 # ---- unloads

@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, number_of, numbered
 from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
 from integration.helpers.faults import TO_BROKER, TO_CLIENT
@@ -21,37 +20,24 @@ from pulsar_spark.errors import SendError
 BATCH = 5  # messages
 
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ProxiedBroker]:
     with open_proxied_broker({"brokerDeduplicationEnabled": "true"}) as pair:
         yield pair
 
 
-@pytest.fixture(autouse=True)
-def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
-    with nothing_left():
-        yield
-        broker.proxy.resume()
-        wait_until(lambda: broker.proxy.open_connections == 0)
-
-
 @pytest.fixture
-def client(broker: ProxiedBroker) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=broker.proxy.service_url, operation_timeout=HANG)) as opened:
-        yield opened
+def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+    return broker
 
 
 @pytest.fixture
 def other(broker: ProxiedBroker) -> Iterator[Client]:
     """Somebody else, past the proxy."""
     with Client(ClientOptions(service_url=broker.broker.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(broker: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(broker.broker.service_url) as opened:
         yield opened
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import HANG, wait_until
-from integration.chaos.leaks import nothing_left
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, numbered
 from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
 from integration.helpers.peer import Peer, Record
@@ -48,6 +47,9 @@ HELD = SubscriptionOptions(name="hold", durable=True, initial=InitialPosition.EA
 MUCH = 1 << 40
 
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[ProxiedBroker]:
     with open_proxied_broker(SETTINGS) as pair:
@@ -55,29 +57,8 @@ def broker() -> Iterator[ProxiedBroker]:
 
 
 @pytest.fixture
-def admin(broker: ProxiedBroker) -> Admin:
-    return broker.broker.admin
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing(broker: ProxiedBroker) -> Iterator[None]:
-    with nothing_left():
-        yield
-        broker.proxy.resume()
-        wait_until(lambda: broker.proxy.open_connections == 0)
-
-
-@pytest.fixture
-def client(broker: ProxiedBroker) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=broker.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(broker: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(broker.broker.service_url) as opened:
-        yield opened
+def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+    return broker
 
 
 @dataclass

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import threading
-import time
 
-import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
-from integration.broker.waiting import promptly, wait_until
-from integration.chaos.messages import columns_of, last_message, number_of, numbered, read_partition
+from integration.broker.waiting import promptly
+from integration.chaos.messages import columns_of, numbered, read_partition
 from integration.helpers.clients import open_writer
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
-from pulsar_spark.errors import BusyError, ClosedError, SendError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entry
@@ -65,61 +62,6 @@ def test_without_a_limit_on_bytes_the_count_decides(client: Client, peer: Peer, 
     assert batch_sizes(peer, topic) == [20, 20]
 
 
-def test_without_a_limit_on_count_the_bytes_decide(client: Client, peer: Peer, topic: str) -> None:
-    with open_writer(client, topic, batching_max_messages=0, batching_max_publish_delay=LATER) as writer:
-        writer.send(columns_of(numbered(3000)))
-        writer.flush()
-    assert batch_sizes(peer, topic) == [3000]
-
-
-def test_a_batch_closes_by_time(client: Client, peer: Peer, topic: str) -> None:
-    name = TopicName.parse(topic)
-    with open_writer(client, topic, batching_max_publish_delay=2.0) as writer:
-        began = time.monotonic()
-        writer.send(columns_of(numbered(2)))
-        writer.send(columns_of(numbered(3, first=2)))
-        wait_until(lambda: last_message(client, name).entry == 0)
-        assert time.monotonic() - began > 1.9
-    assert batch_sizes(peer, topic) == [5]
-
-
-def test_without_batching_each_message_is_an_entry(client: Client, peer: Peer, topic: str) -> None:
-    with open_writer(client, topic, batching=False) as writer:
-        writer.send(columns_of(numbered(12)))
-        writer.flush()
-    assert batch_sizes(peer, topic) == [1] * 12
-    assert {entry.metadata.HasField("num_messages_in_batch") for entry in entries_of(client, topic)} == {
-        False
-    }
-
-
-def test_sequence_ids_grow_by_one_a_message(client: Client, topic: str) -> None:
-    with open_writer(client, topic, name="named", batching_max_messages=4) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
-    stored = [entry.metadata for entry in entries_of(client, topic)]
-    found = [(one.producer_name, one.sequence_id, one.highest_sequence_id) for one in stored]
-    assert found == [(b"named", 0, 3), (b"named", 4, 7), (b"named", 8, 9)]
-
-
-def test_two_threads_share_a_writer(client: Client, peer: Peer, topic: str) -> None:
-    with open_writer(client, topic, batching_max_messages=7) as writer:
-
-        def send(first: int) -> None:
-            for number in range(first, first + 500, 5):
-                writer.send(columns_of(numbered(5, first=number)))
-
-        threads = [threading.Thread(target=send, args=(first,)) for first in (0, 1000)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        writer.flush()
-    read = [number_of(record) for record in peer.read_all(topic)]
-    assert [number for number in read if number < 1000] == list(range(500))
-    assert [number for number in read if number >= 1000] == list(range(1000, 1500))
-
-
 # ---- refusals
 
 
@@ -156,11 +98,6 @@ def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer,
     assert peer.read_all(topic) == [large]
 
 
-def test_a_missing_namespace_is_an_error_at_once(client: Client) -> None:
-    with promptly(10.0), pytest.raises(TopicNotFoundError, match="no-such-namespace"):
-        open_writer(client, "public/no-such-namespace/topic")
-
-
 def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
     with (
         open_writer(client, topic, name="taken"),
@@ -195,14 +132,6 @@ def test_closing_leaves_no_producer(client: Client, admin: Admin, topic: str) ->
     assert [admin.stats(str(name.of_partition(n)))["publishers"] for n in range(3)] == [[], [], []]
 
 
-def test_nothing_to_flush_returns_at_once(client: Client, topic: str) -> None:
-    with open_writer(client, topic) as writer:
-        empty = pa.array([], pa.binary())
-        writer.send(MessageColumns(value=empty, key=empty))
-        writer.flush()
-    assert last_message(client, TopicName.parse(topic)).entry == -1
-
-
 def send_and_flush(writer: TopicWriter, columns: MessageColumns) -> None:
     writer.send(columns)
     writer.flush()
@@ -222,12 +151,3 @@ def test_short_lived_writers_without_keys_spread_their_rows(
             writer.send(columns_of(numbered(5)))
             writer.flush()
     assert len({record.partition for record in peer.read_all(topic)}) > 1
-
-
-def test_a_closed_writer_says_so(client: Client, topic: str) -> None:
-    writer = open_writer(client, topic)
-    writer.close()
-    with pytest.raises(ClosedError):
-        writer.send(columns_of(numbered(1)))
-    with pytest.raises(ClosedError):
-        writer.flush()

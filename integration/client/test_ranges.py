@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,25 +12,14 @@ import pytest
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
-from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, Entries
-from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.consuming.subscription_options import LastMessageId
-from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.errors import CorruptError, DataLossError
+from pulsar_spark.client import Client
+from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from tests.ranges import read_range
-
-# Short ledgers; those that nobody holds are trimmed.
-SHORT_LEDGERS = {
-    "managedLedgerMaxEntriesPerLedger": "5",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    # What a subscription that was moved does not hold any more goes when its position is stored.
-    "managedLedgerCursorPositionFlushSeconds": "1",
-}
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -41,11 +29,6 @@ def cluster() -> Iterator[Cluster]:
     """A broker with transactions and short ledgers, in place of the shared one."""
     with StandaloneBroker(SETTINGS | SHORT_LEDGERS, jvm=TEST_JVM) as broker:
         yield Cluster(broker.service_url, broker.admin_url)
-
-
-@pytest.fixture
-def admin(cluster: Cluster) -> Admin:
-    return cluster.admin
 
 
 @pytest.fixture
@@ -318,33 +301,6 @@ def test_what_a_message_ttl_has_taken_is_lost(
     assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: len(taken)]
 
 
-def test_entries_that_cannot_be_taken_apart(
-    client: Client, cluster: Cluster, name: TopicName, caplog: pytest.LogCaptureFixture
-) -> None:
-    with RawConnection(cluster.service_url) as connection:
-        producer = RawProducer(connection, str(name))
-        good, bad = {}, []
-        for value in (b"1", b"2", b"3"):
-            good[producer.send(value)] = value
-            bad.append(producer.send(b"bad", num_messages_in_batch=0))
-    with pytest.raises(CorruptError, match=f"{bad[0]}"):
-        read(client, name, BEGINNING, bad[2])
-    assert warnings(caplog) == []
-    assert read(client, name, BEGINNING, bad[2], fail_on_data_loss=False) == list(good.items())
-    assert [str(each) in warning for each, warning in zip(bad, warnings(caplog), strict=True)] == [True] * 3
-
-
-def test_what_is_behind_the_end_may_be_corrupt(client: Client, cluster: Cluster, name: TopicName) -> None:
-    with RawConnection(cluster.service_url) as connection:
-        coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
-        good = producer.send(b"good")
-        txn = coordinator.begin([str(name)])
-        end = producer.send(b"aborted", txn=txn)
-        coordinator.abort(txn)
-        producer.send(b"bad", num_messages_in_batch=0)
-    assert read(client, name, BEGINNING, end, visible=False) == [(good, b"good")]
-
-
 # ---- compaction
 
 
@@ -378,30 +334,3 @@ def test_a_compacted_topic(
         trim(admin, str(name), first)
         begins = MessageId(first, -1)
         assert set(kept(last_message(client, name), begins=begins)) == expected
-
-
-def test_a_broker_gets_time_to_open_a_compacted_topic(
-    client: Client, peer: Peer, admin: Admin, name: TopicName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until then it gives nothing, and answers as one that keeps nothing."""
-    peer.produce(str(name), [Record(b"old", key="k"), Record(b"new", key="k")], batch_size=0)
-    end = last_message(client, name)
-    admin.compact(str(name))
-    wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
-    receive, last_message_id = Consumer.receive, Consumer.last_message_id
-    closed = Deadline(1.5)
-
-    def receive_nothing(consumer: Consumer, deadline: Deadline, *options: Any) -> Entries:
-        if closed.passed:
-            return receive(consumer, deadline, *options)
-        time.sleep(0.05)
-        return Entries.of([])
-
-    def find_nothing(consumer: Consumer, deadline: Deadline | None = None) -> LastMessageId:
-        found = last_message_id(consumer, deadline)
-        return found if closed.passed else found._replace(last=MessageId.EARLIEST)
-
-    monkeypatch.setattr(Consumer, "receive", receive_nothing)
-    monkeypatch.setattr(Consumer, "last_message_id", find_nothing)
-    (entries,) = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True)
-    assert [(each.key, each.value) for each in records_of(entries)] == [("k", b"new")]

@@ -23,7 +23,7 @@ from integration.chaos.messages import (
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter, Transactions
 from pulsar_spark.errors import (
     BusyError,
     ConnectError,
@@ -34,9 +34,6 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark_broker.ports import free_port
-
-ROLL_AT_ONCE = {"managedLedgerMinLedgerRolloverTimeMinutes": "0"}
-
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -91,6 +88,11 @@ def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
         with pytest.raises(TopicNotFoundError):
             consumer.receive(Deadline(HANG))
     assert topic not in admin.topics()
+
+
+def test_a_cluster_without_transactions(client: Client) -> None:
+    with pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"):
+        Transactions(client).begin(1.0)
 
 
 def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(

@@ -30,14 +30,6 @@ from pulsar_spark.wire import commands
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-@pytest.fixture
-def namespace(admin: Admin, topic: str) -> str:
-    """A namespace of the test's own, so that no other test's topics are seen."""
-    name = f"public/{TopicName.parse(topic).local}"
-    admin.create_namespace(name)
-    return name
-
-
 def names(client: Client, namespace: str, regex: str) -> list[str]:
     found = client.topics_matching(TopicPattern.parse(f"{namespace}/{regex}"))
     assert all(f"{topic.tenant}/{topic.namespace}" == namespace for topic in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,35 +10,22 @@ import pytest
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of
-from integration.helpers.cluster import Cluster, ProxiedBroker
+from integration.helpers.cluster import ProxiedBroker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Direction, Proxy
-from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter, Transaction, Transactions
-from pulsar_spark.errors import NotAllowedError, SendError, TransactionError
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
 
 
 @pytest.fixture
-def proxy(proxied_transactions: ProxiedBroker) -> Proxy:
-    return proxied_transactions.proxy
+def cluster(proxied_transactions: ProxiedBroker) -> ProxiedBroker:
+    return proxied_transactions
 
 
 @pytest.fixture
-def admin(proxied_transactions: ProxiedBroker) -> Admin:
-    return proxied_transactions.broker.admin
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=proxy.service_url, operation_timeout=HANG)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(proxied_transactions: ProxiedBroker) -> Iterator[Peer]:
-    """The C++ client, past the proxy."""
-    with Peer(proxied_transactions.broker.service_url) as opened:
-        yield opened
+def proxy(cluster: ProxiedBroker) -> Proxy:
+    return cluster.proxy
 
 
 @pytest.fixture
@@ -135,11 +121,3 @@ def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, p
             proxy.resume()
         with pytest.raises(TransactionError, match="the broker's response was lost"):
             commit.result(HANG)
-
-
-def test_a_cluster_without_transactions(cluster: Cluster):
-    with (
-        Client(ClientOptions(service_url=cluster.service_url)) as client,
-        pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"),
-    ):
-        Transactions(client).begin(1.0)

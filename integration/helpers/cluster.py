@@ -28,6 +28,14 @@ from pulsar_spark_broker.ports import free_port
 from pulsar_spark_broker.process import TEST_JVM as TEST_JVM
 from pulsar_spark_broker.standalone import default_settings
 
+# Short ledgers; those that nobody holds are trimmed.
+SHORT_LEDGERS = {
+    "managedLedgerMaxEntriesPerLedger": "5",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # What a subscription that was moved does not hold any more goes when its position is stored.
+    "managedLedgerCursorPositionFlushSeconds": "1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -35,6 +43,11 @@ class Cluster:
 
     service_url: str
     admin_url: str
+
+    @property
+    def direct_url(self) -> str:
+        """The service URL past the proxy, if there is one."""
+        return self.service_url
 
     @property
     def admin(self) -> Admin:
@@ -67,15 +80,21 @@ def choose_source() -> Source:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxiedBroker:
-    """A broker and the proxy in front of it; clients use `service_url`."""
+class ProxiedBroker(Cluster):
+    """A broker and the proxy in front of it, which `service_url` names."""
 
     broker: StandaloneBroker
     proxy: Proxy
 
     @property
-    def service_url(self) -> str:
-        return self.proxy.service_url
+    def direct_url(self) -> str:
+        return self.broker.service_url
+
+    def settle(self) -> None:
+        """Let everything pass again, and wait until clients have closed their connections."""
+        self.proxy.resume()
+        self.proxy.delay(0)
+        wait_until(lambda: self.proxy.open_connections == 0)
 
 
 @contextmanager
@@ -94,7 +113,7 @@ def open_proxied_broker(settings: Mapping[str, str] | None = None) -> Iterator[P
             "internalListenerName": "own",
         }
         with StandaloneBroker({**(settings or {}), **listeners}, jvm=TEST_JVM) as broker:
-            yield ProxiedBroker(broker, proxy)
+            yield ProxiedBroker(proxy.service_url, broker.admin_url, broker, proxy)
 
 
 @contextmanager

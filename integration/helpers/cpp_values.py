@@ -43,12 +43,6 @@ class Order(ps.Record):  # type: ignore[misc]  # pulsar-client has no types
     parts = ps.Array(Part())
 
 
-class Blob(ps.Record):  # type: ignore[misc]  # pulsar-client has no types
-    """Bytes have another form in this client's JSON than in Java's, so they are alone."""
-
-    raw = ps.Bytes()
-
-
 ORDER_COLUMNS = (
     "flag boolean,number int,large bigint,small float,wide double,text string,color string,"
     "words array<string>,counts map<string,bigint>,"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import zlib
+from collections.abc import Sequence
 from types import TracebackType
 
 from integration.broker import Admin
@@ -15,6 +16,19 @@ from integration.broker.waiting import wait_until
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark.client import Client, ClientOptions, LayoutWatch
 from pulsar_spark.ids import TopicName
+
+_MAX_ACTIVE = 5  # segments
+
+
+def chosen_change(rng: random.Random, active: Sequence[object]) -> str:
+    """Which segment to split or which two to merge, as the admin service takes it.
+
+    ``active`` are the numbers of those that take messages, in the order of their hashes.
+    """
+    if len(active) < 2 or (len(active) < _MAX_ACTIVE and rng.random() < 0.6):
+        return f"split/{rng.choice(active)}"
+    left = rng.randrange(len(active) - 1)
+    return f"merge/{active[left]}/{active[left + 1]}"
 
 
 class ScalableTopic:
@@ -72,12 +86,7 @@ class ScalableTopic:
 
     def change(self, rng: random.Random) -> None:
         """Split a segment or merge two."""
-        active = self.active
-        if len(active) < 2 or (len(active) < 5 and rng.random() < 0.6):
-            self.split(rng.choice(active))
-        else:
-            left = rng.randrange(len(active) - 1)
-            self.merge(active[left], active[left + 1])
+        self._change(chosen_change(rng, [segment.partition for segment in self.active]))
 
     def split(self, segment: TopicName) -> None:
         self._change(f"split/{segment.partition}")

@@ -143,16 +143,16 @@ FAULTS = (
         file="pulsar_spark/client/writing/dedup_producer.py",
         old="if self._partition.begin is not None and not self._dedup.must_prove(self.topic):",
         new="if self.topic:",
-        test="tests/client/writing/test_dedup_producer.py::"
-        "test_nothing_is_sent_before_the_first_entry_is_acknowledged",
+        test="tests/client/writing/test_dedup.py::"
+        "test_only_the_first_entry_is_sent_before_the_receipt_that_says_where_it_is",
     ),
     Fault(
         name="rows-held-behind-the-first-entry-dropped",
         file="pulsar_spark/client/writing/dedup_producer.py",
         old="        for send, items in held:\n",
         new="        for send, items in held[1:]:\n",
-        test="tests/client/writing/test_dedup_producer.py::"
-        "test_nothing_is_sent_before_the_first_entry_is_acknowledged",
+        test="tests/client/writing/test_dedup.py::"
+        "test_only_the_first_entry_is_sent_before_the_receipt_that_says_where_it_is",
     ),
     Fault(
         name="rows-of-another-write-found",
@@ -174,7 +174,7 @@ FAULTS = (
         file="pulsar_spark/protocol/replay/stored_rows.py",
         old="        np.add.at(self._taken, at[is_same], 1)\n",
         new="",
-        test="tests/client/writing/test_dedup_producer.py::test_equal_rows_are_stored_as_often_as_they_come",
+        test="tests/protocol/replay/test_stored_rows.py::test_what_is_found",
     ),
     Fault(
         name="rows-looked-for-in-their-own-partition-only",

@@ -85,19 +85,6 @@ def test_only_what_nobody_needs_is_removed(
     ]
 
 
-def test_nothing_is_removed_where_checkpoints_cannot_be_read(
-    client: Client, admin: Admin, run: Run, topic: str, tmp_path: Path
-) -> None:
-    admin.create_topic(topic)
-    hold(client, TopicName.parse(topic), f"spark-pulsar-{UUID}").close()
-    assert run("--remove", "--checkpoint", str(tmp_path / "nowhere"), code=1) == []
-    assert len(admin.subscriptions(topic)) == 1
-
-
-def test_a_missing_topic_is_an_error(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(code=1) == []
-
-
 def test_a_subscription_that_is_in_use_is_not_removed(
     client: Client, admin: Admin, cluster: Cluster, topic: str
 ) -> None:

@@ -23,11 +23,11 @@ from integration.fixtures.spark import PulsarInSpark, await_rows, begun
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 from integration.helpers.transactions import SETTINGS
+from integration.helpers.versions import NEWEST_LINE, OLDEST_LINE
 from pulsar_spark_broker.jars import VERSION_VARIABLE
 
 pytestmark = pytest.mark.long
 
-OLDEST, NEWEST_LINE = "4.0.7", "5.0.1"
 _PARTITIONS = 2
 _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "false"}
 
@@ -70,8 +70,8 @@ ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
 @pytest.mark.parametrize(
     ("other", "options"),
     [
-        (OLDEST, ONCE),
-        (OLDEST, TRANSACTIONAL),
+        (OLDEST_LINE, ONCE),
+        (OLDEST_LINE, TRANSACTIONAL),
         (NEWEST_LINE, ONCE),
         (NEWEST_LINE, TRANSACTIONAL),
     ],

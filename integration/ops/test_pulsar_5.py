@@ -22,7 +22,7 @@ from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.segments import ScalableTopic
 from integration.helpers.transactions import SETTINGS, Coordinator
-from integration.ops.test_other_pulsars import NEWEST_LINE
+from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.cli import main
 from pulsar_spark.client import Admin as ServiceAdmin
 from pulsar_spark.client import Client, ClientOptions, PlanningClient, Schema, SchemaType, register_schema

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Iterator
@@ -15,17 +14,17 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.transactional import write_files
 from integration.fixtures.spark import PulsarInSpark, finish
-from integration.helpers.cluster import TEST_JVM
+from integration.helpers.cluster import TEST_JVM, Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Peer
 from integration.helpers.transactions import SETTINGS
-from integration.sink.test_transactional_commits import Query, transactions
+from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
 from pulsar_spark.client.writing.record_topic import _RecordProducer
-from pulsar_spark.errors import CorruptError, SendError
+from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import commit_log
-from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection
+from pulsar_spark.spark.sink.commit_log import LogProtection
 
 # Short ledgers without retention.
 _BROKER = SETTINGS | {
@@ -61,46 +60,16 @@ def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
 
 
 @pytest.fixture
-def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(transactional_broker.service_url) as opened:
-        yield opened
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 # ---- what others write
 
 
 @pytest.fixture
-def query(transactional_broker: StandaloneBroker, topic: str) -> Iterator[Query]:
-    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
-    with Client(options) as client, Peer(transactional_broker.service_url) as peer:
-        yield open_query(client, peer, transactional_broker.admin, topic)
-
-
-def forge(peer: Peer, query: Query, *fields: object) -> None:
-    """Write records to the query's log as somebody who knows all but its key."""
-    texts = [json.dumps(each) for each in fields]
-    peer.produce(str(query.log), [Record(text.encode(), properties=(("record", text),)) for text in texts])
-
-
-def test_forged_records_make_the_query_neither_skip_rows_nor_abort_them(query: Query, peer: Peer) -> None:
-    reports = [query.task("a"), query.task("b")]
-    foreign = query.task("of another query").transaction
-    assert foreign is not None
-    forge(
-        peer,
-        query,
-        {"opened": foreign},
-        {"batch": 0, "after": None, "transactions": [[0, 999]]},
-        {"committed": [0, 999]},
-        {"batch": 7, "after": [0, 999], "transactions": [[0, 998]]},
-        "nothing",
-    )
-    with CommitLog(query.client, query.log_of(0)) as log:
-        assert log.state.intent is None
-    query.commit(0, *reports)
-    forge(peer, query, {"batch": 1, "after": transactions(reports)[0], "transactions": [[0, 999]]})
-    query.commit(1, query.task("c", batch=1))
-    assert query.rows() == ["a", "b", "c"]
+def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+    return open_query(client, peer, admin, topic)
 
 
 def test_copied_records_change_nothing(query: Query, peer: Peer) -> None:
@@ -132,30 +101,6 @@ def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
     monkeypatch.setattr(RecordTopic, "open_for_writing", copy_and_open)
     query.commit(2, query.task("c"))
     query.commit(2, query.task("c"))
-    assert query.rows() == ["a", "b", "c"]
-
-
-def test_what_was_written_before_the_first_commit_does_not_stop_a_query_with_a_key(
-    query: Query, peer: Peer, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without a key the same record is an error."""
-    caplog.set_level(logging.WARNING, commit_log.__name__)
-    reports = [query.task("a"), query.task("b")]
-    unsigned = {"batch": 5, "transactions": [[0, 1]]}
-    peer.produce(str(query.log), [Record(json.dumps(unsigned).encode())])
-    forge(peer, query, unsigned, {"sealed": [0, 1]})
-    query.commit(0, *reports)
-    assert query.rows() == ["a", "b"]
-    (line,) = caplog.messages
-    assert "3 messages that are not records of the query's commits are ignored" in line
-    other = Query(query.client, peer, str(query.topic))
-    report = other.task("c")
-    forge(peer, other, unsigned)
-    with pytest.raises(CorruptError, match=r"this is not a record of a query's commits; topic .*message"):
-        other.commit(0, report)
-    other.transactions.abort(report.transaction)  # as the broker does, some time
-    other.protection = LogProtection(KEY)
-    other.commit(0, other.task("c"))
     assert query.rows() == ["a", "b", "c"]
 
 

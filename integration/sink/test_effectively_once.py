@@ -1,16 +1,13 @@
 """Effectively once through Spark: what failed and is run again, in the same way and in another.
 
-Logs of Spark's workers go past the tests; that it is warned is looked at in ``test_client_once`` and where a
-driver of its own is killed.
+Logs of Spark's workers go past the tests; that it is warned is looked at in ``chaos once``.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,20 +15,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.chaos.messages import numbered
-from integration.chaos.once import WARNING, check, one_run, prepare
 from integration.fixtures.spark import InjectedError, PulsarInSpark, await_rows, finish, start
 from integration.helpers.failing_steps import FailsOnce
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import number_in
-from integration.helpers.task_runs import SECRET, run, task_of
 from integration.helpers.users_code import notes_of
 from pulsar_spark import PulsarProgressListener
-from pulsar_spark.client import Client, Origin
-from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt, count_of_other_tasks
 
 ROWS = 8000
 KEYS = 50
@@ -183,38 +174,3 @@ def test_effectively_once_cannot_be_asked_for_in_vain(
     with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*plain batch write"):
         pulsar_in_spark.write(plain, once_topic, delivery="effectively-once")
     assert peer.read_all(once_topic) == []
-
-
-def test_tasks_that_are_no_more_are_warned_of(client: Client, once_topic, caplog):
-    topic = TopicName.parse(once_topic)
-    for number in range(4):
-        task = task_of(client, 7, name=f"spark-query-{number}", task=number)
-        run(client, once_topic, numbered(10), task)
-    same, later = (
-        DedupAttempt("spark-query", Origin(batch, 0, 0), SECRET, frozenset({topic})) for batch in (7, 8)
-    )
-    count = partial(count_of_other_tasks, client, is_encrypted=False, has_schema=False, strict=False)
-    assert count([None, None], 2) == {}
-    assert count([same] * 4, 4) == {}
-    assert count([later, None], 2) == {}
-    # Anybody may use the names; only what the query has signed counts.
-    assert count([replace(same, secret=b"another one"), None], 2) == {}
-    assert not caplog.records
-    found = count([None, same], 2)
-    assert sum(found.values()) == 20
-    (record,) = caplog.records
-    assert WARNING in record.message
-    assert "task 3" in record.message
-    assert "up to 20 messages" in record.message
-
-
-@pytest.mark.long
-def test_a_driver_that_is_killed_doubles_nothing(
-    tmp_path: Path, broker_factory: Callable[..., StandaloneBroker]
-):
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    broker = broker_factory()
-    prepare(broker)
-    chance = random.Random(seed)
-    check("same", one_run(broker, tmp_path / "run", way="same", fault="driver", rows=40_000, chance=chance))

@@ -89,42 +89,6 @@ def test_entries_that_are_not_signed_change_nothing(
     assert told == ({f"{topic}: somebody else has used the producer name {NAME}"} if has_none_left else set())
 
 
-@pytest.mark.parametrize("kind", ["the same", "more", "the last id"])
-@pytest.mark.parametrize("strict", [False, True])
-def test_entries_where_the_query_has_never_written_change_nothing(
-    client: Client,
-    peer: Peer,
-    plain_once_topic: str,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
-    strict: bool,
-) -> None:
-    """There is no entry of the query that shows that the broker has deleted none."""
-    topic, (rows, ids, options) = plain_once_topic, FORGERIES[kind]
-    forge(client, topic, rows, ids, **options)
-    for dies_after, sent in ((ROWS // 2, ROWS // 2), (None, ROWS // 2), (None, 0)):
-        task = task_of(client, 1, strict=strict)
-        assert run(client, topic, SECOND, task, dies_after=dies_after, at_a_time=10) == sent
-    forged = Counter(map(number_of, rows))
-    assert Counter(map(number_of, peer.read_all(topic))) - forged == Counter(map(number_of, SECOND))
-    assert "duplicated" not in caplog.text
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_entries_that_come_between_the_runs_of_a_micro_batch_change_nothing(
-    client: Client, peer: Peer, plain_once_topic: str, caplog: pytest.LogCaptureFixture, strict: bool
-) -> None:
-    topic = plain_once_topic
-    run(client, topic, SECOND, task_of(client, 1, strict=strict), dies_after=ROWS // 2, at_a_time=10)
-    for rows in (SECOND, OTHERS):
-        forge(client, topic, rows, ids_after(client, topic))
-    assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == ROWS // 2
-    assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == 0
-    forged = Counter(map(number_of, [*SECOND, *OTHERS]))
-    assert Counter(map(number_of, peer.read_all(topic))) - forged == Counter(map(number_of, SECOND))
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("strict", [False, True])
 def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
     client: Client,

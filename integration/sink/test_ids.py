@@ -16,7 +16,7 @@ from integration.fixtures.spark import PulsarInSpark, begun, finish
 from integration.helpers.clients import entries_of, open_writer
 from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, TopicWriter
-from pulsar_spark.errors import OptionError, SendError
+from pulsar_spark.errors import SendError
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
@@ -95,8 +95,3 @@ def test_a_copy_of_a_topic_of_several_producers_is_not_cut_short(
     copy = pulsar_in_spark.write_stream(rows, checkpoint.with_name("again"), f"{deduplicated}-2")
     finish(begun(copy.trigger(availableNow=True)))
     assert len(peer.read_all(f"{deduplicated}-2")) == 300
-
-
-def test_a_negative_id_is_an_error(client: Client, topic: str) -> None:
-    with open_writer(client, topic) as writer, pytest.raises(OptionError, match=f"id is -1; topic {topic}"):
-        writer.send(with_ids(-1))

@@ -40,34 +40,6 @@ def half_with_keys(rows: DataFrame) -> DataFrame:
     return rows.withColumn("__key", f.when(number % 2 == 0, (number % 50).cast("string")))
 
 
-CHANGES: dict[str, dict[str, str]] = {
-    "codec": {"pulsar.producer.compressionType": "ZSTD"},
-    "batching": {"pulsar.producer.batchingEnabled": "false"},
-    "sizes": {"pulsar.producer.batchingMaxMessages": "37"},
-    "builder": {"pulsar.producer.batcherBuilder": "KEY_BASED"},
-    "records": {},
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_run_with_other_options_stores_each_row_once(
-    pulsar_in_spark: PulsarInSpark,
-    spark: SparkSession,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    change: str,
-) -> None:
-    query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE)
-    query.fails(FAILED, query.at(4500, stored=3000), half_with_keys)
-    if change == "records":
-        spark.conf.set(RECORDS, "1000")
-    assert 3000 <= len(written(peer, once_topic)) < ROWS
-    query.run(None, half_with_keys, **STRICT, **CHANGES[change])
-    assert Counter(written(peer, once_topic)) == Counter(range(ROWS))
-
-
 def test_partitions_that_are_added_between_two_runs_double_no_row(
     pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
 ) -> None:

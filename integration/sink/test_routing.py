@@ -16,7 +16,6 @@ from integration.fixtures.spark import PulsarInSpark, await_rows
 from integration.helpers.clients import open_writer
 from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter
-from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
 
@@ -94,13 +93,6 @@ def test_partitions_that_are_added_are_written_to(
         number: expected[number] for number in (1, 2, 3)
     }
     assert sorted(found[0]) == sorted(rows.value.to_pylist() * 2 + expected[0])
-
-
-def test_a_partition_that_is_not_there_is_an_error(client: Client, admin: Admin, topic: str) -> None:
-    rows = columns_of(numbered(1))
-    wrong = type(rows)(value=rows.value, key=rows.key, partition=pa.array([1], pa.int32()))
-    with open_writer(client, topic) as writer, pytest.raises(OptionError, match=f"is 1, .*topic {topic}"):
-        writer.send(wrong)
 
 
 @pytest.mark.long

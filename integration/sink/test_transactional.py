@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.transactional import assert_once, write_files, writing
 from integration.fixtures.spark import PulsarInSpark, finish
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.ops.test_examples import check_copy
 
@@ -25,20 +25,13 @@ _LONG = 3 * HANG
 
 
 @pytest.fixture
-def pulsar_in_spark(spark: SparkSession, transactional_broker: StandaloneBroker) -> PulsarInSpark:
-    return PulsarInSpark(spark, transactional_broker.service_url)
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture
-def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(transactional_broker.service_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def topic(topic: str, transactional_broker: StandaloneBroker) -> str:
+def topic(topic: str, admin: Admin) -> str:
     """A topic of two partitions, whose data is held."""
-    admin: Admin = transactional_broker.admin
     admin.create_partitioned_topic(topic, 2)
     for number in range(2):
         admin.create_subscription(f"{topic}-partition-{number}", "hold")

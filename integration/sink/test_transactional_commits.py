@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin, StandaloneBroker
-from integration.broker.waiting import FAR_AWAY, wait_until
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import (
     Client,
-    ClientOptions,
     ProducerOptions,
     TopicWriter,
     Transaction,
@@ -28,7 +28,6 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
-    abort_batch,
     commit_batch,
     write_in_transaction,
 )
@@ -37,21 +36,8 @@ SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
 
 
 @pytest.fixture
-def client(transactional_broker: StandaloneBroker) -> Iterator[Client]:
-    options = ClientOptions(service_url=transactional_broker.service_url, operation_timeout=FAR_AWAY)
-    with Client(options) as opened:
-        yield opened
-
-
-@pytest.fixture
-def peer(transactional_broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(transactional_broker.service_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(transactional_broker: StandaloneBroker) -> Admin:
-    return transactional_broker.admin
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture
@@ -157,13 +143,6 @@ def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_driver_that_died_before_its_first_commit(query: Query):
-    """The replay has the same rows, in other tasks; nobody waits for the first transactions' time."""
-    query.die_in_commit(0, [query.task("a", "b"), query.task("c")], commits=0)
-    query.commit(0, query.task("c", "a"), query.task("b"))
-    assert query.rows() == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize("commits", [1, 2, 3])
 def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
     query.commit(0, query.task("0"))
@@ -222,21 +201,3 @@ def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query: Query, 
     query.commit(0, query.task("a"))
     peer.produce(str(query.topic), [Record(b"after", key=str(number)) for number in range(10)])
     assert query.rows() == ["a", *["after"] * 10]
-
-
-def test_abort_leaves_what_a_commit_has_begun(query: Query):
-    reports = [query.task("a"), query.task("b")]
-    query.die_in_commit(0, reports, commits=1)
-    failed = query.task("c")
-    abort_batch(query.client, [*reports, failed], 0, query.protection)
-    with pytest.raises(TransactionError):
-        query.transactions.commit(transactions([failed])[0])
-    query.commit(0, query.task("a", "b"))
-    assert query.rows() == ["a", "b"]
-
-
-def test_a_checkpoint_that_is_older_than_the_topic(query: Query):
-    query.commit(7, query.task("a"))
-    with pytest.raises(TransactionError, match="checkpoint is older"):
-        query.commit(6, query.task("b"))
-    assert query.rows() == ["a"]

@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.admin import AdminError, topic_path
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import TEST_JVM
+from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
-
-SHORT_LEDGERS = {
-    "managedLedgerMaxEntriesPerLedger": "5",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    # What a subscription that was moved does not hold any more goes when its position is stored.
-    "managedLedgerCursorPositionFlushSeconds": "1",
-}
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +25,8 @@ def broker() -> Iterator[StandaloneBroker]:
 
 
 @pytest.fixture
-def admin(broker: StandaloneBroker) -> Admin:
-    return broker.admin
-
-
-@pytest.fixture
-def pulsar_in_spark(spark: SparkSession, broker: StandaloneBroker) -> PulsarInSpark:
-    return PulsarInSpark(spark, broker.service_url)
+def cluster(broker: StandaloneBroker) -> Cluster:
+    return Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,13 +29,12 @@ from pulsar_spark.client import (
     SubscriptionOptions,
     TopicWriter,
 )
-from pulsar_spark.errors import BusyError, DataLossError, PulsarError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
-from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -130,96 +127,6 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
     planner.close()
     (kept,) = admin.subscriptions(str(partitions[0]))
     assert kept.startswith("spark-pulsar-")
-
-
-def test_a_named_subscription_is_moved_forward_only_by_a_start_that_was_given(
-    client, impatient, peer, topic, caplog
-):
-    name = TopicName.parse(topic)
-    with Consumer(
-        client, name, SubscriptionOptions(name="mine", durable=True, initial=EARLIEST, create=True)
-    ) as mine:
-        peer.produce(topic, [Record(b"v") for _ in range(10)])
-        mine.ack_cumulative(mine.last_message_id().last.back(5).whole_entry)
-    for start_given in ({}, {"startingOffsets": "latest"}):
-        given = {"service.url": impatient.service_url, "topic": topic, "predefinedSubscription": "mine"}
-        options = replace(parse_source(given | start_given, Mode.STREAM), client=impatient)
-        planner = QueryPlanner(options)
-        fresh = planner.initial()
-        assert planner.latest(fresh) == fresh
-        (ranges,) = [[*planner.ranges(fresh, planner.latest(fresh))]]
-        assert sum(each.end.entry - each.start.entry for each in ranges) == (0 if start_given else 5)
-        planner.close()
-        assert ("a backlog of 5 entries" in caplog.text) is bool(start_given)
-    with held(client, name, "mine") as mine:
-        assert mine.backlog() == 0, "the start that was given is acknowledged when Spark has checkpointed it"
-
-
-@pytest.mark.parametrize("expire", ["1s", "0"])
-def test_first_chunks_are_held_however_long_a_batch_takes(cluster, impatient, admin, topic, expire):
-    """The time of expiry passes while a batch runs that was planned between two chunks."""
-    given = {"service.url": impatient.service_url, "topic": topic, "startingOffsets": "earliest"}
-    given["expireTimeOfIncompleteChunkedMessage"] = expire
-    admin.create_topic(topic)
-    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
-    end = planner.initial()
-
-    def process(value: bytes, **metadata: Any) -> MessageId:
-        """Write an entry, plan a batch with it, and run that longer than 1 s."""
-        nonlocal end
-        sent, before = producer.send(value, **metadata), end
-        while end == before:
-            end = planner.latest(before)
-        time.sleep(1.1)  # that this time does not count is what is tested
-        return sent
-
-    def acknowledged() -> MessageId:
-        cursors = admin.internal_stats(topic)["cursors"]
-        return MessageId.parse(cursors[end.subscription]["markDeletePosition"])
-
-    with RawConnection(cluster.service_url) as connection:
-        producer = RawProducer(connection, topic)
-        chunk = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2}
-        first = process(b"a", publish_time=5_000, chunk_id=0, **chunk)
-        for published in (5_001, 5_500, 6_000):
-            process(b"plain", publish_time=published)
-        assert acknowledged() < first
-        process(b"plain", publish_time=6_001)
-        process(b"plain", publish_time=6_002)
-        assert (acknowledged() >= first) is (expire == "1s")
-    planner.close()
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_checkpoint_ahead_of_all_there_is(client, impatient, peer, topic, caplog, fails):
-    """As after the broker was restored from an older state: nothing is read twice without a word."""
-    name = TopicName.parse(topic)
-    options = SubscriptionOptions(name="query", durable=True, initial=EARLIEST, create=True)
-    Consumer(client, name, options).close()
-    peer.produce(topic, [Record(b"old") for _ in range(5)])
-    ahead = Offsets("query", {name: MessageId(10**6, 7)})
-    planner = QueryPlanner(replace(source(impatient, topic), fail_on_data_loss=fails))
-    if fails:
-        with pytest.raises(
-            DataLossError, match="before the position that this query has processed"
-        ) as caught:
-            planner.latest(ahead)
-        assert topic in str(caught.value)
-        assert "failOnDataLoss=false" in str(caught.value)
-        planner.close()
-        with held(client, name, "query") as consumer:
-            assert consumer.backlog() == 5, "the broker is left as it was"
-        return
-    end = planner.latest(ahead)
-    assert planner.ranges(ahead, end) == []
-    assert "before the position that this query has processed" in caplog.text
-    peer.produce(topic, [Record(b"new")])
-    more = end
-    while more == end:
-        more = planner.latest(end)
-    ((_, first, last, *_),) = planner.ranges(end, more)
-    assert last.entries_since(first) == 1
-    planner.close()
 
 
 def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin, peer, topic, caplog):
@@ -323,21 +230,6 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     assert "is after the end" not in caplog.text
 
 
-def test_a_start_after_the_end_is_warned_of(
-    cluster: Cluster, impatient: ClientOptions, peer: Peer, topic: str, caplog
-) -> None:
-    peer.produce(topic, [Record(b"the last one")])
-    start = json.dumps({topic: {"-1": "999999:2"}})
-    given = {"service.url": cluster.service_url, "topic": topic, "startingOffsets": start}
-    planner = QueryPlanner(replace(parse_source(given, Mode.STREAM), client=impatient))
-    planner.initial()
-    planner.close()
-    assert plan_read(replace(parse_source(given, Mode.BATCH), client=impatient)) == []
-    said = [each for each in caplog.messages if "is after the end of 1 topic partitions" in each]
-    assert len(said) == 2
-    assert all(f"{topic}: the start is after 999999:1, the end is " in each for each in said)
-
-
 def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer, topic):
     """Many are made and deleted again while a query takes them in, and one stays."""
     given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
@@ -367,34 +259,6 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     finally:
         churning.join()
         planner.close()
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_an_unfinished_batch_of_a_topic_that_is_deleted(impatient, admin, peer, topic, caplog, fails):
-    other = f"{topic}-other"
-    for each in (topic, other):
-        peer.produce(each, [Record(b"v")])
-    given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
-    given |= {"startingOffsets": "earliest", "failOnDataLoss": str(fails)}
-    options = replace(parse_source(given, Mode.STREAM), client=impatient)
-    planner = QueryPlanner(options)
-    begin = planner.latest(planner.initial())
-    for each in (topic, other):
-        peer.produce(each, [Record(b"v")])
-    wait_until(lambda: all(each.entry == 1 for each in planner.latest(begin).positions.values()))
-    end = planner.latest(begin)
-    planner.close()
-    admin.delete_topic(other)
-    planner = QueryPlanner(options)
-    if fails:
-        with pytest.raises(DataLossError, match="failOnDataLoss=false") as caught:
-            planner.ranges(begin, end)
-        assert other in str(caught.value)
-    else:
-        assert [str(each.topic) for each in planner.ranges(begin, end)] == [topic]
-        assert planner.report()["dataLosses"] == 1
-        assert other in caplog.text
-    planner.close()
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):

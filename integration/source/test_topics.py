@@ -16,17 +16,8 @@ from integration.broker.waiting import HANG, wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
-from pulsar_spark.ids import TopicName
 
 IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
-
-
-@pytest.fixture
-def namespace(admin: Admin, topic: str) -> str:
-    """A namespace of the test's own, so that no other test's topics are seen."""
-    name = f"public/{TopicName.parse(topic).local}"
-    admin.create_namespace(name)
-    return name
 
 
 def records(*values: str) -> list[Record]:
@@ -133,28 +124,6 @@ def test_a_topic_is_deleted_before_it_is_processed(
     if not fails:
         assert query.exception() is None
         assert Counter(sink.values) == Counter(["1", "4", "5"])
-
-
-def test_a_topic_is_deleted_while_the_query_is_stopped(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, namespace: str, checkpoint: Path
-):
-    base, naming = f"persistent://{namespace}", {"topicsPattern": f"{namespace}/x-.*"}
-    peer.produce(f"{base}/x-1", records("1"))
-    peer.produce(f"{base}/x-2", records("2"))
-    sink = Collector()
-    drain(several(pulsar_in_spark, naming), sink, checkpoint)
-    admin.delete_topic(f"{base}/x-2")
-    peer.produce(f"{base}/x-1", records("3"))
-    with pytest.raises(StreamingQueryException, match=r"\[PULSAR_DATA_LOSS\]") as caught:
-        drain(several(pulsar_in_spark, naming), sink, checkpoint)
-    assert f"{base}/x-2" in str(caught.value)
-    assert "the topic was deleted while the query was stopped" in str(caught.value)
-    drain(several(pulsar_in_spark, naming, failOnDataLoss="false"), sink, checkpoint)
-    assert sorted(sink.values) == ["1", "2", "3"]
-    # It is not named any more.
-    peer.produce(f"{base}/x-1", records("4"))
-    drain(several(pulsar_in_spark, naming), sink, checkpoint)
-    assert sorted(sink.values) == ["1", "2", "3", "4"]
 
 
 def test_topics_that_do_not_exist_yet_are_waited_for(

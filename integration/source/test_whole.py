@@ -9,48 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, start
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
-from pulsar_spark.client import Client, ClientOptions
+from pulsar_spark.client import Client
 
 
 @pytest.fixture
-def broker(transactional_broker: StandaloneBroker) -> StandaloneBroker:
-    return transactional_broker
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture
-def admin(broker: StandaloneBroker) -> Admin:
-    return broker.admin
-
-
-@pytest.fixture
-def peer(broker: StandaloneBroker) -> Iterator[Peer]:
-    with Peer(broker.service_url) as opened:
+def connection(cluster: Cluster) -> Iterator[RawConnection]:
+    with RawConnection(cluster.service_url) as opened:
         yield opened
-
-
-@pytest.fixture
-def client(broker: StandaloneBroker) -> Iterator[Client]:
-    with Client(ClientOptions(service_url=broker.service_url)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def connection(broker: StandaloneBroker) -> Iterator[RawConnection]:
-    with RawConnection(broker.service_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def pulsar_in_spark(spark: SparkSession, broker: StandaloneBroker) -> PulsarInSpark:
-    return PulsarInSpark(spark, broker.service_url)
 
 
 # ---- transactions
@@ -123,14 +101,14 @@ def cut_off(connection: RawConnection, topic: str, uuid: str) -> None:
 
 
 def test_chunked_messages_of_several_producers(
-    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path
+    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic, checkpoint: Path
 ):
     """Batches of a few entries end anywhere, while what is acknowledged is trimmed."""
     admin.create_topic(topic)
     wanted = [[value(f"{producer}-{number}", 30_000) for number in range(4)] for producer in range(3)]
 
     def write(number: int) -> None:
-        with RawConnection(broker.service_url) as connection, Peer(broker.service_url) as peer:
+        with RawConnection(cluster.service_url) as connection, Peer(cluster.service_url) as peer:
             for each in wanted[number]:
                 cut_off(connection, topic, f"{number}-{each[:3]!r}")
                 peer.produce(topic, [Record(each), Record(each[:3])], chunking_enabled=True)

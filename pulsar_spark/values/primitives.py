@@ -108,7 +108,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             advice=f"Request {column_type(reader)}, or leave the schema out",
         )
     if writer.type in _BYTES:
-        return _TextDecoder(target) if target == pa.string() else _BytesDecoder(target)
+        return _BytesDecoder(target)
     return _FixedDecoder(target, writer.type, _FIXED[writer.type])
 
 
@@ -161,6 +161,8 @@ def why_no_text(value: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
+    """Gives bytes, or text where the column has that."""
+
     type: pa.DataType
     cost: ClassVar = ValueCost()
 
@@ -169,32 +171,13 @@ class _BytesDecoder:
         return self
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
-        return DecodedValues(values)
+        return decode_texts(values) if self.type == pa.string() else DecodedValues(values)
 
     def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
         return False
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        return "all bytes are a value"
-
-
-@dataclass(frozen=True, slots=True)
-class _TextDecoder:
-    type: pa.DataType
-    cost: ClassVar = ValueCost()
-
-    @property
-    def plan(self) -> Hashable:
-        return self
-
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
-        return decode_texts(values)
-
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        return False
-
-    def explain(self, value: bytes | None, key: bytes | None) -> str:
-        return why_no_text(value) or "the text is a value"
+        return (self.type == pa.string() and why_no_text(value)) or "the bytes are a value"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,3 +119,10 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert not deadline.passed
         time.sleep(0.001)
+
+
+def failing(error):
+    def call():
+        raise error
+
+    return call

@@ -19,9 +19,13 @@ def client(broker):
 
 
 @pytest.fixture
-def ids(broker):
+def topic(broker):
+    return broker.create(TOPIC)
+
+
+@pytest.fixture
+def ids(broker, topic):
     """20 entries in two ledgers, each of one message that says its number."""
-    topic = broker.create(TOPIC)
     first = broker.publish(TOPIC, *singles(numbered(12)))
     topic.roll()
     return first + broker.publish(TOPIC, *singles(numbered(8, 12)))

@@ -23,7 +23,6 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName, TopicPattern
-from pulsar_spark.protocol import lookup
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, hurry, numbered, open_consumer, reader, singles
 from tests.fake_broker import HANG, FakeBroker, cut, redirects, refuses, silence
@@ -243,14 +242,6 @@ def test_redirects_without_end_are_followed_slowly_and_in_time(broker):
             open_consumer(client)
         assert caught.value.topic == str(TOPIC)
     assert 3 <= len(broker.seen(Type.LOOKUP)) <= 15
-
-
-def test_redirects_in_a_circle_end_after_20_hops(broker, client, monkeypatch):
-    monkeypatch.setattr(lookup, "_MAX_PAUSE", 0.01)
-    broker.script(Type.LOOKUP, [redirects(broker.url)] * 30)
-    with pytest.raises(ProtocolError, match="redirected more than 20 times"):
-        locate(client)
-    assert len(broker.seen(Type.LOOKUP)) == 21
 
 
 def test_redirects_up_to_a_limit_of_ones_own(broker):

@@ -6,7 +6,7 @@ from pulsar_spark.client import LayoutWatch, PlanningClient
 from pulsar_spark.errors import DeadlineError, NotReadyError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import client_of, hurry, wait_until
+from tests.client.clients import hurry, wait_until
 from tests.fake_broker import FakeBroker, silence
 from tests.fake_clients import Type
 from tests.protocol.test_layout import segment
@@ -27,12 +27,6 @@ def broker():
     with FakeBroker(has_segments=True) as broker:
         broker.layouts[str(TOPIC)] = WHOLE
         yield broker
-
-
-@pytest.fixture
-def client(broker):
-    with client_of(broker) as client:
-        yield client
 
 
 def numbers(layout):

@@ -7,13 +7,7 @@ import pytest
 
 from pulsar_spark.client.parallel import run_all
 from pulsar_spark.errors import BusyError, OptionError
-
-
-def failing(error):
-    def call():
-        raise error
-
-    return call
+from tests.client.clients import failing
 
 
 def test_nothing_to_do():

@@ -9,14 +9,7 @@ import pytest
 
 from pulsar_spark.client.pending_calls import MappedFuture, PendingCalls
 from pulsar_spark.errors import BusyError, ConnectError, DeadlineError
-from tests.client.clients import wait_until
-
-
-def failing(error):
-    def call():
-        raise error
-
-    return call
+from tests.client.clients import failing, wait_until
 
 
 def test_calls_that_end_in_time_are_waited_for():

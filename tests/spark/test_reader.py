@@ -30,15 +30,9 @@ from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
-from tests.fake_broker import HANG, FakeBroker
+from tests.fake_broker import HANG
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker() as broker:
-        yield broker
 
 
 @pytest.fixture(params=[PulsarReader, PulsarStreamReader])

@@ -22,7 +22,6 @@ from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import single_entry
-from tests.fake_broker import FakeBroker
 from tests.fake_clients import Type
 from tests.values.protobuf_files import file
 
@@ -30,12 +29,6 @@ T, U = TopicName.parse("t"), TopicName.parse("u")
 A, AB = csv("a"), csv("a,b")
 
 csv_only = pytest.fixture(autouse=True)(installed)
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker() as broker:
-        yield broker
 
 
 def register(broker, topic, *schemas):

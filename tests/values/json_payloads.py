@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.json.json_read import column_type
+from pulsar_spark.values.json.make_tree import make_tree
 
 JAVA = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 LEAVES = (
@@ -46,6 +48,16 @@ TEXTS = (
 def json_schema(tree, properties=None):
     """A schema of type JSON."""
     return Schema(SchemaType.JSON, json.dumps(tree).encode(), JAVA if properties is None else properties)
+
+
+def tree_of(avro, properties=None):
+    """How values of a schema are read into its own columns."""
+    schema = json_schema(avro, properties)
+    return make_tree(schema, schema, column_type(schema))
+
+
+def record(name="R", **types):
+    return {"type": "record", "name": name, "fields": [{"name": k, "type": t} for k, t in types.items()]}
 
 
 class Maker:

@@ -33,16 +33,6 @@ _MIN_BYTES = 1 << 20
 _MAX_BYTES = 8 << 20
 
 
-def column_type(schema: Schema) -> pa.DataType:
-    """The Arrow type of the column.
-
-    Raises:
-        SchemaError: the schema's data is no Avro.
-        UnsupportedError: a type holds itself, or the schema is larger than any that this version reads.
-    """
-    return avro_types.column_type(schema)
-
-
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Make what reads values of one version of a schema as values of another.
 

@@ -182,7 +182,8 @@ def column_type(schema: Schema) -> pa.DataType:
     """The Arrow type of a column of such values, for kinds AVRO and JSON.
 
     Raises:
-        SchemaError, UnsupportedError: as :func:`parse`.
+        SchemaError: as :func:`parse`.
+        UnsupportedError: as :func:`parse`, or a type holds itself.
     """
     return arrow_type(parse(schema))
 

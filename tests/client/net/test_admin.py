@@ -34,10 +34,11 @@ PATH = "/admin/v2/persistent/a/b/c%252F%20d%2F%C3%A9-partition-1"
 
 
 @contextmanager
-def service(answer, pem=None, logins=None):
+def service(answer, pem=None, logins=None, asked=None):
     """An admin service; ``answer(method, path)`` gives status, body and headers.
 
-    With ``pem`` it speaks TLS; the logins of requests, or None where there is none, are put into ``logins``.
+    With ``pem`` it speaks TLS; the logins of requests, or None where there is none, are put into ``logins``,
+    and methods and paths into ``asked``.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,6 +48,8 @@ def service(answer, pem=None, logins=None):
         def do_GET(self):
             if logins is not None:
                 logins.append(self.headers.get("Authorization"))
+            if asked is not None:
+                asked.append((self.command, self.path))
             status, body, headers = answer(self.command, self.path)
             self.send_response(status)
             for name, value in headers.items():
@@ -71,20 +74,15 @@ def service(answer, pem=None, logins=None):
             thread.join()
 
 
-def says(status, body):
-    return service(lambda method, path: (status, body, {}))
+def says(status, body, asked=None):
+    return service(lambda method, path: (status, body, {}), asked=asked)
 
 
 @pytest.mark.parametrize("code", [302, 307])
 def test_the_broker_that_serves_the_topic_is_asked_with_the_same_method(code):
     asked = []
-
-    def here(method, path):
-        asked.append((method, path))
-        return 204, b"", {}
-
     with (
-        service(here) as owner,
+        says(204, b"", asked) as owner,
         service(lambda method, path: (code, b"", {"Location": owner + path})) as first,
     ):
         Admin(first).remove_subscription(TOPIC, "na me/1")
@@ -183,12 +181,7 @@ def test_names_of_topics_that_are_invalid_are_left_out(name, caplog):
 def test_names_that_would_name_something_else_are_refused(name):
     """Servers take ``x/subscription/..`` for ``x``, which is the topic."""
     asked = []
-
-    def note(method, path):
-        asked.append((method, path))
-        return 204, b"", {}
-
-    with service(note) as url:
+    with says(204, b"", asked) as url:
         admin = Admin(url)
         for act in (
             lambda: admin.remove_subscription(TOPIC, name),
@@ -341,13 +334,8 @@ def test_what_is_no_namespace(namespace):
 
 def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
     asked = []
-
-    def note(method, path):
-        asked.append((method, path))
-        return (200, b'{"subscriptions": {"na me": 1}}', {}) if method == "GET" else (204, b"", {})
-
     topic = TopicName("topic", "a", "b", "c/d")
-    with service(note) as url:
+    with says(200, b'{"subscriptions": {"na me": 1}}', asked) as url:
         Admin(url).hold_scalable(topic, "na me")
         assert Admin(url).scalable_subscriptions(topic) == {"na me"}
         Admin(url).release_scalable(topic, "na me")
@@ -357,33 +345,23 @@ def test_a_subscription_of_a_scalable_topic_is_registered_and_removed():
 
 def test_the_scalable_topics_of_a_namespace():
     asked = []
-
-    def note(method, path):
-        asked.append((method, path))
-        return 200, b'["topic://a/b/c", "topic://a/b/d/e"]', {}
-
-    with service(note) as url:
+    with says(200, b'["topic://a/b/c", "topic://a/b/d/e"]', asked) as url:
         found = Admin(url).scalable_topics("a", "b")
     assert found == [TopicName("topic", "a", "b", "c"), TopicName("topic", "a", "b", "d/e")]
     assert asked == [("GET", "/admin/v2/scalable/a/b")]
     for body in (b"{}", b"[1]", b'["topic://a"]'):
-        with service(lambda *_, body=body: (200, body, {})) as url, pytest.raises(ProtocolError):
+        with says(200, body) as url, pytest.raises(ProtocolError):
             Admin(url).scalable_topics("a", "b")
 
 
 def test_a_scalable_topic_is_created():
     asked = []
-
-    def note(method, path):
-        asked.append((method, path))
-        return 204, b"", {}
-
-    with service(note) as url:
+    with says(204, b"", asked) as url:
         Admin(url).create_scalable(TopicName("topic", "a", "b", "c/d"), 3)
     assert asked == [("PUT", "/admin/v2/scalable/a/b/c%2Fd?numInitialSegments=3")]
 
 
 def test_what_tells_no_subscriptions_of_a_scalable_topic():
     for body in (b"{}", b'{"subscriptions": []}'):
-        with service(lambda *_, body=body: (200, body, {})) as url, pytest.raises(ProtocolError):
+        with says(200, body) as url, pytest.raises(ProtocolError):
             Admin(url).scalable_subscriptions(TopicName("topic", "a", "b", "c"))

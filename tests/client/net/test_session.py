@@ -1,6 +1,5 @@
 """Session: one connection, its requests and handlers, and how it ends."""
 
-import socket
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -9,7 +8,7 @@ import pytest
 from pulsar_spark.client import Credentials, Deadline, TlsOptions
 from pulsar_spark.client.net.auth import Identity
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.errors import AuthError, ConnectError, DeadlineError, ProtocolError, TopicNotFoundError
+from pulsar_spark.errors import AuthError, ConnectError, ProtocolError, TopicNotFoundError
 from pulsar_spark.protocol import connection
 from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.lookup import Address
@@ -118,13 +117,6 @@ def test_a_peer_that_closes_in_the_handshake(broker):
     broker.script(Type.CONNECT, [cut])
     with pytest.raises(ConnectError, match="closed the connection"):
         open_session(broker, timeout=5)
-
-
-def test_nobody_listens():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(ConnectError, match="cannot connect"):
-        Session(Address("127.0.0.1", port), NOBODY, timeout=HANG, keep_alive=HANG, max_idle=HANG)
 
 
 def test_a_login_that_is_refused():
@@ -263,29 +255,6 @@ def test_a_session_that_is_used_stays_open(broker):
 
 
 # ---- requests
-
-
-def test_answers_in_another_order_find_their_requests(broker, session):
-    broker.create("other", 3)
-    held = Held(broker)
-    broker.script(Type.PARTITIONED_METADATA, [held])
-    first = session.ask(metadata(), HANG)
-    second = session.request(metadata("persistent://public/default/other"), Deadline(HANG))
-    assert second.partitionMetadataResponse.partitions == 3
-    assert not first.done()
-    held.release()
-    assert first.result(HANG).partitionMetadataResponse.partitions == 0
-
-
-def test_an_answer_that_comes_too_late_is_ignored(broker, session):
-    held = Held(broker)
-    broker.script(Type.PARTITIONED_METADATA, [held])
-    with pytest.raises(DeadlineError):
-        session.request(metadata(), Deadline(0.05))
-    broker.wait_for(lambda: held.count)
-    held.release()
-    assert session.request(metadata(), Deadline(HANG)).partitionMetadataResponse.partitions == 0
-    assert session.error is None
 
 
 def test_an_error_is_that_of_its_request(broker, session):

@@ -115,15 +115,6 @@ def test_message_ids_of_batches_and_singles(groups):
     assert decoded(groups).message_id.to_pylist() == [one.SerializeToString() for one in expected]
 
 
-@pytest.mark.parametrize("make", [plain_single, plain_batch])
-def test_columns_that_no_message_has_are_none(make):
-    messages = decoded([[make(1)], [make(2)]])
-    assert messages.ordering_key is None
-    assert messages.event_time is None
-    assert messages.properties is None
-    assert (messages.batch_index is None) == (make is plain_single)
-
-
 def test_a_topic_without_partitions_has_ids_without_one():
     messages = decoded([[single_entry(2**40, 2**33, b"v")]], topic=TopicName.parse("t"))
     expected = pb.MessageIdData(ledgerId=2**40, entryId=2**33)

@@ -17,11 +17,6 @@ from tests.ranges import read_range
 
 
 @pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
-@pytest.fixture
 def ids(broker, topic):
     """30 entries in three ledgers of ten, each of one message that says its number."""
     ids = []
@@ -171,18 +166,6 @@ def test_what_was_removed_is_lost(broker, client, ids, topic, caplog, name, fail
             entries = read(client, ids[first], ids[last], fail_on_data_loss=False, **options)
         assert ids_of(entries) == ids[left[0] : left[1]]
         assert f"messages in ({ids[lost[0]]}, " in caplog.text
-
-
-def test_what_a_subscription_holds_may_begin_later_than_the_start(broker, client, ids, topic):
-    """Without `begins` something holds the data: what is missing before it was processed before."""
-    topic.trim(ids[0].ledger)
-    assert ids_of(read(client, ids[3], ids[24])) == ids[10:25]
-
-
-def test_what_was_gone_when_the_range_was_planned_is_not_lost_again(broker, client, ids, topic):
-    topic.trim(ids[0].ledger)
-    entries = read(client, START, ids[24], begins=before(ids[10]))
-    assert ids_of(entries) == ids[10:25]
 
 
 @pytest.mark.parametrize("fails", [True, False])

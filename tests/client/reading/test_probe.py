@@ -22,11 +22,6 @@ from tests.fake_topics import NO_MESSAGE, chunk_sections, section_of, split_sect
 BAD = section_of(b"bad")[:-1] + b"!"  # its checksum is wrong
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_behind(broker):
     yield

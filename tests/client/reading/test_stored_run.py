@@ -36,11 +36,6 @@ def broker(monkeypatch):
         yield broker
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
-
-
 def write(client, values, origin=RUN, **options):
     task = DedupTask(client, NAME, origin, SECRET, required=False)
     with TopicWriter(client, TOPIC, producing(batching_max_messages=3, **options), dedup=task) as writer:

@@ -3,12 +3,6 @@
 import pytest
 
 from pulsar_spark.client.reading import backward_search
-from tests.client.clients import TOPIC
-
-
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
 
 
 @pytest.fixture

@@ -108,15 +108,6 @@ def test_each_micro_batch_is_its_own(client, topic):
     assert topic.values == numbered(5) * 3
 
 
-def test_each_write_of_a_micro_batch_is_its_own(client, topic, caplog):
-    """A function of foreachBatch may write to a topic several times."""
-    for _ in range(2):
-        run(client, numbered(5), write=0)
-        run(client, numbered(7), write=1)
-    assert topic.values == numbered(5) + numbered(7)
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("builder", BatcherBuilder)
 @pytest.mark.parametrize("added", [0, 1])
 def test_rows_are_found_in_whatever_partition_they_are(broker, client, builder, added):
@@ -215,17 +206,10 @@ def test_a_refused_entry_is_sent_by_a_later_run(broker, client, topic, at, error
 @pytest.mark.parametrize("builder", BatcherBuilder)
 def test_early_ends_double_nothing_and_are_no_difference(client, topic, strict, builder, caplog):
     """Spark ends the rows of a task early if a step before it fails: it looks as if there were no more."""
-    for end in [39, *range(1, 41), 20, 40]:
+    for end in [39, *range(41), 20, 40]:
         task, _ = run(client, numbered(end), strict=strict, blocks=3, batcher_builder=builder)
         assert twice(task) == 0
     assert topic.values == numbered(40)
-    assert not caplog.records
-
-
-def test_no_rows_after_some_are_no_difference(client, topic, caplog):
-    run(client, numbered(10))
-    run(client, [], strict=True)
-    assert topic.values == numbered(10)
     assert not caplog.records
 
 
@@ -249,14 +233,6 @@ def test_rows_that_differ_are_told_or_refused(broker, client, topic, other, stri
         assert twice(task) == 1
         assert Counter(topic.values) == Counter([*numbered(14), b"other"])
         assert "up to 1 messages may be duplicated" in caplog.text
-
-
-def test_another_order_is_no_difference(client, topic, caplog):
-    run(client, numbered(10))
-    task, _ = run(client, numbered(20)[::-1])
-    assert Counter(topic.values) == Counter(numbered(20))
-    assert twice(task) == 0
-    assert not caplog.records
 
 
 def test_a_checkpoint_that_was_set_back_writes_what_is_not_there(client, topic):
@@ -314,16 +290,6 @@ def test_a_part_that_was_deleted_is_told(client, topic, caplog):
     assert "the broker has deleted some of them" in caplog.text
 
 
-def test_an_open_transaction_that_hides_rows_is_told(broker, client, topic, caplog):
-    run(client, numbered(4), 5)
-    topic.append(batch_section([b"held"]), transaction="somebody's")
-    run(client, numbered(8), 5)
-    hurry(client, 1.0)
-    task, _ = run(client, numbered(8), 5)
-    assert twice(task) == 8
-    assert "an open transaction hides them" in caplog.text
-
-
 def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(client, topic):
     """It forgets names that were away for hours, and more than it may keep."""
     run(client, numbered(8), 5)
@@ -353,7 +319,7 @@ def test_what_a_stranger_stores_under_the_name_hides_no_row(
     assert "may be duplicated" not in caplog.text
 
 
-def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic):
+def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic, caplog):
     run(client, [b"before"], 5)
     topic.stored_ids[NAME] = (1 << 63) - 1
     first = task_of(client, 6)
@@ -366,6 +332,7 @@ def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic
             writer.send(columns(numbered(4, 4)))
             writer.flush()
     assert topic.values == [b"before", *numbered(8)]
+    assert "somebody else has used the producer name" in caplog.text
 
 
 def test_another_run_that_still_writes_is_an_error(broker, client, topic):

@@ -1,7 +1,5 @@
 """DedupTask: what entries say of where they come from, and what others' entries cannot do."""
 
-import logging
-import threading
 from collections import Counter
 from contextlib import closing
 
@@ -9,16 +7,15 @@ import pytest
 
 from pulsar_spark.client import DedupTask, EntryField, Origin, TopicWriter
 from pulsar_spark.client.reading import backward_search
-from pulsar_spark.errors import DuplicatesError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.origin import decode_origin, encode_origin
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
-from tests.fake_broker import HANG, FakeBroker, Held, lose_answer, pass_on
+from tests.fake_broker import FakeBroker, lose_answer
 from tests.fake_clients import Type
-from tests.fake_topics import section_of, split_section
+from tests.fake_topics import split_section
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -101,22 +98,6 @@ def test_a_later_run_names_where_the_first_one_began(client, topic):
     assert origins_of(topic)[count:] == [Origin(0, 0, 0, begin, 10)] * (len(topic.entries) - count)
 
 
-def test_nothing_is_sent_before_the_first_entry_is_acknowledged(client, broker, topic):
-    """A later entry could not say where the micro-batch began, and may be all that is stored."""
-    held = Held(broker)
-    broker.script(Type.SEND, [held])
-    running = threading.Thread(target=run, args=(client,))
-    running.start()
-    broker.wait_for(lambda: held.count)
-    held.release()
-    running.join(HANG)
-    assert Counter(topic.values) == Counter(ROWS)
-    sends = [each.command.type for each in broker.commands]
-    registered = [number for number, kind in enumerate(sends) if kind == Type.PRODUCER]
-    # Between the two registrations, by which the task finds out that the broker deduplicates, is one entry.
-    assert sends[registered[0] : registered[1]].count(Type.SEND) == 1
-
-
 def test_the_first_entry_is_known_where_its_receipt_was_lost(client, broker, topic):
     broker.script(Type.SEND, [lose_answer])
     assert run(client) == 10
@@ -155,15 +136,6 @@ def test_rows_in_entries_of_others_do_not_count(client, broker, topic, origin, i
     assert Counter(topic.values) == expected
 
 
-def test_a_copy_that_is_not_replicated_does_not_count(client, broker, topic):
-    """Rows that only some of the clusters have would be missing in the others."""
-    run(client, ROWS[:2], batching=False)
-    copied = encode_origin(origins_of(topic)[1], SECRET, str(TOPIC))
-    broker.publish(TOPIC, *(entry_of(value, copied, sequence_id=1, replicate_to=[b"here"]) for value in ROWS))
-    assert run(client) == 10
-    assert Counter(topic.values) == Counter(ROWS * 2)
-
-
 def test_copies_do_not_hide_where_the_micro_batch_began(client, broker, topic):
     """Everybody can copy what an entry says into others: rows are found all the same."""
     run(client)
@@ -174,78 +146,3 @@ def test_copies_do_not_hide_where_the_micro_batch_began(client, broker, topic):
     for _ in range(2):
         assert run(client, strict=False) == 10
         assert Counter(topic.values) == before
-
-
-@pytest.mark.parametrize("last", [1 << 32, 5 << 32, (1 << 63) - 1])
-@pytest.mark.parametrize("may_be_replay", [False, True])
-def test_a_name_that_somebody_else_has_used_keeps_nothing_out(
-    client, broker, topic, last, may_be_replay, caplog
-):
-    """The broker would drop all rows whose ids are not higher than the last one of the name."""
-    broker.publish(TOPIC, section_of(b"other", producer_name=NAME))
-    topic.stored_ids[NAME] = last
-    with caplog.at_level(logging.WARNING):
-        assert run(client, strict=False, may_be_replay=may_be_replay) == 10
-        assert run(client, strict=False) == 10
-    assert topic.values == [b"other", *ROWS]
-    assert ("somebody else has used the producer name" in caplog.text) == (last > 1 << 62)
-
-
-# ---- runs that differ
-
-
-@pytest.mark.parametrize("other", [0, 4, 9])
-def test_a_strict_task_sends_none_of_the_rows_that_differ(client, broker, topic, other):
-    run(client)
-    values = [*ROWS[:other], b"other", *ROWS[other + 1 :]]
-    with pytest.raises(DuplicatesError, match="this run of the micro-batch differs from an earlier one"):
-        run(client, values)
-    assert topic.values == ROWS
-
-
-@pytest.mark.parametrize("other", [0, 4, 9])
-def test_rows_that_differ_are_told_of(client, topic, other, caplog):
-    run(client)
-    values = [*ROWS[:other], b"other", *ROWS[other + 1 :]]
-    for _ in range(2):
-        assert run(client, values, strict=False) == 10
-        assert topic.values == [*ROWS, b"other"]
-    assert "up to 1 messages may be duplicated" in caplog.text
-
-
-@pytest.mark.parametrize("batching", [True, False])
-@pytest.mark.parametrize("reverses", [True, False])
-def test_equal_rows_are_stored_as_often_as_they_come(client, topic, batching, reverses):
-    """Each stored row is found once, in whatever order and portions they come."""
-    rows = [b"a", b"b", b"a", b"a", b"c", b"b", b"a"]
-    for count in (3, 5, 7, 7):
-        values = rows[:count][::-1] if reverses else rows[:count]
-        task = DedupTask(client, NAME, Origin(0, 0, 0), SECRET, required=True)
-        options = producing(batching=batching)
-        with closing(task), TopicWriter(client, TOPIC, options, dedup=task) as writer:
-            for value in values:
-                writer.send(columns([value]))
-            writer.flush()
-            task.finish()
-        assert Counter(topic.values) == Counter(rows[:count])
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_refused_entry_is_no_row_lost(client, broker, topic, lost):
-    """Entries after it are stored, so the last id says nothing of what is stored."""
-
-    def drop(connection, frame):
-        body = frame.command.send
-        connection.send(
-            Type.SEND_ERROR,
-            error=pb.NotAllowedError,
-            message="too large",
-            producer_id=body.producer_id,
-            sequence_id=body.sequence_id,
-        )
-
-    broker.script(Type.SEND, [pass_on] * lost + [drop])
-    with pytest.raises(Exception, match="too large"):
-        run(client)
-    assert run(client) == 10
-    assert Counter(topic.values) == Counter(ROWS)

@@ -108,11 +108,6 @@ def test_each_write_of_a_replay_finds_its_own_rows(client, broker, batch, stored
 # ---- an open transaction of somebody else hides what comes after its first message
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.topics[str(TOPIC)]
-
-
 HIDDEN = r"up to 10 messages .* cannot be compared: an open transaction hides them"
 
 

@@ -36,12 +36,6 @@ from tests.fake_broker import (
 from tests.fake_clients import Type
 from tests.ranges import read_range
 
-
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
 # ---- sending
 
 

@@ -42,11 +42,6 @@ def hurry_searches(monkeypatch):
     monkeypatch.setattr(backward_search, "_SETTLING", 0.05)
 
 
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
 # ---- what fails
 
 
@@ -254,24 +249,6 @@ def lose_connection_with_pending(broker, client, change, *, batch=False):
         producer.close()
 
 
-def test_what_somebody_else_wrote_under_the_name_is_an_error():
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        with pytest.raises(SendError, match="has written under the producer name me"):
-            lose_connection_with_pending(broker, client, lambda topic: topic.stored_ids.update(me=99))
-        assert broker.topics[str(TOPIC)].values == [b"first"]
-        assert broker.open_producers == []
-
-
-def test_a_batch_of_which_a_part_is_stored_is_an_error():
-    """The broker would take the batch for a duplicate by its first id, and drop the rest."""
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        with pytest.raises(SendError, match="has written under the producer name me"):
-            lose_connection_with_pending(
-                broker, client, lambda topic: topic.stored_ids.update(me=2), batch=True
-            )
-        assert broker.topics[str(TOPIC)].values == [b"first"]
-
-
 def test_a_batch_that_is_not_stored_is_sent_again():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         lose_connection_with_pending(broker, client, lambda topic: None, batch=True)
@@ -309,19 +286,6 @@ def test_what_was_stored_without_a_receipt_is_compared_and_not_stored_again(batc
         producer.close()
         assert topic.values == (numbered(20) if batch else numbered(20)[::5])
         assert bool(broker.seen(Type.SUBSCRIBE)) == (name is not None)
-
-
-def test_several_that_are_refused_are_not_taken_for_stored_for_what_came_after():
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        topic = broker.create(TOPIC)
-        producer = open_producer(client)
-        damaged = refuses(pb.ChecksumError, "damaged")
-        broker.script(Type.SEND, [pass_on, damaged, pass_on, pass_on, damaged])
-        send(producer, numbered(5))
-        with pytest.raises(SendError, match="not found in the topic"):
-            producer.flush()
-        producer.close()
-        assert topic.values == [b"0", b"2", b"3"]
 
 
 def test_a_comparison_that_takes_as_long_as_the_send_timeout_is_no_failure(monkeypatch):
@@ -389,19 +353,6 @@ def test_without_the_right_to_read_a_name_of_ones_own_is_an_error_and_never_a_gu
         producer.close()
 
 
-def test_a_first_entry_that_is_dropped_as_a_duplicate_is_an_error(broker, client):
-    """Somebody else writes under the name while this producer has it; on a real broker nobody can."""
-    broker.deduplicates = True
-    topic = broker.create(TOPIC)
-    producer = open_producer(client, name="me")
-    stored_by_somebody_else(topic, 0)
-    send(producer, [b"a"])
-    with pytest.raises(SendError, match="has written under the producer name me"):
-        producer.flush()
-    assert (producer.sent.messages, len(producer.pending)) == (0, 1)
-    producer.close()
-
-
 # ---- transactions
 
 
@@ -443,17 +394,3 @@ def test_what_a_transaction_may_have_stored_is_an_error(deduplicates, reason):
             producer.flush()
         producer.close()
         assert broker.open_producers == []
-
-
-def test_what_a_transaction_has_not_stored_is_sent_again():
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        topic = broker.create(TOPIC)
-        producer = open_producer(client, transaction=TxnId(0, 5))
-        send(producer, numbered(3))
-        producer.flush()
-        broker.script(Type.SEND, [cut])
-        send(producer, numbered(2))
-        producer.flush()
-        producer.close()
-        topic.end(TxnId(0, 5), commit=True)
-        assert topic.values == numbered(3) + numbered(2)

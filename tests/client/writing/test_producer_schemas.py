@@ -22,7 +22,7 @@ from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.client.writing.producers import open_producer, send, send_batch
 from tests.client.writing.test_dedup import NoKeys
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, without_answer
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
 
@@ -34,11 +34,6 @@ REFUSAL = (
     "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException: Error during schema "
     "compatibility check with strategy FULL: org.apache.avro.SchemaValidationException: Unable to read schema"
 )
-
-
-@pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
 
 
 def known(broker, *schemas, topic=TOPIC):
@@ -118,26 +113,6 @@ def test_writers_register_it_for_each_partition(broker, client):
 
 
 # ---- lost connections
-
-
-def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(broker, client, topic):
-    """It was encoded by the schema that had that version."""
-    broker.script(Type.SEND, [pass_on, without_answer])
-    producer = open_producer(client, schema=A)
-    send(producer, numbered(1))
-    producer.flush()
-    send(producer, numbered(1, 1))
-    broker.wait_for_command(Type.SEND, 2)
-    with broker.changed:
-        topic.ledgers[next(iter(topic.ledgers))].pop()  # it was lost
-        broker.schemas.delete(str(TOPIC))
-        broker.cut()
-    with pytest.raises(SchemaError, match="number of the rows' schema has changed"):
-        producer.flush()
-    assert producer.schema_version == 2
-    producer.close()
-    assert versions(topic) == [0]
-    assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 2
 
 
 @pytest.mark.parametrize("chunked", [False, True])

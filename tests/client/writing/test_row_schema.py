@@ -10,7 +10,7 @@ import pytest
 
 from pulsar_spark.client import PartKind, PartType, RowType, VersionedSchema, row_encoder, schema_of_rows
 from pulsar_spark.client.client import Client
-from pulsar_spark.errors import OptionError, SchemaError
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_schema import from_wire_schema, to_wire_schema
@@ -66,11 +66,6 @@ def test_nothing_is_registered_that_may_not_be(broker, client):
         chosen(client, AB, may_register=False)
     assert chosen(client, A, may_register=False) == (0, schema("a"))
     assert broker.seen(Type.GET_OR_CREATE_SCHEMA) == []
-
-
-def test_a_name_that_avro_does_not_allow(client):
-    with pytest.raises(OptionError, match="'a-b' has a name that Avro does not allow"):
-        chosen(client, rows(**{"a-b": pa.int32()}))
 
 
 def registers(broker: FakeBroker, *names: str):

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import (
-    NO_USER_CODE,
     ProducerInterceptor,
     RoutingMode,
     TaskPlace,
@@ -205,15 +204,6 @@ def test_batches_close_by_count_and_by_flush(broker, client):
     assert ids == [(0, 3), (4, 7), (8, 0)]
 
 
-def test_batches_close_by_bytes(broker, client):
-    with open_writer(client, batching_max_bytes=300) as writer:
-        writer.send(columns([b"x" * 100] * 7))
-        writer.flush()
-    sizes = [len(entry) for entry in entries_of(broker)]
-    assert sum(sizes) == 7
-    assert set(sizes[:-1]) == {2}
-
-
 def test_batches_close_by_time_while_the_caller_is_away(broker, client):
     with open_writer(client, batching_max_publish_delay=0.01) as writer:
         writer.send(columns(numbered(3)))
@@ -304,12 +294,6 @@ def test_rows_say_their_ids(broker, client, batching):
     assert sent == ([(10, 30)] if batching else [(10, 0), (20, 0), (30, 0)])
 
 
-def test_a_negative_id_is_refused(broker, client):
-    with open_writer(client) as writer, pytest.raises(OptionError, match="sequence id is -2") as caught:
-        writer.send(columns(numbered(1), sequence_id=longs(-2)))
-    assert caught.value.topic == str(TOPIC)
-
-
 # ---- lost connections
 
 
@@ -395,21 +379,6 @@ def test_one_row_that_is_too_large_keeps_the_others_back():
                 with pytest.raises(SendError):
                     writer.flush()
         assert broker.seen(Type.SEND) == []
-
-
-def test_no_room_is_an_error_where_the_caller_does_not_wait(broker, client):
-    broker.script(Type.SEND, [silence] * 9)
-    options = {"max_pending_messages": 2, "block_if_queue_full": False, "batching": False}
-    with open_writer(client, **options) as writer, pytest.raises(QueueFullError):
-        writer.send(columns(numbered(5)))
-
-
-def test_where_one_partition_cannot_be_had_no_producer_is_left(broker, client):
-    topic = parted(broker)
-    broker.script(Type.PRODUCER, [pass_on, pass_on, refuses(pb.AuthorizationError)])
-    with pytest.raises(AuthError):
-        open_writer(client, topic)
-    assert broker.open_producers == []
 
 
 def test_a_partition_that_the_topic_does_not_have(broker, client):
@@ -526,13 +495,6 @@ def test_interceptors_learn_what_failed_or_was_given_up(broker, client):
         ((topic, sequence_id, messages, place, error),) = notes.told
         assert (topic, sequence_id, messages, place) == (str(TOPIC), 0, 1, None)
         assert isinstance(error, kind)
-
-
-def test_without_interceptors_nothing_is_kept_for_them(broker, client):
-    with open_writer(client, code=NO_USER_CODE) as writer:
-        writer.send(columns(numbered(3)))
-        writer.flush()
-    assert broker.topics[str(TOPIC)].values == numbered(3)
 
 
 def test_writers_of_a_task_share_its_memory(broker, client):

@@ -14,7 +14,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire.columns.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, silence
+from tests.fake_broker import FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
 
@@ -197,17 +197,6 @@ def test_a_run_that_was_cut_off_is_completed(stored):
         assert list(found.items()) == expected
 
 
-@pytest.mark.parametrize("ends", [[4, 10], [1, 2, 10], [4, 10, 10], [10, 4, 10], [6, 1, 4, 10]])
-def test_runs_whose_rows_end_early_are_completed(ends, caplog):
-    """Spark ends a task's rows early, as if there were no more, where a step before has failed."""
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        broker.create(TOPIC)
-        for end in ends:
-            assert run_once(client, TOPIC, ROWS, [end]) == (end, 0)
-        assert sorted(broker.topics[str(TOPIC)].values) == numbered(10)
-    assert not caplog.messages
-
-
 def check_order(broker, topic, keys):
     """Each row is stored once, and those of a key in their order."""
     parts = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
@@ -250,23 +239,6 @@ def test_runs_that_fail_anywhere_store_each_row_once(seed, monkeypatch, caplog):
         assert run(count) == (count, 0)
         check_order(broker, topic, keys)
     assert not caplog.messages
-
-
-@pytest.mark.parametrize("action", [cut, lose_answer])
-def test_lost_connections_change_nothing(action):
-    with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        topic = parted(broker)
-        broker.script(Type.SEND, [pass_on, pass_on, action, pass_on, action])
-        rows = [(f"key-{number % 7}", b"%d " % number) for number in range(60)]
-        with open_writer(client, topic, batching_max_messages=2) as writer:
-            for first in range(0, 60, 20):
-                keys, values = zip(*rows[first : first + 20], strict=True)
-                writer.send(columns(values, key=binaries(*keys)))
-            writer.flush()
-        entries = [entry for part in range(COUNT) for entry in entries_of(broker, topic.of_partition(part))]
-        for key in dict.fromkeys(key for key, _ in rows):
-            expected = b"".join(value for own, value in rows if own == key).decode()
-            assert "".join(values for own, values in entries if own == key) == expected
 
 
 def test_rows_without_keys_go_to_the_same_partitions_in_each_run():

@@ -19,11 +19,6 @@ def broker():
 
 
 @pytest.fixture
-def topic(broker):
-    return broker.create(TOPIC)
-
-
-@pytest.fixture
 def transactions(client):
     return Transactions(client)
 

@@ -62,6 +62,7 @@ CASES = {
     "only other rows": ("???", "abc", "..."),
     "equal rows, fewer of them": ("aa", "aaaa", "xx.."),
     "equal rows, more of them": ("aaaa", "aa", "xx"),
+    "equal rows in another order": ("bbab", "aabb", "x.xx"),
     "equal rows around a hole": ("aba", "aaba", "xxx."),
     "one is changed": ("abcd", "abXd", "xx.x"),
 }

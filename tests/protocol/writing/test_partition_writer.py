@@ -17,10 +17,8 @@ from pulsar_spark.errors import (
     SendError,
     TopicNotFoundError,
 )
-from pulsar_spark.ids import MessageId, TxnId
-from pulsar_spark.protocol.writing.batcher import Batch
+from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
-from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.writing.partition_writers import (
     CUT,
@@ -36,7 +34,6 @@ from tests.protocol.writing.partition_writers import (
     new_writer,
     prove,
     register,
-    rows,
     singles,
     success,
 )
@@ -264,10 +261,6 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     assert writer.window.due_at is None
 
 
-def test_nothing_is_sent_yet():
-    assert new_writer().tally.sent == SentTotals()
-
-
 # ---- what went wrong
 
 
@@ -312,19 +305,6 @@ def test_what_is_final_is_given_up_as_it_is():
         writer.check()
 
 
-def test_an_entry_that_was_damaged_on_its_way_is_sent_again_and_one_in_memory_is_not():
-    writer = writer_in(OPEN)
-    writer.refused(0, pb.ChecksumError, "checksum")
-    assert isinstance(writer.loss, NotReadyError)
-    payload = bytearray(b"payload")
-    writer = writer_in(OPEN)
-    writer.add(list(writer.packer.singles(singles(payload), 5)), 0.0)
-    payload[0] ^= 1
-    writer.refused(0, pb.ChecksumError, "checksum")
-    assert isinstance(writer.loss, SendError)
-    assert writer.next_step(1.0) is Step.STOP
-
-
 # ---- room
 
 
@@ -356,16 +336,6 @@ def test_who_does_not_wait_may_resume_once_there_is_room():
 # ---- sequence ids
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "expected"), [(0, -1, 0), (5, -1, 5), (5, 3, 5), (5, 4, 5), (5, 5, 6), (5, 99, 100)]
-)
-def test_the_first_sequence_id(first, last, expected):
-    writer = new_writer(first_sequence_id=first)
-    register(writer, last)
-    assert writer.last_sequence_id == last
-    assert ids(entries(writer)) == [expected]
-
-
 def test_a_later_registration_does_not_change_the_ids():
     writer = writer_in(OPEN)
     writer.lost(CUT)
@@ -390,19 +360,6 @@ def test_what_the_next_registration_repeats():
     assert metadata_of(entry).producer_name == b"orders-1"
 
 
-def test_the_version_of_the_last_registration_is_said_by_what_is_packed_after_it():
-    writer = new_writer(max_messages=9)
-    for number, version in enumerate((b"first", b"second", b"")):
-        writer.registering()
-        writer.registered(success("p", number - 1, None, version), MAX_MESSAGE)
-        writer.resend("1", 0.0)
-        (added,) = entries(writer)
-        metadata = metadata_of(added)
-        assert (metadata.schema_version, metadata.HasField("schema_version")) == (version, bool(version))
-        writer.add([added], 0.0)
-        writer.receipt(number, *PLACE)
-
-
 @pytest.mark.parametrize("anew", [b"second", b""])
 def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew):
     """The topic was deleted and made anew, under the producer."""
@@ -421,13 +378,6 @@ def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew
         writer.resend("3", 0.0)
 
 
-def test_foreign_writes_are_found():
-    writer = writer_in(LOST)
-    writer.registering()
-    with pytest.raises(SendError, match="somebody else"):
-        writer.registered(success("p", 5), MAX_MESSAGE)
-
-
 def test_what_is_acknowledged_is_not_foreign():
     writer = writer_in(OPEN)
     writer.receipt(0, *PLACE)
@@ -444,21 +394,6 @@ def test_what_was_stored_at_first_is_not_foreign():
     register(writer, 7)
     writer.lost(CUT)
     assert register(writer, 7) == []
-
-
-def test_a_transaction_is_not_repeated_where_nothing_deduplicates():
-    writer = new_writer(max_messages=10)
-    register(writer)
-    writer.packer.transaction = TxnId(1, 2)
-    body, _ = rows(b"a", b"b", b"c")
-    batch = Batch((body,), 3, len(body))
-    writer.add([writer.packer.batch(batch, 5)], 0.0)
-    writer.packer.transaction = None
-    writer.add(entries(writer), 0.0)
-    writer.lost(CUT)
-    writer.registering()
-    with pytest.raises(SendError, match=r"3 messages of a transaction .*persistent://a/b/t.* deduplication"):
-        writer.registered(success("p", -1), MAX_MESSAGE)
 
 
 def large(writer):
@@ -558,64 +493,6 @@ def test_what_somebody_else_has_stored_by_pending_ids_is_an_error(ours):
         assert ids(register(writer, 4, stored=added[:5])) == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_last_entry_alone_proves_nothing():
-    """The broker refused the first one, or somebody else wrote by its id."""
-    writer, added = with_pending(3)
-    with pytest.raises(SendError, match=r"1 messages were not acknowledged .* not found in the topic"):
-        register(writer, 2, stored=added[1:])
-
-
-def test_what_the_broker_refused_is_not_taken_for_stored_where_later_ones_are():
-    writer = new_writer(max_messages=10, is_shared_name=False)
-    register(writer)
-    added = entries(writer, 3)
-    writer.add(added, 0.0)
-    writer.refused(1, pb.ChecksumError, "damaged on the way")
-    with pytest.raises(SendError, match="not found in the topic"):
-        register(writer, 2, stored=[added[0], added[2]])
-
-
-IN_FLIGHT = "Cannot determine whether the message is a duplicate at this time"
-
-
-@pytest.mark.parametrize(
-    ("code", "text", "is_compared"),
-    [
-        (pb.PersistenceError, IN_FLIGHT, False),
-        (pb.PersistenceError, "not enough bookies", True),
-        (pb.ChecksumError, IN_FLIGHT, True),
-    ],
-)
-def test_what_the_broker_is_still_storing_is_not_refused(code, text, is_compared):
-    """Nothing is read for it, so no right to read is needed."""
-    writer = new_writer(max_messages=10, is_shared_name=False)
-    register(writer)
-    writer.add(entries(writer, 2), 0.0)
-    writer.refused(0, code, text)
-    assert writer.state is LOST
-    assert writer.loss.retriable
-    writer.registering()
-    assert (writer.registered(success("p", 1), MAX_MESSAGE) is not None) == is_compared
-
-
-@pytest.mark.parametrize("is_refused", [True, False])
-def test_what_a_transaction_may_lack_is_an_error_that_names_it(is_refused):
-    """Pulsar 4.0.7 may lose the first message, store the others, and take the first one for stored, too."""
-    writer = new_writer(max_messages=10)
-    register(writer)
-    writer.packer.transaction = TxnId(1, 2)
-    writer.add(entries(writer, 3), 0.0)
-    if is_refused:
-        writer.refused(1, pb.ChecksumError, "damaged on the way")
-    else:
-        writer.lost(NotReadyError("the broker closed the producer"))
-    writer.registering()
-    with pytest.raises(
-        SendError, match=r"3 messages of a transaction .*cannot be read.*persistent://a/b/t.*maxFailures"
-    ):
-        writer.registered(success("p", 2), MAX_MESSAGE)
-
-
 def test_a_refusal_is_settled_by_the_receipt():
     """A resend alone settles nothing: the broker may not take it before it has stored what came after."""
     writer = new_writer(max_messages=10, is_shared_name=False)
@@ -632,12 +509,6 @@ def test_a_refusal_is_settled_by_the_receipt():
         writer.receipt(sequence_id, *PLACE)
     writer.lost(CUT)
     assert ids(register(writer, 3)) == [2, 3]
-
-
-def test_under_a_name_that_nobody_else_has_nothing_is_looked_up():
-    writer, _ = with_pending(3, is_shared_name=False)
-    writer.registering()
-    assert writer.registered(success("p", 1), MAX_MESSAGE) is None
 
 
 def test_what_is_dropped_as_known_counts_as_stored():
@@ -669,20 +540,6 @@ def test_rows_with_ids_that_were_stored_before_may_be_dropped_and_are_counted():
         writer.add([other(writer, sequence_id)], 0.0)
         assert writer.receipt(sequence_id, *place) is not None
     assert (writer.tally.sent.messages, writer.dropped) == (4, 2)
-
-
-@pytest.mark.parametrize("sequence_id", [9, 8, 3])
-def test_rows_with_ids_of_others_that_were_sent_before_are_lost_if_they_are_dropped(sequence_id):
-    writer = new_writer(max_messages=10)
-    register(writer, 4)
-    for number in (2, 9):
-        writer.add([other(writer, number)], 0.0)
-        assert writer.receipt(number, *(PLACE if number > 4 else DROPPED)) is not None
-    writer.add([other(writer, sequence_id)], 0.0)
-    assert writer.receipt(sequence_id, *DROPPED) is None
-    with pytest.raises(SendError, match=f"sequence id {sequence_id} on .*id 9 was sent before"):
-        writer.check()
-    assert (writer.tally.sent.messages, writer.dropped) == (2, 1)
 
 
 def test_rows_with_ids_that_do_not_ascend_may_be_stored():

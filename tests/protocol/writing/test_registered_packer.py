@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.errors import CryptoError, SendError
+from pulsar_spark.errors import CryptoError
 from tests.protocol.writing.partition_writers import (
     MAX_MESSAGE,
     TOPIC,
@@ -13,7 +13,6 @@ from tests.protocol.writing.partition_writers import (
     ids,
     metadata_of,
     new_packer,
-    rows,
     singles,
 )
 
@@ -66,14 +65,6 @@ def test_another_registration_leaves_the_ids():
     (entry,) = packer.singles(singles(b"a"), 5)
     assert entry.sequence_id == 5
     assert metadata_of(entry).producer_name == b"q"
-
-
-def test_what_is_too_large_for_the_broker_is_refused_with_its_topic():
-    packer = registered()
-    with pytest.raises(SendError, match=TOPIC):
-        packer.check_messages(*rows(b"x" * 500))
-    with pytest.raises(SendError, match=TOPIC):
-        packer.check_singles(by_column(b"x" * 500))
 
 
 def test_a_missing_key_is_an_error_before_anything_is_sent():

@@ -16,7 +16,8 @@ from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
 # What is judged: entries to be compared, all to be sent again, or the text of an error.
 COMPARE, RESEND = "compare", "send again"
 FOREIGN, INCOMPLETE = "somebody else, .* producer name me", "while a chunked message was sent"
-MAY_REPEAT, UNREADABLE = "it is not certain that the namespace deduplicates", "before the transaction ends"
+MAY_REPEAT = "5 messages of a transaction .* it is not certain that the namespace deduplicates"
+UNREADABLE = r"\d+ messages of a transaction .* before the transaction ends"
 TOPIC = "persistent://a/b/t"
 ORIGIN = encode_origin(Origin(3, 1, 0), b"secret", TOPIC)
 

@@ -6,21 +6,9 @@ from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
 from pulsar_spark.spark.monitoring.source_report import EntryMeans
-from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T = TopicName.parse("t")
 BEGIN = MessageId(10, -1)
-
-
-@pytest.fixture
-def cluster():
-    return SimulatedCluster()
-
-
-@pytest.fixture
-def topic(cluster):
-    (found,) = cluster.create("t")
-    return found
 
 
 def waiting(topic, entries=5):

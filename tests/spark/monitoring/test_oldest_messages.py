@@ -5,22 +5,10 @@ import pytest
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages, Waiting
-from tests.spark.plan.simulated_cluster import SimulatedCluster
 
 T = TopicName.parse("t")
 BEGIN = MessageId(10, -1)
 NOW = 1_700_000_000_000
-
-
-@pytest.fixture
-def cluster():
-    return SimulatedCluster()
-
-
-@pytest.fixture
-def topic(cluster):
-    (found,) = cluster.create("t")
-    return found
 
 
 @pytest.fixture

@@ -132,3 +132,14 @@ def acked(cluster, topic=T):
 def mark(spark, topic=T):
     """Where the query's subscription stands."""
     return spark.cluster.topics[topic].cursors[spark.subscription]
+
+
+def two_ledgers():
+    """A topic with two ledgers of three entries, published at 0, 100, ... ms."""
+    found = SimulatedCluster()
+    (topic,) = found.create("t")
+    for number in range(6):
+        if number == 3:
+            topic.roll_over()
+        topic.produce(time=100 * number)
+    return found

@@ -9,22 +9,16 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
 from pulsar_spark.spark.plan.ranges import Range
-from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import at, iso_time, options_of
+from tests.spark.plan.simulated_spark import at, iso_time, options_of, two_ledgers
 
 T = TopicName.parse("t")
 
 
 @pytest.fixture
 def cluster():
-    """Two ledgers of three entries, published at 0, 100, ... ms, and a subscription in the middle."""
-    found = SimulatedCluster()
-    (topic,) = found.create("t")
-    for number in range(6):
-        if number == 3:
-            topic.roll_over()
-        topic.produce(time=100 * number)
-    topic.cursors["mine"] = at("10:1")
+    """With a subscription in the middle."""
+    found = two_ledgers()
+    found.topics[T].cursors["mine"] = at("10:1")
     return found
 
 
@@ -97,12 +91,6 @@ def test_what_does_not_exist_is_an_error(cluster):
     cluster.delete("t")
     with pytest.raises(TopicNotFoundError):
         plan_read(options_of(Mode.BATCH, topic="t"), cluster)
-
-
-@pytest.mark.parametrize(("given", "is_late"), [("20:3", False), ("20:4", True), ("9999:2", True)])
-def test_a_start_after_the_end_is_warned_of(cluster, caplog, given, is_late):
-    assert plan(cluster, startingOffsets=f'{{"t": {{"-1": "{given}"}}}}') == []
-    assert ("is after the end of 1 topic partitions" in caplog.text) == is_late
 
 
 def test_between_the_ends_of_two_queries(cluster):

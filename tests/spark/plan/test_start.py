@@ -10,21 +10,14 @@ from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.start import after_start_times, start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import iso_time, options_of
+from tests.spark.plan.simulated_spark import iso_time, options_of, two_ledgers
 
 T = TopicName.parse("t")
 
 
 @pytest.fixture
 def cluster():
-    """A topic with two ledgers of three entries, published at 0, 100, ... ms."""
-    found = SimulatedCluster()
-    (topic,) = found.create("t")
-    for number in range(6):
-        if number == 3:
-            topic.roll_over()
-        topic.produce(time=100 * number)
-    return found
+    return two_ledgers()
 
 
 def start(cluster, **options):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pulsar_spark.client import PlanningClient
-from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
+from pulsar_spark.errors import DataLossError, DeadlineError, TopicNotFoundError
 from pulsar_spark.spark.plan import ends
 from pulsar_spark.spark.plan.offsets import Offsets
 from tests.fake_broker import HANG
@@ -159,35 +159,12 @@ def test_a_broker_that_is_silent_holds_up_its_partition_only(cluster, caplog):
     assert caplog.text.count("is not known at the moment") == 2
 
 
-def test_a_broker_that_refuses_is_an_error(cluster, topic):
-    spark = SimulatedSpark(cluster)
-    spark.trigger()
-    cluster.failing[T] = SchemaError("refused")
-    with pytest.raises(SchemaError):
-        spark.trigger()
-
-
 def test_a_topic_that_does_not_exist_is_an_error_at_once(cluster):
     with pytest.raises(TopicNotFoundError):
         SimulatedSpark(cluster)
 
 
 # ---- acknowledgements
-
-
-def test_an_acknowledgement_that_failed_is_tried_again(cluster, topic, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    ids = topic.produce(1)
-    spark.drain()
-    more = topic.produce(1)
-    spark.trigger()
-    cluster.failing[T] = DeadlineError("no answer")
-    spark.trigger()
-    assert acked(cluster) == ids
-    cluster.failing.clear()
-    cluster.clock += 2.0
-    spark.planner.commit()
-    assert acked(cluster) == [*ids, *more]
 
 
 def test_an_acknowledgement_that_a_crashed_broker_forgot_is_sent_again(cluster, topic, caplog):

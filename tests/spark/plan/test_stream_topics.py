@@ -116,35 +116,22 @@ def test_a_partition_that_is_probed_in_vain_leaves_time_for_the_others(cluster, 
     assert len(spark.rows) == 61
 
 
-def test_a_run_over_what_there_was_waits_for_all(cluster, monkeypatch):
+@pytest.mark.parametrize("available_now", [True, False], ids=["AvailableNow", "the one of Trigger.Once"])
+def test_a_micro_batch_of_all_there_was_waits_for_all(cluster, monkeypatch, available_now):
     monkeypatch.setattr(stream, "PROMPT", 0.0)
     first, second = cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
     first.produce(1)
     ids = second.produce(1)
-    spark.restart(available_now=True)
+    spark.restart(available_now=available_now)
     cluster.stalled[P1] = threading.Event()
     timer = threading.Timer(0.2, cluster.stalled[P1].set)
     timer.start()
-    found = spark.drain()
-    timer.join()
-    assert (P1, ids[0]) in found
-
-
-def test_the_one_micro_batch_of_trigger_once_waits_for_all(cluster, monkeypatch):
-    monkeypatch.setattr(stream, "PROMPT", 0.0)
-    first, second = cluster.create("t", 2)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    spark.trigger()
-    first.produce(1)
-    ids = second.produce(1)
-    spark.restart()
-    cluster.stalled[P1] = threading.Event()
-    timer = threading.Timer(0.2, cluster.stalled[P1].set)
-    timer.start()
-    start = spark._logged(-1)
-    assert spark.planner.latest(start, limited=False).positions[P1] == ids[0]
+    if available_now:
+        assert (P1, ids[0]) in spark.drain()
+    else:
+        assert spark.planner.latest(spark._logged(-1), limited=False).positions[P1] == ids[0]
     timer.join()
 
 

@@ -1,13 +1,9 @@
 """Record batches: their schema, what they share and where they are cut."""
 
-import itertools
-
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import ReaderSchema, Schema, SchemaType, TypedValueReader
-from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.read import record_batches
@@ -15,14 +11,13 @@ from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import BadRows, SchemaValues
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import message_ids
-from pulsar_spark.wire.entry.entries import Entries, Entry
+from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,
     bomb,
     columns,
     compacted_entry,
-    metadata,
     single_entry,
 )
 
@@ -83,17 +78,6 @@ def test_the_columns_of_a_row_are_those_of_one_message():
     ]
 
 
-@pytest.mark.parametrize("wanted", [(), ("__key",), ("__index", "__offset", "__topic"), ALL, ALL[::-1]])
-def test_columns_come_in_the_order_that_is_asked_for(wanted):
-    (row,) = rows_of([[single_entry(1, 2, b"v")]], columns=wanted)
-    assert tuple(row) == ("value", *wanted)
-
-
-def test_the_default_columns():
-    (row,) = rows_of([[single_entry(1, 2, b"v")]])
-    assert tuple(row) == ("value", *DEFAULT_METADATA_COLUMNS)
-
-
 def test_no_rows_no_batches():
     assert batches_of([]) == []
     assert batches_of([[batch_entry(1, 0, columns([b"a"] * 3))]], MessageId(1, 0, 2), MessageId(1, 9)) == []
@@ -133,12 +117,6 @@ def test_large_entries_are_split_by_the_bytes_of_their_payloads():
     assert sizes_of([[single_entry(1, n, b"x" * 400) for n in range(7)]], max_bytes=1000) == [3, 3, 1]
 
 
-def test_a_corrupt_entry_names_topic_and_message():
-    bad = Entry(5, 6, metadata(num_messages_in_batch=2), memoryview(b"\0\0\0\x02\x18\0"), None)
-    with pytest.raises(CorruptError, match=r"topic persistent://public/default/t-partition-3; message 5:6"):
-        batches_of([[single_entry(5, 5, b"good"), bad]])
-
-
 def test_huge_batches_leave_nothing_in_memory():
     before = message_ids._kept_suffixes.cache_info().currsize
     assert sum(sizes_of([[bomb(90_000)]])) == 90_000
@@ -154,18 +132,3 @@ def test_a_chunked_message_is_a_batch_of_its_own_that_is_not_copied():
     value = batches[1].column(0)
     assert value.buffers()[2].address == pa.py_buffer(payload).address
     assert value.to_pylist() == [payload]
-
-
-def test_random_batches_survive_the_way():
-    chance = np.random.default_rng(4)
-    values = [chance.bytes(int(size)) for size in chance.integers(0, 300, 5000)]
-    cuts = [0, *sorted(chance.integers(0, 5000, 60).tolist()), 5000]
-    group = [
-        batch_entry(1, number, columns(values[first:last], values[first:last]))
-        for number, (first, last) in enumerate(itertools.pairwise(cuts))
-        if last > first
-    ]
-    batches = batches_of([group], max_rows=700, max_bytes=20_000)
-    assert max(batch["value"].nbytes for batch in batches) < 45_000
-    assert [value for batch in batches for value in batch["value"].to_pylist()] == values
-    assert [key for batch in batches for key in batch["__key"].to_pylist()] == values

@@ -251,27 +251,6 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
 # ---- errors and what they leave
 
 
-def test_an_error_names_what_ran_out_and_why(broker):
-    reports, first, second = two_tasks(broker)
-    broker.end(second, "aborted")
-    with pytest.raises(
-        TransactionError, match=r"transactions \(0,1\) were aborted .* none of its rows"
-    ) as raised:
-        commit_batch(broker, reports, 0, OPEN)
-    assert isinstance(raised.value.__cause__, TransactionError)
-    assert raised.value.topic == str(LOG)
-    assert broker.states[first] == "aborted"
-
-
-def test_a_checkpoint_that_is_older_than_the_log(broker):
-    commit_batch(broker, [task(broker, "a")], 7, OPEN)
-    with pytest.raises(
-        TransactionError, match=r"micro-batch 6 cannot be .* micro-batch 7.* The checkpoint is older"
-    ):
-        commit_batch(broker, [task(broker, "b")], 6, OPEN)
-    assert rows(broker) == ["a"]
-
-
 def test_a_task_that_fails_aborts_its_transaction(broker):
     broker.start_process(Fault.ERROR_BEFORE, 4)
     with pytest.raises(NotReadyError):

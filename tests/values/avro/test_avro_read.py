@@ -17,8 +17,8 @@ from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
-from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
-from pulsar_spark.values.avro.avro_types import arrow_type, parse
+from pulsar_spark.values.avro.avro_read import READ_OFFSET, decoder
+from pulsar_spark.values.avro.avro_types import arrow_type, column_type, parse
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import step_key
 
@@ -291,59 +291,6 @@ def kind_of(tree):
 def test_a_record_that_may_be_one_of_several_is_told_by_its_name(writer):
     with pytest.raises(SchemaError, match="cannot be read as"):
         made(record(("a", writer)), record(("a", TWO_AS)))
-
-
-DEFAULTS = [
-    ("int", 5, 5),
-    ("double", 5, 5.0),
-    ("string", "é", "é"),
-    ("bytes", "\u00ff", b"\xff"),
-    ({"type": "fixed", "name": "F", "size": 1}, "\u0001", b"\1"),
-    (COLOURS, "RED", "RED"),
-    ("boolean", False, False),
-    (logical("int", "date"), 1, date(1970, 1, 2)),
-    (logical("long", "timestamp-millis"), 1_700_000_000_123, MOMENT),
-    (logical("bytes", "decimal", precision=4, scale=2), "\u0080", Decimal("-1.28")),
-    (["null", "int"], None, None),
-    (["int", "null"], 7, 7),
-    (["null", "int"], 7, 7),
-    (["string", "int"], "a", {"member0": "a", "member1": None}),
-    (array(["null", "int"]), [1, None], [1, None]),
-    (map_of("long"), {"a": 1}, {"a": 1}),
-    (record(("x", "int"), ("y", "string", {"default": "z"}), name="A"), {"x": 1}, {"x": 1, "y": "z"}),
-    ("int", None, None),
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "default", "row"), DEFAULTS, ids=[json.dumps(kind)[:60] for kind, _, _ in DEFAULTS]
-)
-def test_defaults(kind, default, row):
-    reader = record(("a", "int"), ("d", kind, {"default": default}))
-    assert rows(made(record(("a", "int")), reader), [b"\2"] * 2) == [{"a": 1, "d": row}] * 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "default"),
-    [
-        ("int", "text"),
-        ("int", 2**31),
-        ("int", True),
-        ("string", 5),
-        ("bytes", "語"),
-        (array("int"), {}),
-        (map_of("int"), []),
-        (A, 5),
-        (COLOURS, "PINK"),
-        ({"type": "fixed", "name": "F", "size": 1}, "ab"),
-        (logical("bytes", "decimal", precision=2, scale=0), "\u0080"),
-        (["int", "string"], 0.5),
-        ("string", "\ud800"),
-    ],
-)
-def test_a_default_that_is_no_value_of_its_type(kind, default):
-    with pytest.raises(SchemaError, match="default of field 'd'"):
-        made(record(), record(("d", kind, {"default": default})))
 
 
 PROJECTED = record(("a", "int"), ("s", record(("x", "int"), ("y", "string"), name="S")), ("b", "string"))

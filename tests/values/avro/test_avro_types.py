@@ -184,7 +184,6 @@ def test_all_is_nullable_whatever_the_schema_says():
     assert items.name == "element"
 
 
-HOLDER = record(("b", {"type": "map", "values": "R"}), name="I")
 RECURSIVE = [
     (record(("next", ["null", "R"])), "'next'"),
     (

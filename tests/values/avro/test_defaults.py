@@ -63,6 +63,7 @@ GOOD = [
     (RECORD, {"x": 4, "y": "a", "z": 1}),
 ]
 BAD = [
+    ("null", 1),
     ("boolean", 1),
     ("int", "5"),
     ("int", True),
@@ -75,6 +76,7 @@ BAD = [
     ("double", 10**400),
     ("double", True),
     ("string", 1),
+    ("string", [[]]),
     ("string", "\ud800"),
     ("bytes", "Ā"),
     ("bytes", []),
@@ -94,6 +96,7 @@ BAD = [
     (["int", "null"], "a"),
     (["string", "boolean"], 0.5),
     ([RECORD, "null"], 5),
+    (["null"], 5),
     (RECORD, []),
 ]
 EMPTY = {"type": "record", "name": "Top", "fields": [{"name": "k", "type": "int"}]}

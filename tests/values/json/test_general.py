@@ -11,9 +11,7 @@ import pytest
 
 from pulsar_spark.values.json import columns, leaves, scan
 from pulsar_spark.values.json.general import explain, read_rows
-from pulsar_spark.values.json.json_read import column_type
-from pulsar_spark.values.json.make_tree import make_tree
-from tests.values.json_payloads import JAVA, json_schema
+from tests.values.json_payloads import JAVA, tree_of
 
 BAD = object()
 DATE = {"type": "int", "logicalType": "date"}
@@ -23,12 +21,6 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2
 BIG = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}
 FIXED = {"type": "fixed", "name": "F", "size": 2}
 ENUM = {"type": "enum", "name": "E", "symbols": ["RED"]}
-NAN = float("nan")
-
-
-def tree_of(avro, properties=None):
-    schema = json_schema(avro, properties)
-    return make_tree(schema, schema, column_type(schema))
 
 
 def read(avro, text, properties=None):

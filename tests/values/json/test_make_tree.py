@@ -243,29 +243,6 @@ def test_other_targets_are_refused(target, text):
         make_tree(schema, schema, target)
 
 
-@pytest.mark.parametrize(
-    ("type_", "default"),
-    [
-        ({"type": "array", "items": "int"}, 5),
-        ({"type": "map", "values": "int"}, []),
-        ("bytes", 5),
-        ("bytes", "\u0100"),
-        ("int", "x"),
-        ("boolean", 5),
-        (["int", "null"], "x"),
-        ({"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]}, 5),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, 5),
-        ("int", float("nan")),
-        ("string", [[]]),
-        (["null"], 5),
-    ],
-)
-def test_a_default_that_is_no_value_of_its_type_is_an_error_that_names_the_field(type_, default):
-    schema = json_schema(record({"name": "a", "type": type_, "default": default}))
-    with pytest.raises(SchemaError, match="default of field 'a'"):
-        decoder(json_schema(record()), schema, column_type(schema))
-
-
 def test_symbols_of_enums_are_those_of_the_schema(monkeypatch):
     monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
     newer = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}

@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.values.json import leaves, unions
 from pulsar_spark.values.json.columns import JsonRoom
 from pulsar_spark.values.json.general import explain, read_rows
-from tests.values.json.test_general import tree_of
+from tests.values.json_payloads import tree_of
 
 
 def twice_nested(depth, **last):

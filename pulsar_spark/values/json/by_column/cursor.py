@@ -193,10 +193,6 @@ class JsonPayloads:
         ends = self._ends[rows]
         return Cursor(self._starts[rows], self._first_quotes[rows], ends, self._is_usable[rows])
 
-    def usable_rows(self) -> Ints:
-        """The payloads that can be read here at all."""
-        return np.flatnonzero(self._is_usable)
-
     def skip_space(self, cursor: Cursor) -> None:
         """Go to the next character that is not white space."""
         if not self.has_space:

@@ -212,7 +212,7 @@ class Tape:
             tokens = values.token[empty]
             ok[empty] &= self.kind[tokens + 1] == _CLOSE
             ok[empty] &= self.after_space(values.start[empty] + 1) == self.at[tokens + 1]
-        _fail_owners(ok, owner, good)
+        fail_owners(ok, owner, good)
         return JsonParts(owner, names, self._value_after(colon_tokens), counts, ok)
 
     def arrays(self, values: JsonValues) -> JsonParts:
@@ -235,7 +235,7 @@ class Tape:
         after = before + 1
         after = after + (kinds[after] == _QUOTE)
         good = (kinds[after] == _COMMA) | (kinds[after] == _END_OF_LIST)
-        _fail_owners(ok, owner, good)
+        fail_owners(ok, owner, good)
         return JsonParts(owner, number, self._value_after(self._order[before].astype(np.int64)), counts, ok)
 
 
@@ -266,6 +266,7 @@ def _ranges(begin: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> 
     return owner, np.arange(len(owner)) + (begin - before)[owner]
 
 
-def _fail_owners(ok: Flags, owner: Ints, good: Flags) -> None:
+def fail_owners(ok: Flags, owner: Ints, good: Flags) -> None:
+    """Let those fail of which a part is not good."""
     if not good.all():
         ok[owner[~good]] = False

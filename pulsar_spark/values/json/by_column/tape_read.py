@@ -16,7 +16,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.by_column.cursor import Cursor, JsonPayloads
 from pulsar_spark.values.json.by_column.fast_leaves import LEAVES, TEXT, read_text, skip_scalar
 from pulsar_spark.values.json.by_column.names import Names
-from pulsar_spark.values.json.by_column.tape import JsonParts, JsonValues, Tape
+from pulsar_spark.values.json.by_column.tape import JsonParts, JsonValues, Tape, fail_owners
 from pulsar_spark.values.json.by_column.union_members import candidates, of_members, spread
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -135,7 +135,7 @@ class _Read:
 
     def _array(self, node: JsonArray, parts: JsonParts) -> tuple[pa.Array, Flags]:
         items, good = self.values(node.item, parts.values)
-        _fail_owners(parts.ok, parts.owner, good)
+        fail_owners(parts.ok, parts.owner, good)
         return _nested(node.type, parts.counts, items), parts.ok
 
     def _map(self, node: JsonMap, parts: JsonParts) -> tuple[pa.Array, Flags]:
@@ -151,7 +151,7 @@ class _Read:
         pairs = np.sort(parts.owner * (len(names) + 1) + codes)
         twice = pairs[1:][pairs[1:] == pairs[:-1]]
         parts.ok[twice // (len(names) + 1)] = False
-        _fail_owners(parts.ok, parts.owner, good & cursor.ok)
+        fail_owners(parts.ok, parts.owner, good & cursor.ok)
         entries = pa.StructArray.from_arrays(
             [names, items], fields=[node.type.key_field, node.type.item_field]
         )
@@ -170,7 +170,7 @@ class _Read:
             owner = parts.owner[mine]
             parts.ok[owner[1:][owner[1:] == owner[:-1]]] = False  # a name twice
             column, good = self.values(member.node, parts.values.some(mine))
-            _fail_owners(parts.ok, owner, good)
+            fail_owners(parts.ok, owner, good)
             columns.append(spread(column, owner, count, member))
         return pa.Array.from_buffers(node.type, count, [None], children=columns), parts.ok
 
@@ -182,13 +182,13 @@ class _Read:
         end = payloads.quotes[quotes + 1].astype(np.int64)
         is_escaped = payloads.has_escapes(start, end)
         if is_escaped is not None:
-            _fail_owners(parts.ok, parts.owner, ~is_escaped)
+            fail_owners(parts.ok, parts.owner, ~is_escaped)
         return names.find(payloads, start, end)
 
     def _check_unasked(self, parts: JsonParts, which: Ints) -> None:
         """Check values that nobody asked for, which must be JSON."""
         if len(which):
-            _fail_owners(parts.ok, parts.owner[which], self._are_json(parts.values.some(which)))
+            fail_owners(parts.ok, parts.owner[which], self._are_json(parts.values.some(which)))
 
     def _are_json(self, values: JsonValues) -> Flags:
         ends, ok = self._tape.ends(values)
@@ -256,11 +256,6 @@ class _Read:
         if names is None:
             names = self._names[id(node)] = Names(known)
         return names
-
-
-def _fail_owners(ok: Flags, owner: Ints, good: Flags) -> None:
-    if not good.all():
-        ok[owner[~good]] = False
 
 
 def _nested(arrow: pa.DataType, counts: Ints, items: pa.Array) -> pa.Array:

@@ -22,11 +22,6 @@ def topic(cluster):
     return ScalableTopic(cluster)
 
 
-@pytest.fixture
-def cluster():
-    return SimulatedCluster()
-
-
 def query(topic, cluster, **options):
     options = {"startingOffsets": "earliest", "admin__url": "http://localhost:1"} | options
     return SimulatedSpark(cluster, str(topic.name), **options)

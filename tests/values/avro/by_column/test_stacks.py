@@ -10,7 +10,8 @@ import pytest
 from integration.hostile.avro_schemas import Payloads, broken
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_read
-from pulsar_spark.values.avro.avro_read import column_type, decoder
+from pulsar_spark.values.avro.avro_read import decoder
+from pulsar_spark.values.avro.avro_types import column_type
 from pulsar_spark.values.avro.by_column import readers, stacks
 
 KINDS = (

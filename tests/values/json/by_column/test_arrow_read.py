@@ -14,16 +14,7 @@ from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.make_tree import make_tree
-from tests.values.json_payloads import json_schema, plain
-
-
-def record(name="R", **types):
-    return {"type": "record", "name": name, "fields": [{"name": k, "type": t} for k, t in types.items()]}
-
-
-def tree_of(avro):
-    schema = json_schema(avro)
-    return make_tree(schema, schema, column_type(schema))
+from tests.values.json_payloads import plain, record, tree_of
 
 
 def read(avro, *payloads):

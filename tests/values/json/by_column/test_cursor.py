@@ -111,7 +111,7 @@ def test_strings_are_those_of_json_loads_or_fail():
 def test_rows_that_are_null_not_utf8_or_have_odd_strings_are_not_usable():
     texts = [b'"a"', b'"\xff"', b'"\n"', b'\n"a"\n', None, b'"\\"\n"', b'"\\"",\n', b"\xc3\xa9", b'"', b'\n"']
     payloads = JsonPayloads(pa.array(texts, pa.binary()))
-    assert payloads.usable_rows().tolist() == [0, 3, 6, 7]
+    assert np.flatnonzero(payloads.is_usable).tolist() == [0, 3, 6, 7]
 
 
 def test_texts_are_looked_for_without_reading_behind_the_buffer():

@@ -9,18 +9,7 @@ from pulsar_spark.values.json.by_column.cursor import JsonPayloads
 from pulsar_spark.values.json.by_column.fast import read_columns
 from pulsar_spark.values.json.by_column.shape import JsonLayout
 from pulsar_spark.values.json.general import read_rows
-from pulsar_spark.values.json.json_read import column_type
-from pulsar_spark.values.json.make_tree import make_tree
-from tests.values.json_payloads import json_schema
-
-
-def tree_of(avro):
-    schema = json_schema(avro)
-    return make_tree(schema, schema, column_type(schema))
-
-
-def record(**types):
-    return {"type": "record", "name": "R", "fields": [{"name": k, "type": t} for k, t in types.items()]}
+from tests.values.json_payloads import record, tree_of
 
 
 def read(avro, *texts, sample=0):

@@ -13,19 +13,9 @@ from pulsar_spark.values.json.by_column.tape_read import TapeReader
 from pulsar_spark.values.json.by_column.unescape import unescaped
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
-from pulsar_spark.values.json.make_tree import make_tree
-from tests.values.json_payloads import json_schema
+from tests.values.json_payloads import json_schema, record, tree_of
 
 ROWS = 300
-
-
-def record(name="R", **types):
-    return {"type": "record", "name": name, "fields": [{"name": k, "type": t} for k, t in types.items()]}
-
-
-def tree_of(avro):
-    schema = json_schema(avro)
-    return make_tree(schema, schema, column_type(schema))
 
 
 RECORDS = [record(f"U{number}", **{f"a{number}": "long", "b": "string"}) for number in range(30)]
