@@ -85,7 +85,10 @@ def test_names_that_are_not_imported_yet_are_shown(monkeypatch):
 USED = [
     ("from pulsar_spark import PulsarError", ("spark", "client")),
     ("from pulsar_spark.client import Client", ("client.writing", "client.reading", "values")),
-    ("import pulsar_spark.values.formats", ("values.json.json_read", "values.protobuf", "values.avro.avro_read")),
+    (
+        "import pulsar_spark.values.formats",
+        ("values.json.json_read", "values.protobuf", "values.avro.avro_read"),
+    ),
     (
         "from pulsar_spark.spark.data_source import PulsarDataSource",
         ("spark.writer", "spark.sink", "values.json.json_read"),

@@ -21,6 +21,7 @@ from pulsar_spark.values.avro.avro_read import READ_OFFSET, column_type, decoder
 from pulsar_spark.values.avro.avro_types import arrow_type, parse
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import step_key
+from tests.loops import for_each
 
 
 def avro(tree, **properties):
@@ -153,8 +154,8 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "value", "row"), SAME, ids=[json.dumps(tree)[:80] for tree, _, _ in SAME])
-@pytest.mark.parametrize("count", [1, 100])
+@for_each(("tree", "value", "row"), SAME)
+@for_each("count", [1, 100])
 def test_values_of_each_type(tree, value, row, count):
     # As the value of a field, too, since fastavro names nothing by itself.
     payload = encoded(tree, value)
@@ -253,10 +254,9 @@ VERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("writer", "reader", "value", "row"),
     VERSIONS,
-    ids=[f"{json.dumps(w)[:50]} {json.dumps(r)[:50]}" for w, r, _, _ in VERSIONS],
 )
 def test_values_of_another_version(writer, reader, value, row):
     assert rows(made(writer, reader), [encoded(writer, value)] * 3) == [row] * 3
@@ -315,9 +315,7 @@ DEFAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "default", "row"), DEFAULTS, ids=[json.dumps(kind)[:60] for kind, _, _ in DEFAULTS]
-)
+@for_each(("kind", "default", "row"), DEFAULTS)
 def test_defaults(kind, default, row):
     reader = record(("a", "int"), ("d", kind, {"default": default}))
     assert rows(made(record(("a", "int")), reader), [b"\2"] * 2) == [{"a": 1, "d": row}] * 2
@@ -454,8 +452,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("payload", "why"), BAD, ids=[why for _, why in BAD])
-@pytest.mark.parametrize("around", [1, 100])
+@for_each(("payload", "why"), BAD)
+@for_each("around", [1, 100])
 def test_bad_values_between_good_ones(payload, why, around):
     read = made(ROW)
     done = decode(read, [PAYLOAD] * around + [payload] + [PAYLOAD] * around)
