@@ -26,17 +26,8 @@ def test_that_is_known_to_fail():
 @pytest.mark.parametrize(("ci", "failed"), [("1", 1), ("", 0)])
 def test_a_skip_fails_where_ci_is_set(tmp_path, ci, failed):
     (tmp_path / "test_it.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "conftest",
-        "-q",
-        str(tmp_path),
-    ]
+    options = ["-p", "no:cacheprovider", "-p", "conftest", "-q"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     environment = os.environ | {"CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take a second
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == failed

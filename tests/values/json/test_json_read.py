@@ -111,8 +111,9 @@ def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same
     payloads = some_payloads(maker, tree)
     found, is_bad = check(tree, payloads)
     assert check_model(tree, payloads, found, is_bad) > ROWS / 2
-    for payload, bad in zip(payloads, is_bad, strict=True):
-        assert bool(explain_it(tree, payload)) == bad
+    schema = json_schema(tree)
+    made = decoder(schema, schema, column_type(schema))
+    assert [bool(made.explain(payload, None)) for payload in payloads] == is_bad.tolist()
 
 
 @for_each("seed", range(100, 115))
@@ -170,9 +171,9 @@ GOOD = [b'{"a":%d,"b":"x%d"}' % (row, row) for row in range(ROWS)]
         b'{"a":' + b"9" * 5_000 + b"}",
         b'{"a":1e999999}',
         b'{"a":1e9999999999999999999999}',
-        b"[" * 100_000,
-        b'{"z":' + b"[" * 100_000,
-        b'{"z":' * 100_000,
+        b"[" * 20_000,
+        b'{"z":' + b"[" * 20_000,
+        b'{"z":' * 20_000,
         b'{"a":1,}',
         b"[]",
     ],
@@ -325,10 +326,7 @@ def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payl
         decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
 
 
-@for_each(
-    "part",
-    [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"],
-)
+@for_each("part", [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"])
 @for_each("size", [100_000, 500])
 def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
     schema = json_schema(FLAT)
