@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration import UNIT_PROCESSES
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
 from integration.deploy.ways import by_pip
@@ -39,6 +38,8 @@ _ROWS = (
 )
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
+# Of pytest: the two corners run side by side.
+_PROCESSES = "2"
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
 
 
@@ -157,7 +158,8 @@ def without_spark(versions: Versions, folder: Path) -> int:
     if python is None:
         return _missing(versions)
     requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *tools_of_tests(), *versions.libraries)
-    environment = installed(folder / "environment", python, *requirements)
+    # Most of what pip would compile is not used.
+    environment = installed(folder / "environment", python, "--no-compile", *requirements)
     return _unit_tests(environment, versions, _BYTES)
 
 
@@ -196,22 +198,11 @@ def _missing(versions: Versions) -> int:
 
 
 def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str]) -> int:
-    command = [
-        str(environment.python),
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        UNIT_PROCESSES,
-        *tests,
-    ]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", _PROCESSES, *tests]
     done = subprocess.run(
-        command,
+        [str(environment.python), *command],
         cwd=ROOT,
-        env=environment.variables()
-        | {"PYTHONDONTWRITEBYTECODE": "1", "PULSAR_SPARK_HYPOTHESIS_PROFILE": "few"},
+        env=environment.variables() | {"PULSAR_SPARK_HYPOTHESIS_PROFILE": "few"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,8 +1,12 @@
 """What holds for every test: reproducible hypothesis runs, and no thread left behind."""
 
+import gc
+import importlib
 import os
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,6 +31,25 @@ settings.register_profile("few", settings.get_profile("pulsar"), max_examples=5)
 settings.load_profile(os.environ.get("PULSAR_SPARK_HYPOTHESIS_PROFILE", "pulsar"))
 
 _GRACE = 60.0
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """Let each process make a part of pytest's bytecode of the tests first: all of it takes 12 s."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    folders = [Path(each).resolve() for each in session.config.args]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py")) if count > 1 else []
+    for file in files[number::count]:
+        # What cannot be imported is told when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
+
+
+def pytest_collection_finish():
+    """Exempt what stays until the end, 360,000 objects, from garbage collection."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

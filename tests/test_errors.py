@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pulsar_spark import errors
 from pulsar_spark.errors import PulsarError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 
 # class, code, retriable, parent: what retry loops and users' documentation rely on.
 TABLE = [
@@ -62,7 +63,7 @@ def test_the_tree_is_complete():
     assert len({kind.code for kind in CLASSES}) == len(CLASSES)
 
 
-@pytest.mark.parametrize(("name", "code", "retriable", "parent"), TABLE)
+@for_each(("name", "code", "retriable", "parent"), TABLE)
 def test_flags(name, code, retriable, parent):
     kind = getattr(errors, name)
     assert (kind.code, kind.retriable) == (code, retriable)
@@ -174,7 +175,7 @@ BY_CODE = {
 }
 
 
-@pytest.mark.parametrize(("name", "number"), pb.ServerError.items())
+@for_each(("name", "number"), pb.ServerError.items())
 def test_the_broker_s_codes(name, number):
     error = from_server(number, "why\nat java.lang.Thread", topic="t")
     assert type(error) is BY_CODE.get(name, errors.BrokerError)
@@ -184,8 +185,8 @@ def test_the_broker_s_codes(name, number):
     assert "java" not in str(error) or name == "IncompatibleSchema"
 
 
-@pytest.mark.parametrize(("name", "number"), pb.ServerError.items())
-@pytest.mark.parametrize("text", ["", " ", "\n"])
+@for_each(("name", "number"), pb.ServerError.items())
+@for_each("text", ["", " ", "\n"])
 def test_a_refusal_without_a_reason_has_the_code_s_name_and_what_to_do(name, number, text):
     error = from_server(number, text, topic="t")
     assert error.what == f"the broker refused the request: {name} (ServerError {number})"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+from tests.loops import for_each
 
 LARGEST = 2**63 - 1
 numbers = st.integers(0, 4) | st.integers(0, LARGEST)
@@ -40,7 +41,7 @@ def test_message_id_text(text, parts):
     assert str(message_id) == ("12:34" if text == "12:34:-1" else text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -206,7 +207,7 @@ def test_topic_name_text(text, full):
     assert TopicName.parse(str(name)) == name
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -335,7 +336,7 @@ def test_topic_patterns(text, matching, others):
     assert pickle.loads(pickle.dumps(pattern)) == pattern
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "regex"),
     [
         ("orders", "public/default/orders(-p.*)?"),

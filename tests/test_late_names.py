@@ -81,26 +81,25 @@ def test_names_that_are_not_imported_yet_are_shown(monkeypatch):
     assert {*pulsar_spark.__all__, "__file__"} - set(dir(pulsar_spark)) == set()
 
 
-@pytest.mark.parametrize(
-    ("used", "not_loaded"),
-    [
-        ("from pulsar_spark.client import Client", ("client.writing", "client.reading", "values")),
-        (
-            "from pulsar_spark.spark.data_source import PulsarDataSource",
-            ("spark.writer", "spark.sink", "values.json.json_read"),
-        ),
-        (
-            "import pulsar_spark.values.formats",
-            ("values.json.json_read", "values.protobuf", "values.avro.avro_read"),
-        ),
-        ("from pulsar_spark import PulsarError", ("spark", "client")),
-    ],
-)
-def test_a_process_imports_what_it_uses(used, not_loaded):
-    code = f"import sys\n{used}\nprint(*sys.modules)"
+# One after the other in one process.
+USED = [
+    ("from pulsar_spark import PulsarError", ("spark", "client")),
+    ("from pulsar_spark.client import Client", ("client.writing", "client.reading", "values")),
+    (
+        "import pulsar_spark.values.formats",
+        ("values.json.json_read", "values.protobuf", "values.avro.avro_read"),
+    ),
+    (
+        "from pulsar_spark.spark.data_source import PulsarDataSource",
+        ("spark.writer", "spark.sink", "values.json.json_read"),
+    ),
+]
+
+
+def test_a_process_imports_what_it_uses():
+    code = "import sys\n" + "".join(f"{used}\nprint(*sys.modules)\n" for used, _ in USED)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = done.stdout.split()
-    assert "pulsar_spark.errors" in loaded
-    assert [
-        each for each in loaded if each.startswith(tuple(f"pulsar_spark.{part}" for part in not_loaded))
-    ] == []
+    for (used, not_loaded), line in zip(USED, done.stdout.splitlines(), strict=True):
+        loaded, none_of = line.split(), tuple(f"pulsar_spark.{part}" for part in not_loaded)
+        assert "pulsar_spark.errors" in loaded
+        assert [each for each in loaded if each.startswith(none_of)] == [], used

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.loops import for_each
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pulsar_spark")
 
@@ -450,7 +452,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+@for_each("case", BAD.values())
 def test_a_bad_source_is_caught(case):
     module, source, is_package = (*case, False)[:3]
     sources = {module: (source, is_package)}

@@ -9,6 +9,7 @@ import pytest
 from pulsar_spark.client import prefetch
 from pulsar_spark.client.parallel import prefetch_each
 from tests.client.clients import wait_until
+from tests.loops import for_each
 
 HANG = 60
 
@@ -85,8 +86,8 @@ def each(streams, max_streams=3, max_size=2):
     return prefetch_each(streams, lambda item: 1, max_streams=max_streams, max_size=max_size)
 
 
-@pytest.mark.parametrize("max_streams", [1, 2, 50])
-@pytest.mark.parametrize("counts", [[], [0], [3], [0, 3, 0, 1], [1] * 30, [7, 5, 9]])
+@for_each("max_streams", [1, 2, 50])
+@for_each("counts", [[], [0], [3], [0, 3, 0, 1], [1] * 30, [7, 5, 9]])
 def test_streams_come_whole_and_in_order(counts, max_streams):
     before = threading.active_count()
     streams = [counting(100 * place, count) for place, count in enumerate(counts)]

@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 
 import integration.__main__ as commands
 from pulsar_spark_broker import maven
+from tests.loops import for_each
 
 LOCKS = ("build", "demo", "all")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -64,9 +65,9 @@ def test_each_package_has_one_version_and_its_hashes(name):
         assert hashes >= 1, requirement
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(("name", "extras"), [("demo", ()), ("all", ("dev", "bench", "docs"))])
+@for_each("python", PYTHONS)
+@for_each("machine", MACHINES)
+@for_each(("name", "extras"), [("demo", ()), ("all", ("dev", "bench", "docs"))])
 def test_the_locks_are_those_of_setup_cfg(name, extras, python, machine):
     """After a change of it they have to be made again: docs/developers/development.md says how."""
     found = versions(name, python, machine)

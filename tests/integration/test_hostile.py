@@ -19,23 +19,8 @@ from pulsar_spark.wire.entry import codecs, entry_work
 
 def test_a_small_run_finds_nothing():
     # In a process of its own: it takes address space away.
-    command = [sys.executable, "-m", "integration.hostile", "--entries", "500", "--frames", "500"]
-    command += [
-        "--values",
-        "500",
-        "--json",
-        "400",
-        "--protobuf",
-        "200",
-        "--written",
-        "600",
-        "--costs",
-        "4",
-        "--schemas",
-        "1",
-        "--peers",
-        "0.1",
-    ]
+    counts = "--entries 500 --frames 500 --values 500 --json 400 --protobuf 200 --written 600 --costs 4"
+    command = [sys.executable, "-m", "integration.hostile", *f"{counts} --schemas 1 --peers 0.1".split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "500 broken inputs: nothing found" in done.stdout

@@ -22,6 +22,7 @@ from pulsar_spark.protocol.connection import (
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 from tests.protocol.connections import (
     KEEP_ALIVE,
     MIB,
@@ -358,8 +359,8 @@ WORDS = {
 UNASKED = ("SEND_ERROR", "SCALABLE_TOPIC_UPDATE")  # they have no request id
 
 
-@pytest.mark.parametrize("name", WORDS)
-@pytest.mark.parametrize("renewed", [False, True])
+@for_each("name", WORDS)
+@for_each("renewed", [False, True])
 def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
     """It may come in an answer to what was asked before the login was renewed."""
     connection = new_connection(login=commands.Login("basic", b"me:s3cret"))

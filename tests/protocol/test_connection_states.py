@@ -24,6 +24,7 @@ from pulsar_spark.protocol.connection import (
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
+from tests.loops import for_each
 from tests.protocol.connections import (
     KEEP_ALIVE,
     PONG,
@@ -110,8 +111,8 @@ def example(name, request_id):
     return command
 
 
-@pytest.mark.parametrize("name", sorted(pb.BaseCommand.Type.keys()))
-@pytest.mark.parametrize("handshake_done", [True, False])
+@for_each("name", sorted(pb.BaseCommand.Type.keys()))
+@for_each("handshake_done", [True, False])
 def test_every_command_in_every_state(name, handshake_done):
     connection = new_connection()
     if handshake_done:

@@ -16,6 +16,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.protocol.lookup import MAX_REDIRECTS, Address, Lookup, parse_service_url
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 
 TOPIC = "persistent://public/default/t"
 SERVICE = Address("service", 6650)
@@ -162,9 +163,9 @@ def test_without_tls_a_tls_address_is_none():
         new_lookup().answered(response(Response.Connect, "pulsar+ssl://broker:6651"))
 
 
-@pytest.mark.parametrize("url", [None, "", "pulsar://", "http://broker:8080", "pulsar://broker:0x1"])
-@pytest.mark.parametrize("kind", [Response.Connect, Response.Redirect])
-@pytest.mark.parametrize("proxied", [True, False])
+@for_each("url", [None, "", "pulsar://", "http://broker:8080", "pulsar://broker:0x1"])
+@for_each("kind", [Response.Connect, Response.Redirect])
+@for_each("proxied", [True, False])
 def test_an_answer_without_a_usable_address(kind, url, proxied):
     lookup = new_lookup()
     with pytest.raises(ProtocolError, match="address") as caught:
@@ -225,7 +226,7 @@ def test_other_schemes(url):
         parse_service_url(url)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     [
         "",

@@ -9,6 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
 from pulsar_spark.spark.options.connection import LOGIN
+from tests.loops import for_each
 
 # As Spark 4.2 and 4.3 give them for: CREATE TABLE t USING pulsar OPTIONS (topic 'T', 'service.url' 'pulsar://h')
 # COMMENT 'hello' TBLPROPERTIES ('a.b'='c')
@@ -76,7 +77,7 @@ def test_options_that_name_a_cluster_are_complete(name):
     assert read_with(given, TABLE) == (given, COLUMNS)
 
 
-@pytest.mark.parametrize("option", LOGIN, ids=lambda option: option.name)
+@for_each("option", LOGIN)
 def test_a_login_is_not_given_to_the_cluster_that_a_schema_names(option):
     """A schema need not be that of a table: a program may take it from a file."""
     for name in (option.name, option.name.lower()):

@@ -9,12 +9,13 @@ from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
+from tests.loops import for_each
 
 OURS = {option.name for option in (*CONNECTION, *SOURCE, *SINK)}
 OTHERS = {**other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "ours"),
     [
         ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),

@@ -8,13 +8,14 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, key_value
+from tests.loops import for_each
 
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
 RECORDS = {SchemaType.AVRO, SchemaType.JSON}
 PRIMITIVES = set(SchemaType) - NEVER - RECORDS - {SchemaType.KEY_VALUE, SchemaType.PROTOBUF_NATIVE}
 
 
-@pytest.mark.parametrize("kind", sorted(PRIMITIVES - {SchemaType.TIME}))
+@for_each("kind", sorted(PRIMITIVES - {SchemaType.TIME}))
 def test_each_kind_is_read_and_written(kind):
     schema = Schema(kind)
     column = formats.column_type(schema)

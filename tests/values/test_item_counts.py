@@ -10,6 +10,7 @@ import pytest
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.json.scan import has_more_tokens
+from tests.loops import for_each
 from tests.values.protobuf_files import file, message_class, schema
 from tests.values.test_value_size import KINDS
 
@@ -114,7 +115,7 @@ def test_blocks_count_as_items():
 # ---- JSON
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("payload", "tokens"),
     [
         (b"", 0),
@@ -132,7 +133,6 @@ def test_blocks_count_as_items():
         (b'"' + b"," * 70_000, 0),  # without an end
         (b',"' * 40_001, 20_001),
     ],
-    ids=range(14),
 )
 def test_tokens_outside_of_strings_count(payload, tokens):
     assert not has_more_tokens(payload, tokens)

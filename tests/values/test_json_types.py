@@ -12,6 +12,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.json import json_read
 from pulsar_spark.values.schema_of import merged
+from tests.loops import for_each
 from tests.values.json_payloads import json_schema
 
 
@@ -141,7 +142,7 @@ def test_what_java_writes_is_read_and_written_back(is_nullable):
         )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("avro", "text", "reason"),
     [
         (DATE, "true", "expected a timestamp"),

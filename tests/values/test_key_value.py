@@ -13,6 +13,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.key_value import KeyValueParts, parts_of, schema_of
+from tests.loops import for_each
 
 INLINE = {"kv.encoding.type": "INLINE"}
 SEPARATED = {"kv.encoding.type": "SEPARATED"}
@@ -212,8 +213,8 @@ BAD_LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("bad", BAD_LAYOUTS)
-@pytest.mark.parametrize("fields", [("key", "value"), ("value",), ("key",), ()])
+@for_each("bad", BAD_LAYOUTS)
+@for_each("fields", [("key", "value"), ("value",), ("key",), ()])
 def test_a_bad_layout_is_told_and_its_neighbours_are_whole(bad, fields):
     found, is_bad = rows_of(decode(TEXT_INT, [GOOD, bad, None, GOOD, bad], fields=fields))
     whole = {name: {"key": "k", "value": 7}[name] for name in fields}

@@ -10,6 +10,7 @@ import pytest
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
+from tests.loops import for_each
 from tests.values.protobuf_files import TYPES, file
 from tests.values.protobuf_files import schema as protobuf_schema
 
@@ -113,8 +114,8 @@ def made(schema, writer=None):
     return formats.decoder(writer or schema, schema, formats.column_type(schema))
 
 
-@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
-@pytest.mark.parametrize(("what", "tree"), AVRO_LIMITS, ids=[tree.__name__ for _, tree in AVRO_LIMITS])
+@for_each("kind", [SchemaType.AVRO, SchemaType.JSON])
+@for_each(("what", "tree"), AVRO_LIMITS)
 def test_a_schema_at_a_limit_is_read_and_one_beyond_is_refused(kind, what, tree):
     most = limits()[what]
     made(schema_of(kind, tree(most)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import primitives
+from tests.loops import for_each
 
 UTC, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 SEEN_AT = dt.datetime(2023, 11, 14, 22, 13, 20, 123000, dt.timezone.utc)
@@ -128,7 +129,7 @@ def plain(column):
     return column.view(pa.int64() if column.type.bit_width == 64 else pa.int32()) if is_time else column
 
 
-@pytest.mark.parametrize(("kind", "column", "seen", "value"), [*SEEN, *CUT])
+@for_each(("kind", "column", "seen", "value"), [*SEEN, *CUT])
 def test_values_that_java_has_written(kind, column, seen, value):
     assert primitives.column_type(schema(kind)) == column
     found = decode(kind, [bytes.fromhex(seen)])
@@ -136,21 +137,19 @@ def test_values_that_java_has_written(kind, column, seen, value):
     assert found.is_bad is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "seen", "value"), [each for each in SEEN if each[0] not in NOT_WRITTEN]
-)
+@for_each(("kind", "column", "seen", "value"), [each for each in SEEN if each[0] not in NOT_WRITTEN])
 def test_rows_are_written_as_java_writes_them(kind, column, seen, value):
     assert encode(kind, pa.array([value], column)).to_pylist() == [bytes.fromhex(seen)]
 
 
-@pytest.mark.parametrize(("kind", "stored", "value"), EDGES)
+@for_each(("kind", "stored", "value"), EDGES)
 def test_values_at_the_limits(kind, stored, value):
     found = decode(kind, [bytes.fromhex(stored)])
     assert found.is_bad is None
     assert plain(found.column).to_pylist() == [value]
 
 
-@pytest.mark.parametrize(("kind", "stored"), BAD)
+@for_each(("kind", "stored"), BAD)
 def test_a_bad_value_is_told_and_its_neighbours_are_whole(kind, stored):
     good = next(bytes.fromhex(seen) for name, _, seen, _ in [*SEEN, *CUT] if name == kind)
     (whole,) = decode(kind, [good]).column.to_pylist()
@@ -165,7 +164,7 @@ def test_a_bad_value_is_told_and_its_neighbours_are_whole(kind, stored):
     assert stored not in why or len(stored) < 4
 
 
-@pytest.mark.parametrize("kind", [kind.name for kind in primitives.KINDS])
+@for_each("kind", [kind.name for kind in primitives.KINDS])
 def test_tombstones_empty_and_sliced_arrays(kind):
     good = next(bytes.fromhex(seen) for name, _, seen, _ in [*SEEN, *CUT] if name == kind)
     (whole,) = decode(kind, [good]).column.to_pylist()

@@ -13,6 +13,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
+from tests.loops import for_each
 
 UINT64 = 2**64 - 1
 AVRO = Schema(SchemaType.AVRO, b'"int"', {"a": "1", "b": ""}, "named")
@@ -153,7 +154,7 @@ def test_a_broker_may_be_told_which_topics_are_meant():
     assert body_of(watched) == ("WATCH_TOPIC_LIST", more)
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_commands(name):
     data, expected = CASES[name]
     assert body_of(data) == (name, expected)

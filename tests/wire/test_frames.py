@@ -21,6 +21,7 @@ from pulsar_spark.wire.frames import (
 )
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages
 from pulsar_spark.wire.receipts import Receipts
+from tests.loops import for_each
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024
 
@@ -101,8 +102,8 @@ def test_messages_in_a_row_come_together(partition, redelivered):
     assert len(others) == 2
 
 
-@pytest.mark.parametrize("missing", [0, 1, 60])
-@pytest.mark.parametrize("alike", [*range(1, 12), 63, 64, 65, 127, 128, 129, 300])
+@for_each("missing", [0, 1, 60])
+@for_each("alike", [*range(1, 12), 63, 64, 65, 127, 128, 129, 300])
 def test_messages_of_one_size_are_followed_by_others(alike, missing):
     sizes = [30] * alike + [31, 30, 30] + [32] * 20
     commands = [message_command(7, 5, 300 + number) for number in range(len(sizes))]
@@ -503,7 +504,7 @@ def test_a_type_that_is_not_known_is_left_to_the_connection(body):
 GOOD = section()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",

@@ -15,6 +15,7 @@ from pulsar_spark.wire import receipts
 from pulsar_spark.wire.frames import FrameReader, encode_command
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipts_of
+from tests.loops import for_each
 
 IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1), st.just(2**64 - 1))
 
@@ -77,8 +78,8 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("place", [0, 20, 39])
+@for_each("name", OTHERS)
+@for_each("place", [0, 20, 39])
 def test_whatever_else_a_receipt_has_it_is_read(name, place):
     commands = [receipt(sequence_id=number, entry=number) for number in range(40)]
     commands[place] = receipt(**OTHERS[name])

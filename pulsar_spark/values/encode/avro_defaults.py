@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
-
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
@@ -20,7 +18,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
 )
 from pulsar_spark.values.avro.defaults import Branch, Default, Defaults
-from pulsar_spark.values.encode.cells import varints
 
 WAY_OUT: Final = "Add the column to the rows"
 
@@ -49,9 +46,14 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Avro's int or long."""
-    found = varints(np.array([number], np.int64))
-    return found.data.tobytes()[: int(np.sum(found.sizes))]
+    """Avro's int or long: its zigzag number by 7 bits, the lowest first."""
+    rest = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while rest > 0x7F:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    found.append(rest)
+    return bytes(found)
 
 
 class _NullError(Exception):

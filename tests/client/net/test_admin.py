@@ -28,6 +28,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import TopicName
+from tests.loops import for_each
 
 TOPIC = TopicName.parse("persistent://a/b/c%2F d/é-partition-1")
 PATH = "/admin/v2/persistent/a/b/c%252F%20d%2F%C3%A9-partition-1"
@@ -112,7 +113,7 @@ def test_a_login_that_came_over_tls_is_not_repeated_without(pem, first_has_tls, 
     assert repeated == (["Bearer abc"] if is_repeated else [None])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "kind"),
     [
         (401, AuthError),
@@ -123,7 +124,7 @@ def test_a_login_that_came_over_tls_is_not_repeated_without(pem, first_has_tls, 
         (500, BrokerError),
     ],
 )
-@pytest.mark.parametrize("body", [b'{"reason": "two\\nlines"}', b"<html>", b"", b'"two lines"'])
+@for_each("body", [b'{"reason": "two\\nlines"}', b"<html>", b"", b'"two lines"'])
 def test_refusals_are_coded(status, kind, body):
     with says(status, body) as url, pytest.raises(BrokerError) as caught:
         Admin(url).subscriptions(TOPIC)
@@ -253,7 +254,7 @@ BAD_PLACES = [
 ]
 
 
-@pytest.mark.parametrize("place", BAD_PLACES)
+@for_each("place", BAD_PLACES)
 def test_a_redirect_to_nowhere_is_told(place):
     with (
         service(lambda method, path: (307, b"", {"Location": place})) as url,

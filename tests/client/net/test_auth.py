@@ -15,6 +15,7 @@ from pulsar_spark.client.net.auth import _KNOWN, Basic, Identity, Token, authent
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.wire.commands import Login
+from tests.loops import for_each
 
 JAVA = "org.apache.pulsar.client.impl.auth."
 SECRET = "s3cret"
@@ -80,7 +81,7 @@ def test_a_token_file_that_is_no_good_is_an_error_of_its_use(tmp_path, content):
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("plugin", "params"),
     [
         ("token", ""),

@@ -8,6 +8,7 @@ import pytest
 
 from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite, restrict
 from pulsar_spark.errors import OptionError
+from tests.loops import for_each
 
 NEW = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
 OLD = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
@@ -46,7 +47,7 @@ def offered(context):
     return [each["name"] for each in context.get_ciphers() if each["name"] not in NEW]
 
 
-@pytest.mark.parametrize("name", OF_JAVA)
+@for_each("name", OF_JAVA)
 def test_what_java_offers_is_known(name):
     assert has_suite(name)
 

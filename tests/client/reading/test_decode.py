@@ -30,6 +30,7 @@ from tests.client.reading.stored_entries import (
     metadata,
     single_entry,
 )
+from tests.loops import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
@@ -145,8 +146,8 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("case", POSITIONS.values(), ids=POSITIONS.keys())
-@pytest.mark.parametrize("kind", [pb.NONE, pb.LZ4])
+@for_each("case", POSITIONS.values())
+@for_each("kind", [pb.NONE, pb.LZ4])
 def test_positions_with_a_batch_index_cut_their_entry_only(case, kind):
     positions, expected = case
     group = [

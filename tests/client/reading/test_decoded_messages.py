@@ -17,6 +17,7 @@ from tests.client.reading.stored_entries import (
     metadata,
     single_entry,
 )
+from tests.loops import for_each
 
 MAP = pa.map_(pa.string(), pa.string())
 COLUMNS = (
@@ -95,8 +96,8 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS.keys())
+@for_each("name", EXPECTED)
+@for_each("groups", GROUPS.values())
 def test_columns_of_batches_and_singles(groups, name):
     assert getattr(decoded(groups), name).to_pylist() == EXPECTED[name]
 

@@ -34,6 +34,7 @@ from tests.fake_broker import (
     without_answer,
 )
 from tests.fake_clients import Type
+from tests.loops import for_each
 from tests.ranges import read_range
 
 # ---- sending
@@ -312,8 +313,8 @@ INTERRUPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("deduplicates", [False, True])
-@pytest.mark.parametrize(("at", "action", "stored", "attempts"), INTERRUPTIONS)
+@for_each("deduplicates", [False, True])
+@for_each(("at", "action", "stored", "attempts"), INTERRUPTIONS)
 def test_a_message_in_chunks_that_is_interrupted_begins_again_as_another(
     deduplicates, at, action, stored, attempts
 ):

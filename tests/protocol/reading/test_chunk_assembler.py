@@ -17,6 +17,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
     message_key,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 
 
 def held_bytes(chunks):
@@ -185,9 +186,9 @@ def forged(number):
     return text("a", number).replace(b"a", b"x")
 
 
-@pytest.mark.parametrize("at", range(3))
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("payload", [b"", b"x", b"longer than it is", b"x" * 1000])
+@for_each("at", range(3))
+@for_each("number", range(3))
+@for_each("payload", [b"", b"x", b"longer than it is", b"x" * 1000])
 def test_a_stranger_s_chunk_of_another_size_changes_nothing(at, number, payload):
     """With the names of the producer and the message, ahead or again, before or after the right one."""
     log = Log()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.range_progress import Gap, LostRange, ProbedGap, RangeProgress
+from tests.loops import for_each
 
 
 def at(text):
@@ -28,7 +29,7 @@ COMPACTED = {"read_compacted": True}
 INVISIBLE = {"visible": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "mark", "position", "judged"),
     [
         # a stream's range: a subscription holds it, so where the reader begins says nothing until the end
@@ -158,9 +159,9 @@ def test_a_gap_is_judged_by_where_the_reader_stands(mark, judged):
     assert progress().judge_gap(at(mark), at("3:9")) is judged
 
 
-@pytest.mark.parametrize("has_read", [True, False])
-@pytest.mark.parametrize("options", [{}, BATCH])
-@pytest.mark.parametrize(
+@for_each("has_read", [True, False])
+@for_each("options", [{}, BATCH])
+@for_each(
     ("begins", "first", "found", "gap", "position"),
     [
         ("3:4", "3:9", "3:9", Gap.EMPTY, "3:4"),

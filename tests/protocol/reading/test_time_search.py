@@ -3,12 +3,12 @@
 import bisect
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.time_search import first_at
+from tests.loops import for_each
 
 
 class Entry(NamedTuple):
@@ -57,8 +57,8 @@ def test_it_is_what_reading_everything_finds(topic, time_ms, data):
     assert first_at(topic.probe, time_ms, begin, end) == expected
 
 
-@pytest.mark.parametrize("number", range(10))
-@pytest.mark.parametrize("first_ledger", [3, 4])
+@for_each("number", range(10))
+@for_each("first_ledger", [3, 4])
 def test_it_is_found_among_entries_without_gaps(number, first_ledger):
     """In the last ledger, whose end is known, and in the one before it, where the steps grow."""
     places = [(ledger, entry) for ledger in range(first_ledger, 5) for entry in range(10)]

@@ -17,6 +17,7 @@ from pulsar_spark.protocol.replay import stored_rows
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredBlock, StoredRows, extras_of
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.loops import for_each
 
 VALUES = st.lists(st.sampled_from([b"", b"a", b"b", b"bb", b"c" * 40]), max_size=12)
 
@@ -68,8 +69,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 100])
-@pytest.mark.parametrize(("before", "now", "expected"), CASES.values(), ids=CASES.keys())
+@for_each("size", [1, 2, 100])
+@for_each(("before", "now", "expected"), CASES.values())
 def test_what_is_found(before, now, expected, size):
     given_rows = [letter.encode() for letter in now]
     found = stored([letter.encode() for letter in before], size=size)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
+from tests.loops import for_each
 
 IDS = TaskIds(b"secret", "query-0", "topic")
 BATCHES = [0, 1, 7, (1 << 31) - 3]
@@ -32,8 +33,8 @@ def test_where_they_begin_depends_on_all():
     assert len(set(firsts)) == len(firsts)
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("after", "expected"), [(-1, False), (0, True), (1000, True), (1 << 24, False)])
+@for_each("batch", BATCHES)
+@for_each(("after", "expected"), [(-1, False), (0, True), (1000, True), (1 << 24, False)])
 def test_ids_that_may_be_the_querys(batch, after, expected):
     assert IDS.may_be_own(IDS.first(batch) + after) is expected
 

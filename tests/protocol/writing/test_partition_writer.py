@@ -20,6 +20,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 from tests.protocol.writing.partition_writers import (
     CUT,
     DROPPED,
@@ -135,8 +136,8 @@ def test_the_table_is_whole():
     assert {len(outcomes) for outcomes in TABLE.values()} == {len(WriterState)}
 
 
-@pytest.mark.parametrize("state", WriterState)
-@pytest.mark.parametrize("name", INPUTS)
+@for_each("state", WriterState)
+@for_each("name", INPUTS)
 def test_each_input_in_each_state(name, state):
     writer = writer_in(state)
     expected, after = TABLE[name][list(WriterState).index(state)]

@@ -15,6 +15,7 @@ from pulsar_spark.protocol.writing.routing import (
     partitions_for_keys,
 )
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.loops import for_each
 
 
 def router(mode=RoutingMode.ROUND_ROBIN, custom=None, *, start=0, block=3, switch_after=None, **options):
@@ -95,9 +96,9 @@ def test_keys_as_bytes_are_hashed_as_such():
     assert one.route(rows(keys), 97, 0).tolist() == [*expected, 4]
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 8, 60])
-@pytest.mark.parametrize("tasks", [1, 2, 5, 8])
-@pytest.mark.parametrize("each", [1, 2, 3])
+@for_each("partitions", [1, 2, 3, 7, 8, 60])
+@for_each("tasks", [1, 2, 5, 8])
+@for_each("each", [1, 2, 3])
 def test_micro_batches_with_few_rows_reach_all_partitions_alike(partitions, tasks, each):
     """Also where only each second or third micro-batch has any, as with a watermark."""
     starts = Counter(

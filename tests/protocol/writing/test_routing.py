@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.protocol.writing import routing
 from pulsar_spark.protocol.writing.routing import HashingScheme, hash_keys, partitions_for_keys
+from tests.loops import for_each
 
 MANY = 2**31 - 1  # partitions; so many that a hash is its own partition, but for the largest
 VECTORS = [
@@ -65,8 +66,8 @@ def test_texts_of_many_blocks_and_longer_than_one_follow_it_too():
         assert found[key] == (expected & 0x7FFFFFFF) % MANY
 
 
-@pytest.mark.parametrize("longest", [1, 7, 8, 9, 16, 17, 40])
-@pytest.mark.parametrize("spread", [0, 1, 9])
+@for_each("longest", [1, 7, 8, 9, 16, 17, 40])
+@for_each("spread", [0, 1, 9])
 def test_short_keys_of_about_one_size_follow_it_too(longest, spread):
     keys = [
         bytes(33 + (row * 7 + at) % 95 for at in range(max(0, longest - row % (spread + 1))))

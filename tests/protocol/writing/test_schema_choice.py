@@ -19,6 +19,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.key_value import KeyValueParts, parts_of
 from pulsar_spark.values.key_value import schema_of as key_value_schema
+from tests.loops import for_each
 
 TEXT, INT = pa.string(), pa.int32()
 UTC = pa.timestamp("us", "UTC")
@@ -137,8 +138,8 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize("may_register", [True, False])
-@pytest.mark.parametrize(("existing", "rows", "text"), MISFITS.values(), ids=MISFITS.keys())
+@for_each("may_register", [True, False])
+@for_each(("existing", "rows", "text"), MISFITS.values())
 def test_rows_that_no_schema_fits(existing, rows, text, may_register):
     with pytest.raises(SchemaError, match=text):
         choose_schema(existing, rows, may_register=may_register)

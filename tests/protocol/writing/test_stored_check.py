@@ -12,6 +12,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.entry.origin import Origin, encode_origin
 from pulsar_spark.wire.frames import decode_payload_section, encode_section_head
+from tests.loops import for_each
 
 # What is judged: entries to be compared, all to be sent again, or the text of an error.
 COMPARE, RESEND = "compare", "send again"
@@ -84,14 +85,14 @@ def judge(last, known, pending, **options):
 ERRORS = (FOREIGN, INCOMPLETE, MAY_REPEAT, UNREADABLE)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@for_each("case", CASES.values())
 def test_the_tables(case):
     last, known, pending, expected, in_doubt = case
     judged, found = judge(last, known, pending, is_shared_name=True)
     assert (judged, [entry.sequence_id for entry in found]) == (expected, in_doubt)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@for_each("case", CASES.values())
 def test_under_a_name_that_nobody_else_has_only_chunks_are_in_doubt(case):
     """Nothing is read for it, so no right to read is needed."""
     last, known, pending, expected, _ = case
@@ -103,7 +104,7 @@ def test_under_a_name_that_nobody_else_has_only_chunks_are_in_doubt(case):
     assert found == (chunks if judged is COMPARE else [])
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@for_each("case", CASES.values())
 def test_what_may_be_stored_twice_is_sent_again_where_nothing_is_known(case):
     last, known, pending, expected, _ = case
     judged, _ = judge(last, known, pending, is_shared_name=True, may_repeat=True)

@@ -13,6 +13,7 @@ from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX, Snapshot, pro
 from pulsar_spark.spark.monitoring.query_figures import BatchFigures, QueryFigures
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
+from tests.loops import for_each
 
 NAMES = {PREFIX + each.name for each in METRICS}
 MONITORING = ROOT / "conf/monitoring"
@@ -107,7 +108,7 @@ def test_dashboard_and_alerts_use_metrics_that_exist():
         assert PREFIX + name in used
 
 
-@pytest.mark.parametrize(("place", "expression"), list(expressions()))
+@for_each(("place", "expression"), list(expressions()))
 def test_counters_are_looked_at_by_their_growth(place, expression):
     for name in re.findall(r"\bpulsar_spark_\w+_total\b", expression):
         assert re.search(rf"(rate|increase)\({name}[{{\[]", expression), place

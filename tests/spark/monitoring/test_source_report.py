@@ -14,6 +14,7 @@ from pulsar_spark.spark.monitoring.source_report import (
     partition_backlog,
     sum_or_none,
 )
+from tests.loops import for_each
 
 P0 = TopicName.parse("t-partition-0")
 MEANS = EntryMeans(100.0, 5000.0)
@@ -24,7 +25,7 @@ def counted(position, planned, last, entries=None, means=MEANS):
     return found.entries, found.batch_entries, found.messages
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("position", "planned", "last", "entries", "expected"),
     [
         (MessageId(7, 4), MessageId(7, 9), MessageId(7, 9), None, (5, 5, 500)),

@@ -26,15 +26,10 @@ def names_of_options(tree):
     }
 
 
-def reads_of(tree, name):
-    """Nodes that read a variable, other than its definition and tables of names."""
-    return [
-        node
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and node.id == name
-    ]
+def names_read(tree):
+    """The variables that functions read: not definitions and tables of names."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {node.id for each in functions for node in ast.walk(each) if isinstance(node, ast.Name)}
 
 
 def fields_made_of(tree):
@@ -61,14 +56,13 @@ def unread(options, others):
     """Options that nothing reads, and fields made of options that nothing outside of the tables reads."""
     attributes = read_attributes(others)
     modules = trees(options)
-    for module in modules:
-        for name in names_of_options(module):
-            if not any(reads_of(each, name) for each in modules):
-                yield name
-            for each in modules:
-                for field in fields_made_of(each).get(name, ()):
-                    if field not in attributes:
-                        yield f"{name} as {field}"
+    read = set().union(*map(names_read, modules))
+    made = [fields_made_of(each) for each in modules]
+    for name in (name for module in modules for name in names_of_options(module)):
+        if name not in read:
+            yield name
+        fields = (field for each in made for field in each.get(name, ()))
+        yield from (f"{name} as {field}" for field in fields if field not in attributes)
 
 
 def test_all_that_users_can_set_is_read():

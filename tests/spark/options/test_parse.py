@@ -4,6 +4,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.options.positions import PositionWord
+from tests.loops import for_each
 from tests.spark.options.parsing import URL, refused, sink, source
 
 
@@ -77,7 +78,7 @@ def test_long_values_are_not_repeated_whole():
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text"),
     [
         ("pollTimeoutMs", "soon"),
@@ -107,7 +108,7 @@ def test_bad_values_of_the_source(name, text):
         parse_source({**URL, "topic": "t", name: text}, Mode.STREAM)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text"),
     [
         ("batchingEnabled", "yes"),

@@ -17,6 +17,7 @@ from pulsar_spark.spark.options.positions import (
 )
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import for_each
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 T0, T1, U2 = T.of_partition(0), T.of_partition(1), U.of_partition(2)
@@ -161,7 +162,7 @@ def test_what_is_no_position_of_a_query(text, said):
             parse(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -265,7 +266,7 @@ def test_times_by_topic_and_by_partition():
     assert found == {T0: AtTime(1_700_000_000_005), T1: AtTime(1_700_000_000_006), U: AtTime(86_400_000)}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         *(

@@ -10,6 +10,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.parse import parse_sink
+from tests.loops import for_each
 from tests.spark.options.parsing import URL, sink
 
 
@@ -89,7 +90,7 @@ def test_defaults_are_those_of_producer_options():
     assert sink().producer == ProducerOptions()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "text", "field", "value"),
     [
         ("producerName", "p", "name", "p"),

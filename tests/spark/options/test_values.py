@@ -7,6 +7,7 @@ import pytest
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
 from pulsar_spark.spark.rows.values import BadRows
+from tests.loops import for_each
 from tests.spark.options.parsing import refused, source
 
 SCHEMA = '{"type": "record", "name": "r", "fields": []}'
@@ -69,7 +70,7 @@ def test_the_option_of_the_jvm_connector_may_stay():
     assert source(allowDifferentTopicSchemas="true").values.format.is_raw
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "words"),
     [
         ({"mode": "FAILFAST"}, "option mode has no effect with valueFormat=raw"),

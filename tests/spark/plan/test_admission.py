@@ -335,7 +335,7 @@ def test_a_reader_that_opens_after_the_end_is_closed():
 def test_of_many_partitions_each_is_probed_less(size):
     """200 partitions and a limit of 120,000 entries took 20 s to plan."""
     topics = [TopicName.parse("t").of_partition(number) for number in range(200)]
-    broker = Broker({topic: uniform(1000, size=size) for topic in topics})
+    broker = Broker(dict.fromkeys(topics, uniform(1000, size=size)))
     starts = dict.fromkeys(topics, MessageId(10, -1))
     ends = dict.fromkeys(topics, MessageId(10, 999))
     admission = Admission(Limits(max_messages=120_000), broker, CallsInTurn)

@@ -17,6 +17,7 @@ from pulsar_spark.spark.plan.data_loss import (
     lost_by_deletion,
     lost_while_stopped,
 )
+from tests.loops import for_each
 from tests.spark.plan.simulated_spark import at
 
 T = TopicName.parse("t-partition-3")
@@ -75,7 +76,7 @@ RESTART = [
 ]
 
 
-@pytest.mark.parametrize(("position", "last", "mark", "missing", "begin", "verdict", "lost"), RESTART)
+@for_each(("position", "last", "mark", "missing", "begin", "verdict", "lost"), RESTART)
 def test_a_partition_at_restart(position, last, mark, missing, begin, verdict, lost):
     found = judge_restart(
         at(position),
@@ -114,7 +115,7 @@ LEDGERS = [
 ]
 
 
-@pytest.mark.parametrize(("position", "mark", "begin", "end", "ledger_end", "verdict", "lost"), LEDGERS)
+@for_each(("position", "mark", "begin", "end", "ledger_end", "verdict", "lost"), LEDGERS)
 def test_a_partition_whose_subscription_stands_before_a_later_ledger_at_restart(
     position, mark, begin, end, ledger_end, verdict, lost
 ):
@@ -169,7 +170,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("position", "acked", "seen", "mark", "begin", "verdict", "lost"), ANSWERS)
+@for_each(("position", "acked", "seen", "mark", "begin", "verdict", "lost"), ANSWERS)
 def test_a_partition_under_the_running_query(position, acked, seen, mark, begin, verdict, lost):
     found = judge_answer(
         at(position),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pulsar_spark.client import LastMessageId
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan.partition import AckStep, PartitionState, Seen, visible_end
+from tests.loops import for_each
 
 NOTHING, ACKNOWLEDGE, PROBE, WAIT = AckStep.NOTHING, AckStep.ACKNOWLEDGE, AckStep.PROBE, AckStep.WAIT
 EXPIRE = 60.0
@@ -75,7 +76,7 @@ def test_what_is_processed_exists_and_is_whole(position, last, processed):
     assert state_of(position, last=last).processed == at(processed)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("position", "acknowledged", "probed", "frozen", "step"),
     [
         # position, acknowledged, (ledger probed, seconds ago), frozen end

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, share_tasks, split, split_ranges
+from tests.loops import for_each
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
 NOTHING = MessageId.EARLIEST
@@ -225,7 +226,7 @@ def entries_of(tasks):
     return [[each.end.entry - each.start.entry for each in task] for task in tasks]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sizes", "expected"),
     [
         ([], []),

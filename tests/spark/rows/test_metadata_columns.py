@@ -4,7 +4,6 @@ import datetime
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from pulsar_spark.client import decode_entries
 from pulsar_spark.ids import TopicName
@@ -38,6 +37,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.stored_entries import TOPIC as PARTITION_3
 from tests.client.reading.stored_entries import batch_entry, columns, single_entry
+from tests.loops import for_each
 
 UTC = datetime.timezone.utc
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,7 +107,7 @@ def test_all_columns_are_looked_at_here():
     assert tuple(METADATA_COLUMNS)[: len(DEFAULT_METADATA_COLUMNS)] == DEFAULT_METADATA_COLUMNS
 
 
-@pytest.mark.parametrize("name", METADATA_COLUMNS)
+@for_each("name", METADATA_COLUMNS)
 def test_columns_of_messages_with_and_without_their_fields(name):
     bare = batch_entry(7, 3, columns([b"a", None]), sequence_id=40)
     assert made(name, bare, full_single()).to_pylist() == EXPECTED[name]

@@ -31,6 +31,7 @@ from pulsar_spark.spark.rows.write_values import (
     to_binary,
     value_columns,
 )
+from tests.loops import for_each
 
 UTC = datetime.timezone.utc
 INT, LONG, TEXT, BINARY, VOID = IntegerType(), LongType(), StringType(), BinaryType(), NullType()
@@ -137,7 +138,7 @@ def test_large_types_and_slices():
 TWICE = StructType().add("x", INT).add("x", INT)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "kind", "key", "text"),
     [
         (struct(), AVRO, (), "rows have no value"),

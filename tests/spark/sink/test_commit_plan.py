@@ -16,6 +16,7 @@ from pulsar_spark.spark.sink.commit_plan import (
     transactions_to_abort,
 )
 from pulsar_spark.spark.sink.commit_records import Intent, LogState
+from tests.loops import for_each
 
 S, A = CommitStage, CommitAction
 TOPIC = TopicName.parse("spark-transactions-query")
@@ -89,7 +90,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("stage", S)
+@for_each("stage", S)
 def test_each_stage_has_its_step(stage):
     assert plan_at(stage).step == STEPS[stage]
 
@@ -129,7 +130,7 @@ NEXT: dict[CommitStage, list[Answer]] = {
 }
 
 
-@pytest.mark.parametrize("stage", S)
+@for_each("stage", S)
 def test_each_answer_has_its_next_stage(stage):
     for committed, failures, after in NEXT[stage]:
         plan = plan_at(stage, unknown=(TWO, THREE), error=ENDED)

@@ -19,6 +19,7 @@ from pulsar_spark.spark.sink.commit_records import (
     encode_record,
     lost_history,
 )
+from tests.loops import for_each
 
 ONE, TWO, THREE = (TxnId(3, number) for number in (1, 2, 1 << 63))
 
@@ -43,7 +44,7 @@ def test_the_bytes_of_each_record(value, record):
     assert decode_record(value) == record
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         *(b"", b"plain", b"\xff", b"[]", b"5", b"null"),
@@ -170,7 +171,7 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize(("intent", "again", "batch", "drivers", "expected"), LOSSES)
+@for_each(("intent", "again", "batch", "drivers", "expected"), LOSSES)
 def test_what_is_warned_of(intent, again, batch, drivers, expected):
     # What tasks have opened tells nothing: those of this run have announced it before.
     log = state(intent, opened=[THREE])

@@ -27,6 +27,7 @@ from pulsar_spark.spark.sink.delivery import (
     query_secret,
 )
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
+from tests.loops import for_each
 
 BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
 ENCRYPTED = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKeyReader": "/keys"}
@@ -51,7 +52,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "is_batch", "has_ids", "expected"), CASES)
+@for_each(("asked", "is_batch", "has_ids", "expected"), CASES)
 def test_the_decision(asked, is_batch, has_ids, expected):
     given = {"is_micro_batch": is_batch, "has_sequence_ids": has_ids}
     is_deduplicated = expected in (Dedup.REQUIRED, Dedup.WHERE_ENABLED)

@@ -21,6 +21,7 @@ from pulsar_spark.values.avro.avro_types import (
     column_type,
     parse,
 )
+from tests.loops import for_each
 
 INT, STRING, NULL = AvroPrimitive("int"), AvroPrimitive("string"), AvroPrimitive("null")
 
@@ -168,7 +169,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("tree", "type_"), TYPES, ids=[json.dumps(tree) for tree, _ in TYPES])
+@for_each(("tree", "type_"), TYPES)
 def test_types_of_columns(tree, type_):
     assert column_type(avro(tree)).equals(type_)
 
@@ -241,7 +242,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("data", "why"), WRONG)
+@for_each(("data", "why"), WRONG)
 def test_what_is_no_schema(data, why):
     with pytest.raises(SchemaError, match=why):
         parse(Schema(SchemaType.AVRO, data))

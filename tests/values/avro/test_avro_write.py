@@ -14,6 +14,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_write
 from pulsar_spark.values.avro.avro_types import column_type
+from tests.loops import for_each
 from tests.values.random_avro import bare, column, random_case, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
@@ -40,7 +41,7 @@ def one(kind, values, of=None):
     return [row["a"] for row in written_as(record(("a", kind)), rows)]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@for_each("seed", range(150))
 def test_any_schema_and_any_rows(seed):
     rng = random.Random(seed)
     tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))
@@ -79,7 +80,7 @@ def test_the_bytes_are_those_of_fastavro():
     assert encoded(tree, columns).to_pylist() == expected
 
 
-@pytest.mark.parametrize("bits", range(64))
+@for_each("bits", range(64))
 def test_varints_of_every_length(bits):
     numbers = [0, (1 << bits) - 1, -(1 << bits), -1]
     for some in (numbers, numbers[1:2], numbers[2:3]):

@@ -8,6 +8,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.values import formats
+from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 
 FIXED = {"type": "fixed", "name": "F", "size": 2}
@@ -142,7 +143,7 @@ def decoded(writer, reader, payload):
     return found.column.field("d")
 
 
-@pytest.mark.parametrize(("avro", "default"), GOOD, ids=str)
+@for_each(("avro", "default"), GOOD)
 def test_all_find_the_same_value(avro, default):
     value = read_by_avro(avro, default)
     assert value.equals(read_by_json(avro, default))
@@ -152,8 +153,8 @@ def test_all_find_the_same_value(avro, default):
     assert value.null_count == (default is None)
 
 
-@pytest.mark.parametrize("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
-@pytest.mark.parametrize(("avro", "default"), BAD, ids=ascii)
+@for_each("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
+@for_each(("avro", "default"), BAD)
 def test_all_refuse_what_is_no_value_of_the_type(avro, default, made):
     with pytest.raises(SchemaError, match="default of field 'd' in the topic's schema is not a value"):
         made(avro, default)

@@ -10,6 +10,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.avro.avro_types import AvroField, parse
 from pulsar_spark.values.encode.avro_defaults import default_bytes, varint
+from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 
 RECORD = {
@@ -29,7 +30,7 @@ def by_fastavro(kind, value):
     return data.getvalue()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "default", "value"),
     [
         ("null", None, None),

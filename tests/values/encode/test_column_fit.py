@@ -6,6 +6,7 @@ import pytest
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.avro.avro_types import arrow_type, parse
 from pulsar_spark.values.encode.column_fit import fit, type_name
+from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 
 UTC = pa.timestamp("us", "UTC")
@@ -87,7 +88,7 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in GOOD], ids=str)
+@for_each("kind", [kind for kind, _ in GOOD])
 def test_each_type_fits_what_it_should_and_nothing_else(kind):
     found = []
     for tree in TREES:

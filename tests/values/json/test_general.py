@@ -11,6 +11,7 @@ import pytest
 
 from pulsar_spark.values.json import columns, leaves, scan
 from pulsar_spark.values.json.general import explain, read_rows
+from tests.loops import for_each
 from tests.values.json_payloads import JAVA, tree_of
 
 BAD = object()
@@ -44,7 +45,7 @@ def utc(*parts):
     return datetime(*parts).replace(tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("avro", "text", "value"),
     [
         ("boolean", "true", True),
@@ -355,8 +356,8 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("whole", range(4))
-@pytest.mark.parametrize("end", ENDS)
+@for_each("whole", range(4))
+@for_each("end", ENDS)
 def test_nothing_of_a_bad_row_is_left_however_far_it_was_read(whole, end):
     """What is forgotten of it are the members that it has, not all of them."""
     items = ",".join(f'{{"f{i}":"{i}","f7":"x"}}' for i in range(whole))

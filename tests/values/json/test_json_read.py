@@ -24,6 +24,7 @@ from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
+from tests.loops import for_each
 from tests.values.json_payloads import (
     Maker,
     ModelError,
@@ -110,11 +111,12 @@ def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same
     payloads = some_payloads(maker, tree)
     found, is_bad = check(tree, payloads)
     assert check_model(tree, payloads, found, is_bad) > ROWS / 2
-    for payload, bad in zip(payloads, is_bad, strict=True):
-        assert bool(explain_it(tree, payload)) == bad
+    schema = json_schema(tree)
+    made = decoder(schema, schema, column_type(schema))
+    assert [bool(made.explain(payload, None)) for payload in payloads] == is_bad.tolist()
 
 
-@pytest.mark.parametrize("seed", range(100, 115))
+@for_each("seed", range(100, 115))
 def test_unions_are_read_row_by_row_alone_with_neighbours_whole(seed):
     maker = Maker(seed)
     tree = maker.record()
@@ -144,7 +146,7 @@ FLAT = {
 GOOD = [b'{"a":%d,"b":"x%d"}' % (row, row) for row in range(ROWS)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         b"",
@@ -169,14 +171,14 @@ GOOD = [b'{"a":%d,"b":"x%d"}' % (row, row) for row in range(ROWS)]
         b'{"a":' + b"9" * 5_000 + b"}",
         b'{"a":1e999999}',
         b'{"a":1e9999999999999999999999}',
-        b"[" * 100_000,
-        b'{"z":' + b"[" * 100_000,
-        b'{"z":' * 100_000,
+        b"[" * 20_000,
+        b'{"z":' + b"[" * 20_000,
+        b'{"z":' * 20_000,
         b'{"a":1,}',
         b"[]",
     ],
 )
-@pytest.mark.parametrize("row", [0, 77, ROWS - 1])
+@for_each("row", [0, 77, ROWS - 1])
 def test_a_bad_payload_changes_no_neighbour(bad, row):
     payloads = [*GOOD[:row], bad, *GOOD[row + 1 :]]
     found, is_bad = check(FLAT, payloads)
@@ -249,7 +251,7 @@ def has_union(avro):
     return (isinstance(avro, AvroUnion) and is_member_struct(avro)) or any(map(has_union, parts))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_what_json_write_writes_is_read_again(seed):
     pick = random.Random(seed)
     tree, avro, values = random_case(pick, 40)
@@ -324,11 +326,8 @@ def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payl
         decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
 
 
-@pytest.mark.parametrize(
-    "part",
-    [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"],
-)
-@pytest.mark.parametrize("size", [100_000, 500])
+@for_each("part", [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"])
+@for_each("size", [100_000, 500])
 def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
     schema = json_schema(FLAT)
     made = decoder(schema, schema, column_type(schema))

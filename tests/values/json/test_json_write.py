@@ -22,6 +22,7 @@ from pulsar_spark.values.avro.avro_types import (
     column_type,
 )
 from pulsar_spark.values.json import json_write
+from tests.loops import for_each
 from tests.values.random_avro import column, random_case, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
@@ -87,7 +88,7 @@ class Float:
     __hash__ = None
 
 
-@pytest.mark.parametrize("seed", range(150))
+@for_each("seed", range(150))
 def test_any_schema_and_any_rows(seed):
     rng = random.Random(seed)
     tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))

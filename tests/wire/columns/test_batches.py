@@ -15,6 +15,7 @@ from pulsar_spark.errors import CorruptError, OptionError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import decode_batches, decode_joined, encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.loops import for_each
 from tests.wire.columns.batch_rows import (
     Row,
     foreign_messages,
@@ -382,8 +383,8 @@ BROKEN = {
 
 
 @each_way
-@pytest.mark.parametrize("times", [1, 50])
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@for_each("times", [1, 50])
+@for_each("broken", BROKEN.values())
 def test_malformed_messages_are_refused(decode, broken, times):
     good = message(b"x")
     for body, count in (
@@ -415,7 +416,7 @@ SHIFTED = {
 
 
 @each_way
-@pytest.mark.parametrize("case", SHIFTED.values(), ids=SHIFTED.keys())
+@for_each("case", SHIFTED.values())
 def test_a_batch_is_not_continued_by_the_next(decode, case):
     """The buffer is well-formed as a whole, and is cut in the wrong places."""
     payloads, counts = case

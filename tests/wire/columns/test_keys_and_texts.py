@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.columns.keys_and_texts import decode_keys, encode_keys, to_strings
+from tests.loops import for_each
 
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=8), st.text(max_size=8).map(str.encode)), max_size=8)
 
@@ -80,9 +81,9 @@ def test_the_texts_of_a_slice(rows, expected):
     assert strings.to_pylist() == expected
 
 
-@pytest.mark.parametrize("before", [[], [b"ascii"], [b"\xff"]])
-@pytest.mark.parametrize("after", [[], [b"ascii"], [b"\xff"]])
-@pytest.mark.parametrize("odd", [b"\x80", b"\xff", b"k\xc3"])
+@for_each("before", [[], [b"ascii"], [b"\xff"]])
+@for_each("after", [[], [b"ascii"], [b"\xff"]])
+@for_each("odd", [b"\x80", b"\xff", b"k\xc3"])
 def test_only_the_keys_of_a_slice_say_whether_they_are_base64(before, after, odd):
     for keys, flags in ([b"k1", b"k2"], None), ([b"k1", odd], [False, True]):
         array = pa.array(before + keys + after, pa.binary()).slice(len(before), len(keys))

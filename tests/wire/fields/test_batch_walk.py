@@ -19,6 +19,7 @@ from pulsar_spark.wire.fields.batch_walk import (
 )
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES, Fields
 from pulsar_spark.wire.fields.field_walk import NotPlainError
+from tests.loops import for_each
 
 OPTIONAL = {
     "partition_key": st.binary(max_size=6),
@@ -95,8 +96,8 @@ def test_long_values_zeros_and_lookalikes_are_walked_over(payload):
     assert_same(find_fields(body, 50), scan(body, 50))
 
 
-@pytest.mark.parametrize("key", [b"", b"k", b"k" * 245, b"k" * 600])
-@pytest.mark.parametrize("payload", [b"", b"v", b"vv", b"text\n" * 7, b"a\0", b"a\0\0"])
+@for_each("key", [b"", b"k", b"k" * 245, b"k" * 600])
+@for_each("payload", [b"", b"v", b"vv", b"text\n" * 7, b"a\0", b"a\0\0"])
 def test_the_search_finds_small_and_large_metadata_at_odd_and_even_places(key, payload):
     """A search that finds nothing is no error, and slow: this is what it is for."""
     body = b"".join(message(payload + b"x" * (i % 3), partition_key=key + b"k" * (i % 9)) for i in range(50))

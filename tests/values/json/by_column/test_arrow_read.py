@@ -14,6 +14,7 @@ from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
 from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.make_tree import make_tree
+from tests.loops import for_each
 from tests.values.json_payloads import plain, record, tree_of
 
 
@@ -53,7 +54,7 @@ def test_names_in_any_order_escapes_and_long_arrays_are_read():
     assert read(avro, *texts) == list(range(len(texts)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "left",
     [
         "",

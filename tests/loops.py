@@ -1,0 +1,27 @@
+"""Many small cases as one test: pytest takes longer for a test of its own than most of them."""
+
+import functools
+import inspect
+
+import pytest
+
+
+def for_each(names, cases):
+    """Like ``pytest.mark.parametrize``, but one test runs all cases; its failure says which one it is."""
+    cases, wanted = tuple(cases), (names,) if isinstance(names, str) else names
+
+    def looped(test):
+        @functools.wraps(test)
+        def run(**others):
+            for case in cases:
+                given = dict(zip(wanted, (case,) if isinstance(names, str) else case, strict=True))
+                try:
+                    test(**given, **others)
+                except (Exception, pytest.fail.Exception) as error:
+                    raise AssertionError(f"with {given!r:.500}") from error
+
+        left = [one for name, one in inspect.signature(test).parameters.items() if name not in wanted]
+        run.__signature__ = inspect.Signature(left)  # type: ignore[attr-defined]
+        return run
+
+    return looped
