@@ -47,15 +47,15 @@ def lose_first_ledger(topic):
 # ---- a query that is started again, which has processed the first entry
 
 
-def restarted(cluster, *, missing, topics=(P0,), **options):
-    """Start again; returns the subscription, and a check of each partition."""
+def restarted(cluster, *, missing, topics=(P0,), entry=0, **options):
+    """Start again after an entry; returns the subscription, and a check of each partition."""
     subscription = Subscription(cluster, "s")
     answers = subscription.open(dict.fromkeys(topics, LATEST))
     check = check_of(cluster, **options)
 
     def run(topic):
         check.check_restart(
-            subscription, topic, MessageId(10, 0), answers[topic], was_missing=topic in missing
+            subscription, topic, MessageId(10, entry), answers[topic], was_missing=topic in missing
         )
 
     return subscription, run
@@ -107,6 +107,18 @@ def test_one_that_was_moved_is_put_back_with_a_warning(cluster, caplog):
     check(P0)
     assert mark(cluster) < MessageId(10, 0)
     assert "nothing is lost" in caplog.text
+
+
+@pytest.mark.parametrize(("entry", "is_moved"), [(2, False), (1, True)])
+def test_one_that_stands_before_the_next_ledger_was_not_moved_if_its_own_is_processed(
+    cluster, caplog, entry, is_moved
+):
+    cluster.topics[P0].roll_over()
+    cluster.topics[P0].cursors["s"] = later = cluster.topics[P0].produce(1)[0].ledger_start
+    _, check = restarted(cluster, missing=[], entry=entry)
+    check(P0)
+    assert ("nothing is lost" in caplog.text) is is_moved
+    assert (mark(cluster) < later) is is_moved
 
 
 def test_a_broker_that_does_not_say_where_the_topic_begins_is_an_error_that_names_it(cluster):

@@ -100,6 +100,7 @@ def test_a_partition_without_an_answer_holds_nobody_up(cluster):
         while (found := subscription.ask([P0, P1, P2], 0.01)).keys() != {P0, P2}:
             pass
         assert subscription.silent == {P1}
+        assert subscription.ask([P1, P0, P2], 0.0).keys() == {P0, P2}
         assert subscription.backlogs([P0, P1]) == {P0: 3}
         processed(subscription, 2)
         subscription.acknowledge_processed(60.0)

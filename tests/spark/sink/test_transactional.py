@@ -263,6 +263,15 @@ def test_an_error_names_what_ran_out_and_why(broker):
     assert broker.states[first] == "aborted"
 
 
+def test_the_transaction_of_one_task_that_runs_out_before_its_marker_is_given_up(broker):
+    report = task(broker, "a")
+    broker.start_process(Fault.TIME_IS_OVER, 4)
+    with pytest.raises(TransactionError, match="is not there"):
+        commit_batch(broker, [report], 0, OPEN)
+    assert broker.effects[-1] == ("add", *ids([report]))
+    assert rows(broker) == []
+
+
 def test_a_checkpoint_that_is_older_than_the_log(broker):
     commit_batch(broker, [task(broker, "a")], 7, OPEN)
     with pytest.raises(
