@@ -9,7 +9,14 @@ from pulsar_spark.client import Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.scalable.segments import DONE, SegmentEnds, SegmentOrder, done_in, without_done
+from pulsar_spark.spark.plan.scalable.segments import (
+    DONE,
+    SegmentEnds,
+    SegmentOrder,
+    done_in,
+    skipped,
+    without_done,
+)
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 
@@ -70,6 +77,23 @@ def test_what_was_done_before_is_never_read_again():
     old = done_in(Offsets("s", {segment: DONE}))
     for end in (DONE, MessageId(0, 4)):
         assert without_done(Offsets("s", {segment: end}), old, {}) == Offsets("s", {})
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "count"),
+    [
+        ([0], [0, 1], 0),
+        ([0, 2], [3], 0),
+        ([0, 1], [0, 1], 0),
+        ([-1], [1], 0),
+        ([-1], [2], 1),
+        ([1], [4, 5], 2),
+    ],
+)
+def test_numbers_that_nobody_saw_are_of_segments_that_came_and_went(known, now, count):
+    """What was a topic without partitions has the first one."""
+    names = [TOPIC.segment(0, 15, each) if each >= 0 else TopicName.parse("t") for each in known]
+    assert skipped(names, order(*((each, 0, 15) for each in now)).layout) == count
 
 
 def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
