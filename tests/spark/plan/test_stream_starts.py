@@ -79,6 +79,20 @@ def test_a_fresh_query_that_plans_nothing_leaves_no_subscription(cluster, topic)
     assert cluster.open_readers == 0
 
 
+def test_a_run_that_plans_nothing_removes_no_subscription_but_its_own(cluster, topic):
+    named = SimulatedSpark(cluster, startingOffsets="earliest", predefinedSubscription="mine")
+    named.planner.initial()
+    named.planner.close()
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    topic.produce(1)
+    spark.trigger(fails=True)
+    spark.restart()
+    spark.trigger(fails=True)
+    spark.planner.close()
+    assert topic.cursors.keys() == {"mine", spark.subscription}
+
+
 @pytest.mark.parametrize("retain", [True, False])
 def test_a_planned_query_leaves_its_subscription_if_asked(cluster, topic, retain):
     spark = SimulatedSpark(cluster, retainSubscription=str(retain).lower())
