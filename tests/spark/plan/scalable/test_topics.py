@@ -528,6 +528,16 @@ def test_what_a_running_query_did_not_hold_is_reported(cluster, topic, generatio
         spark.drain()
 
 
+def test_a_segment_that_nothing_held_is_a_loss_where_not_all_of_it_was_read(cluster, topic):
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark = query(topic, cluster, maxMessagesPerTrigger="4")
+    spark.trigger()
+    remove_unread(cluster, topic, 0)
+    with pytest.raises(DataLossError, match=r"subscription was removed.*0000-ffff-0.*\(1:3, "):
+        spark.trigger()
+
+
 def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
     """Also if all that it knew were done."""
     spark = query(topic, cluster)
