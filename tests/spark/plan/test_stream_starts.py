@@ -164,6 +164,21 @@ def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_
     assert topic.cursors["mine"] == more[-1]
 
 
+def test_a_subscription_that_is_removed_while_a_restart_opens_it_holds_again(
+    cluster, topic, monkeypatch, caplog
+):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    ids = topic.produce(3)
+    spark.drain()
+    more = topic.produce(2)
+    spark.planner.close()
+    monkeypatch.setattr(cluster, "has_subscription", lambda *_: topic.cursors.clear() or True)
+    spark.start()
+    assert spark.trigger() == rows_of(T, more)
+    assert "nothing is lost" in caplog.text
+    assert mark(spark) <= ids[-1]
+
+
 def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):
     first, second = cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")

@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 
 import pytest
 
@@ -17,6 +18,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.scalable import segments
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import HASHES, ScalableTopic
@@ -104,6 +106,17 @@ def test_an_empty_parent_does_not_release_its_children_before_its_own_parent_is_
     spark = query(topic, cluster)
     spark.drain()
     assert_complete(topic, spark)
+
+
+def test_an_empty_segment_that_a_running_query_meets_is_nothing_to_warn_of(cluster, topic, caplog):
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.split(topic.active[0])
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    assert_complete(topic, spark)
+    assert caplog.text == ""
 
 
 def test_a_segment_that_is_done_costs_no_request(cluster, topic):
@@ -226,8 +239,8 @@ def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segmen
 
 
 @pytest.mark.parametrize("available_now", [False, True])
-def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now):
-    """Such as the marker of a transaction."""
+def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now, monkeypatch):
+    """Such as the marker of a transaction. A run over what there is waits until the broker says so."""
     spark = query(topic, cluster)
     spark.drain()
     topic.write(KEYS)
@@ -235,6 +248,11 @@ def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, av
     topic.split(topic.active[0])
     topic.write(KEYS)
     spark.restart(available_now=available_now)
+    if available_now:
+        monkeypatch.setattr(segments, "PROMPT", 0.0)
+        answered, real = threading.Event(), cluster.has_ended
+        monkeypatch.setattr(cluster, "has_ended", lambda *asked: answered.wait(60) and real(*asked))
+        threading.Timer(0.1, answered.set).start()
     spark.drain()
     assert_complete(topic, spark)
     assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
