@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.ranges import Range
-from tests.spark.plan.simulated_spark import SimulatedSpark, T, acked, at, mark, rows_of
+from tests.spark.plan.simulated_spark import P1, SimulatedSpark, T, acked, at, mark, rows_of
 
 # ---- a fresh query
 
@@ -177,6 +177,22 @@ def test_a_subscription_that_is_removed_while_a_restart_opens_it_holds_again(
     assert spark.trigger() == rows_of(T, more)
     assert "nothing is lost" in caplog.text
     assert mark(spark) <= ids[-1]
+
+
+def test_a_restart_judges_partitions_of_which_its_batch_has_nothing(cluster, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    second.produce(3)
+    spark.drain()
+    first.produce(1)
+    spark.trigger(fails=True)
+    spark.planner.close()
+    ids = second.produce(2)
+    second.cursors[spark.subscription] = second.last
+    spark.start()
+    spark.trigger()
+    assert "nothing is lost" in caplog.text
+    assert mark(spark, P1) < ids[0]
 
 
 def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):

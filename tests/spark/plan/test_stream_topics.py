@@ -470,6 +470,20 @@ def test_a_topic_that_is_deleted_when_a_restart_judges_it(cluster, several, monk
     assert caplog.text.count("[PULSAR_DATA_LOSS]") == caplog.text.count(str(U)) == 1
 
 
+def test_a_topic_that_is_deleted_when_an_answer_is_judged(cluster, several, monkeypatch, caplog):
+    (first,) = cluster.create("t")
+    (second,) = cluster.create("u")
+    spark = several()
+    spark.drain()
+    second.produce(1)
+    second.cursors[spark.subscription] = second.last
+    real = cluster.bounds
+    monkeypatch.setattr(cluster, "bounds", lambda topic: cluster.delete("u") or real(topic))
+    ids = first.produce(1)
+    assert spark.drain() == rows_of(T, ids)
+    assert "topic persistent://public/default/u was deleted; all its messages" in caplog.text
+
+
 def test_a_topic_that_is_named_no_longer_is_no_loss(cluster, caplog):
     cluster.create("t")
     cluster.create("u")
