@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.ranges import Range
-from tests.spark.plan.simulated_spark import P1, SimulatedSpark, T, acked, at, mark, rows_of
+from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, rows_of
 
 # ---- a fresh query
 
@@ -26,6 +26,15 @@ def test_the_start_of_a_fresh_query_is_durable_before_the_first_row(cluster, top
         topic.produce(1)
         assert spark.drain() == rows_of(T, topic.ids[1:] if ":" in start else topic.ids[3:])
     assert spark.trigger() is None
+
+
+def test_a_start_that_spark_gives_again_is_durable(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="latest")
+    start = spark.planner.initial()
+    assert spark.planner.latest(start) == start
+    topic.produce(1)
+    cluster.clock += POLL
+    assert spark.planner.latest(start).positions == {T: topic.last}
 
 
 def test_nothing_is_acknowledged_before_it_is_checkpointed(cluster, topic):
