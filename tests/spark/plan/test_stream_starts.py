@@ -156,6 +156,18 @@ def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
     assert spark.rows == rows_of(T, topic.ids)
 
 
+def test_a_batch_0_that_did_not_finish_is_judged_by_its_end(cluster, topic, caplog):
+    """The start that a restart finds may come after it."""
+    spark = SimulatedSpark(cluster, startingOffsets="latest")
+    spark.trigger(fails=True)
+    spark.planner.close()
+    del topic.cursors[spark.subscription]
+    topic.produce(2)
+    spark.start()
+    spark.trigger()
+    assert "nothing is lost" in caplog.text
+
+
 @pytest.mark.parametrize("start", [{}, {"startingOffsets": "latest"}])
 def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_checkpoint(
     cluster, topic, start

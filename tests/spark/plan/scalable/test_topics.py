@@ -556,6 +556,25 @@ def test_a_segment_that_nothing_held_is_a_loss_where_not_all_of_it_was_read(clus
         spark.trigger()
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_new_segment_that_goes_before_it_is_opened(cluster, topic, monkeypatch, caplog, is_held):
+    """It was empty, unless nothing held it."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    spark.drain()
+    topic.split(topic.active[0])
+    gone, real = topic.named(1), cluster.subscribe
+
+    def subscribe(name, options):
+        if name == gone and cluster.topics.pop(gone, None) and not is_held:
+            cluster.registered[topic.name].clear()
+        return real(name, options)
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    spark.trigger()
+    losses = [each.getMessage() for each in caplog.records if "[PULSAR_DATA_LOSS]" in each.getMessage()]
+    assert [str(gone) in each for each in losses] == ([] if is_held else [True])
+
+
 def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
     """Also if all that it knew were done."""
     spark = query(topic, cluster)
