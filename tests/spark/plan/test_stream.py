@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
-from pulsar_spark.spark.plan import ends, stream, topics
+from pulsar_spark.spark.plan import ends, stream
 from pulsar_spark.spark.plan.offsets import Offsets
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
@@ -318,31 +318,21 @@ def test_new_partitions_show_at_once_in_quiet_times(cluster):
     assert spark.planner.latest(start).positions == {P0: topic.last, P1: ids[-1]}
 
 
-@pytest.mark.parametrize("what", ["subscribe", "partitions"])
-def test_new_partitions_that_are_slow_to_list_or_to_open_show_soon_in_quiet_times(cluster, monkeypatch, what):
+def test_new_partitions_that_are_slow_to_open_show_soon_in_quiet_times(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "PROMPT", 0.0)
     spark, topic = follow_quietly(cluster)
-    for each in (stream, topics):
-        monkeypatch.setattr(each, "PROMPT", 0.0)
-    answered, real = threading.Event(), getattr(cluster, what)
-    monkeypatch.setattr(cluster, what, lambda *asked: answered.wait(60) and real(*asked))
+    opening, real = threading.Event(), cluster.subscribe
+    monkeypatch.setattr(cluster, "subscribe", lambda *asked: opening.wait(60) and real(*asked))
     (second,) = cluster.create("t", 2)
     second.produce(2)
     start = Offsets.from_json(json.loads(spark.offsets[-1]))
-    pending = spark.planner._topics._listing, spark.planner._subscription._openings
-
-    def is_any_busy():
-        return any(each.busy for each in pending)
-
-    def trigger():
+    for _ in range(2):
         cluster.clock += 0.2
-        return spark.planner.latest(start).positions
-
-    wait_until(lambda: trigger() == start.positions and is_any_busy())
-    answered.set()
-    for _ in range(2):  # the list, and what it shows
-        wait_until(lambda: not is_any_busy())
-        found = trigger()
-    assert found == {P0: topic.last, P1: second.last}
+        assert spark.planner.latest(start) == start
+    opening.set()
+    wait_until(lambda: not spark.planner._subscription._openings.busy)
+    cluster.clock += 0.2
+    assert spark.planner.latest(start).positions == {P0: topic.last, P1: second.last}
 
 
 def test_a_subscription_that_is_moved_in_quiet_times_holds_again(cluster, caplog):

@@ -133,18 +133,6 @@ def test_a_segment_that_is_done_costs_no_request(cluster, topic):
     assert topic.named(1) in asked
 
 
-def test_where_a_sealed_segment_ends_is_asked_once(cluster):
-    cluster.create("t", ledger=1000)[0].produce(6)
-    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
-    spark = query(topic, cluster)
-    assert cluster.count("stored end") == 1
-    for _ in range(3):
-        topic.write(KEYS)
-        topic.split(topic.active[0])
-        spark.drain()
-    assert {cluster.count("stored end", each) for each in topic.sealed} == {1}
-
-
 def test_what_is_done_is_acknowledged_and_then_deleted_and_no_batch_comes_of_that(cluster, topic):
     spark = query(topic, cluster)
     spark.drain()
