@@ -101,14 +101,6 @@ def test_in_a_new_cluster_the_same_ledger_holds_other_messages(cluster, caplog, 
     assert ("a new one: messages up to 10:0 are not read" in caplog.text) is is_missing
 
 
-def test_one_that_was_moved_is_put_back_with_a_warning(cluster, caplog):
-    _, check = restarted(cluster, missing=[P0])
-    assert mark(cluster) == MessageId(10, 2)
-    check(P0)
-    assert mark(cluster) < MessageId(10, 0)
-    assert "nothing is lost" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("entry", "is_trimmed", "is_compacted", "told"),
     [
