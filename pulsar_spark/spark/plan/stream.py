@@ -220,7 +220,6 @@ class QueryPlanner:
             self._ends.due_at,
             self._micro_batches.due_at(now),
             self._open_pauses.due_at(now),
-            self._topics.due_at(now),
             max(self._segment_ends.due_at(now), now + _LOOK_AGAIN),
         ]
         is_opening = self._subscription is not None and self._subscription.is_opening

@@ -31,8 +31,6 @@ _log = logging.getLogger(__name__)
 _REPORT_TIMEOUT = 2.0
 
 _LIST = "list"  # the one key of pending calls
-# Seconds after which a list that takes long is looked for.
-_LOOK_AGAIN = 0.1
 
 # Maximum topics of one namespace that are watched one by one. The partitions of more are listed once a
 # minute.
@@ -195,10 +193,6 @@ class Topics:
         for found in self._listing.run(calls, PROMPT).values():
             self._take(found)
         self._warn_of_migrated(looks=bool(calls))
-
-    def due_at(self, now: float) -> float:
-        """When :meth:`refresh` may have a list that takes long, or lists again what failed or was missing."""
-        return now + _LOOK_AGAIN if self._listing.has_more else self._pauses.due_at(now)
 
     def _may_have_segments(self, topic: TopicName) -> bool:
         """Whether a scalable topic may have other segments than listed; a missing one, after a pause."""

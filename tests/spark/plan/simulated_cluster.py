@@ -251,6 +251,7 @@ class SimulatedCluster(PlanningClient):
         return _TopicChanges(self)
 
     def admin(self, url: str) -> Any:
+        assert url is not None
         return _Ledgers(self)
 
     def subscribe(self, topic: TopicName, options: SubscriptionOptions) -> Any:

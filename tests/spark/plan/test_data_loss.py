@@ -54,7 +54,7 @@ RESTART = [
     ("5:9:2", "7:3", "7:3", False, "5:8", MOVED, None),
     # the broker does not remove a ledger of which a part was never acknowledged
     ("5:9:2", "7:3", "6:-1", False, None, ASK, None),
-    ("5:9:2", "7:3", "6:-1", False, "6:-1", LOST, "(5:9:2, 6:-1]"),
+    ("5:9:0", "7:3", "6:-1", False, "6:-1", LOST, "(5:9:0, 6:-1]"),
     # it is gone
     ("5:9", "5:9", "5:9", True, None, ASK, None),
     ("5:9", "7:3", "7:3", True, "4:-1", MOVED, None),

@@ -47,15 +47,15 @@ def lose_first_ledger(topic):
 # ---- a query that is started again, which has processed the first entry
 
 
-def restarted(cluster, *, missing, topics=(P0,), **options):
-    """Start again; returns the subscription, and a check of each partition."""
+def restarted(cluster, *, missing, topics=(P0,), entry=0, **options):
+    """Start again after an entry; returns the subscription, and a check of each partition."""
     subscription = Subscription(cluster, "s")
     answers = subscription.open(dict.fromkeys(topics, LATEST))
     check = check_of(cluster, **options)
 
     def run(topic):
         check.check_restart(
-            subscription, topic, MessageId(10, 0), answers[topic], was_missing=topic in missing
+            subscription, topic, MessageId(10, entry), answers[topic], was_missing=topic in missing
         )
 
     return subscription, run
@@ -101,12 +101,34 @@ def test_in_a_new_cluster_the_same_ledger_holds_other_messages(cluster, caplog, 
     assert ("a new one: messages up to 10:0 are not read" in caplog.text) is is_missing
 
 
-def test_one_that_was_moved_is_put_back_with_a_warning(cluster, caplog):
-    _, check = restarted(cluster, missing=[P0])
-    assert mark(cluster) == MessageId(10, 2)
+@pytest.mark.parametrize(
+    ("entry", "is_trimmed", "is_compacted", "told"),
+    [
+        (2, False, False, ""),
+        (1, False, False, "nothing is lost"),
+        (1, False, True, ""),
+        (2, True, False, "t-partition-0: messages in (10:2, 20:-1] may be lost"),
+    ],
+)
+def test_one_that_stands_before_the_next_ledger(cluster, caplog, entry, is_trimmed, is_compacted, told):
+    cluster.topics[P0].roll_over()
+    cluster.topics[P0].cursors["s"] = later = cluster.topics[P0].produce(1)[0].ledger_start
+    cluster.read_compacted = is_compacted
+    _, check = restarted(cluster, missing=[], entry=entry)
+    if is_trimmed:
+        cluster.topics[P0].trim()
     check(P0)
-    assert mark(cluster) < MessageId(10, 0)
-    assert "nothing is lost" in caplog.text
+    assert told in caplog.text
+    assert bool(caplog.text) is bool(told)
+    assert (mark(cluster) < later) is (told == "nothing is lost")
+
+
+def test_what_was_emptied_may_seem_to_begin_where_it_did(cluster):
+    cluster.topics[P0].entries.clear()
+    cluster.topics[P0]._newest = MessageId(10, 2)
+    _, check = restarted(cluster, missing=[P0])
+    with pytest.raises(DataLossError, match=r"partition-0.*\(10:0, 10:2\]"):
+        check(P0)
 
 
 def test_a_broker_that_does_not_say_where_the_topic_begins_is_an_error_that_names_it(cluster):
@@ -158,16 +180,34 @@ def test_a_topic_that_was_made_again_is_no_loss_if_the_broker_says_so(cluster, c
     assert mark(cluster) == MessageId(20, -1)
 
 
+def test_one_that_was_moved_past_where_the_topic_is_known_to_go_on_is_put_back(cluster, caplog):
+    subscription = running(cluster, MessageId(10, 2))
+    ids = lose_first_ledger(cluster.topics[P0])
+    subscription.partitions[P0].goes_on = ids[0].ledger_start
+    cluster.topics[P0].cursors["s"] = ids[-1]
+    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    assert "nothing is lost" in caplog.text
+    assert mark(cluster) < ids[0]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
 @pytest.mark.parametrize("is_start", [True, False])
-def test_a_topic_that_ends_before_a_message_that_was_processed_is_set_back(cluster, is_start, caplog):
+def test_a_topic_that_ends_before_a_message_that_was_processed_is_set_back(
+    cluster, is_start, restarts, caplog
+):
     """The user's start was not processed: the topic may not have reached it yet."""
     given = {"startingOffsets": f'{{"{P0}": {{"-1": "30:6"}}}}' if is_start else "earliest"}
     subscription = running(cluster, MessageId(30, 5))
     check = check_of(cluster, fails=False, topic=str(P0), **given)
-    check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+    answer = subscription.ask([P0])[P0]
+    if restarts:
+        check.check_restart(subscription, P0, MessageId(30, 5), answer, was_missing=False)
+    else:
+        check.check_answer(subscription, P0, answer)
     position = subscription.partitions[P0].position
     assert position == (MessageId(30, 5) if is_start else MessageId(10, 2))
-    assert ("ends at 10:2" in caplog.text) is not is_start
+    assert bool(caplog.text) is not is_start
+    assert is_start or ("ends at 10:2" in caplog.text and f"{P0}; message 30:5" in caplog.text)
 
 
 # ---- partitions that are gone

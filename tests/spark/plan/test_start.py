@@ -82,6 +82,7 @@ def test_a_subscription_that_the_user_named_is_made_at_the_end_where_it_does_not
     [
         ("10:1", "latest", "a backlog of 4 entries"),
         ("10:1", "10:3", "a backlog of 4 entries"),
+        ("20:1", "latest", "a backlog of 1 entries"),
         ("20:2", "latest", None),
         ("20:1", "10:2", None),
         (None, "20:1", None),

@@ -9,8 +9,9 @@ import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import DataLossError, DeadlineError, TopicNotFoundError
-from pulsar_spark.spark.plan import ends
+from pulsar_spark.spark.plan import ends, stream
 from pulsar_spark.spark.plan.offsets import Offsets
+from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import (
@@ -292,6 +293,23 @@ def test_new_partitions_show_at_once_in_quiet_times(cluster):
     start = Offsets.from_json(json.loads(spark.offsets[-1]))
     cluster.clock += 0.2
     assert spark.planner.latest(start).positions == {P0: topic.last, P1: ids[-1]}
+
+
+def test_new_partitions_that_are_slow_to_open_show_soon_in_quiet_times(cluster, monkeypatch):
+    monkeypatch.setattr(stream, "PROMPT", 0.0)
+    spark, topic = follow_quietly(cluster)
+    opening, real = threading.Event(), cluster.subscribe
+    monkeypatch.setattr(cluster, "subscribe", lambda *asked: opening.wait(60) and real(*asked))
+    (second,) = cluster.create("t", 2)
+    second.produce(2)
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    for _ in range(2):
+        cluster.clock += 0.2
+        assert spark.planner.latest(start) == start
+    opening.set()
+    wait_until(lambda: not spark.planner._subscription._openings.busy)
+    cluster.clock += 0.2
+    assert spark.planner.latest(start).positions == {P0: topic.last, P1: second.last}
 
 
 def test_a_subscription_that_is_moved_in_quiet_times_holds_again(cluster, caplog):

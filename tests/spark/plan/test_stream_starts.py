@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.ranges import Range
-from tests.spark.plan.simulated_spark import SimulatedSpark, T, acked, at, mark, rows_of
+from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, rows_of
 
 # ---- a fresh query
 
@@ -26,6 +26,15 @@ def test_the_start_of_a_fresh_query_is_durable_before_the_first_row(cluster, top
         topic.produce(1)
         assert spark.drain() == rows_of(T, topic.ids[1:] if ":" in start else topic.ids[3:])
     assert spark.trigger() is None
+
+
+def test_a_start_that_spark_gives_again_is_durable(cluster, topic):
+    spark = SimulatedSpark(cluster, startingOffsets="latest")
+    start = spark.planner.initial()
+    assert spark.planner.latest(start) == start
+    topic.produce(1)
+    cluster.clock += POLL
+    assert spark.planner.latest(start).positions == {T: topic.last}
 
 
 def test_nothing_is_acknowledged_before_it_is_checkpointed(cluster, topic):
@@ -77,6 +86,20 @@ def test_a_fresh_query_that_plans_nothing_leaves_no_subscription(cluster, topic)
     spark.planner.close()
     assert topic.cursors == {}
     assert cluster.open_readers == 0
+
+
+def test_a_run_that_plans_nothing_removes_no_subscription_but_its_own(cluster, topic):
+    named = SimulatedSpark(cluster, startingOffsets="earliest", predefinedSubscription="mine")
+    named.planner.initial()
+    named.planner.close()
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.trigger()
+    topic.produce(1)
+    spark.trigger(fails=True)
+    spark.restart()
+    spark.trigger(fails=True)
+    spark.planner.close()
+    assert topic.cursors.keys() == {"mine", spark.subscription}
 
 
 @pytest.mark.parametrize("retain", [True, False])
@@ -133,6 +156,18 @@ def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
     assert spark.rows == rows_of(T, topic.ids)
 
 
+def test_a_batch_0_that_did_not_finish_is_judged_by_its_end(cluster, topic, caplog):
+    """The start that a restart finds may come after it."""
+    spark = SimulatedSpark(cluster, startingOffsets="latest")
+    spark.trigger(fails=True)
+    spark.planner.close()
+    del topic.cursors[spark.subscription]
+    topic.produce(2)
+    spark.start()
+    spark.trigger()
+    assert "nothing is lost" in caplog.text
+
+
 @pytest.mark.parametrize("start", [{}, {"startingOffsets": "latest"}])
 def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_checkpoint(
     cluster, topic, start
@@ -148,6 +183,37 @@ def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_
     spark.drain()
     assert spark.rows == rows_of(T, before[1:] + more if not start else more)
     assert topic.cursors["mine"] == more[-1]
+
+
+def test_a_subscription_that_is_removed_while_a_restart_opens_it_holds_again(
+    cluster, topic, monkeypatch, caplog
+):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    ids = topic.produce(3)
+    spark.drain()
+    more = topic.produce(2)
+    spark.planner.close()
+    monkeypatch.setattr(cluster, "has_subscription", lambda *_: topic.cursors.clear() or True)
+    spark.start()
+    assert spark.trigger() == rows_of(T, more)
+    assert "nothing is lost" in caplog.text
+    assert mark(spark) <= ids[-1]
+
+
+def test_a_restart_judges_partitions_of_which_its_batch_has_nothing(cluster, caplog):
+    first, second = cluster.create("t", 2)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    second.produce(3)
+    spark.drain()
+    first.produce(1)
+    spark.trigger(fails=True)
+    spark.planner.close()
+    ids = second.produce(2)
+    second.cursors[spark.subscription] = second.last
+    spark.start()
+    spark.trigger()
+    assert "nothing is lost" in caplog.text
+    assert mark(spark, P1) < ids[0]
 
 
 def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):

@@ -100,6 +100,7 @@ def test_a_partition_without_an_answer_holds_nobody_up(cluster):
         while (found := subscription.ask([P0, P1, P2], 0.01)).keys() != {P0, P2}:
             pass
         assert subscription.silent == {P1}
+        assert subscription.ask([P1, P0, P2], 0.0).keys() == {P0, P2}
         assert subscription.backlogs([P0, P1]) == {P0: 3}
         processed(subscription, 2)
         subscription.acknowledge_processed(60.0)
@@ -614,6 +615,18 @@ def test_acknowledgements_before_a_topic_was_set_back_say_nothing_after_it(clust
     subscription.skip_to_end(P0, LastMessageId(MessageId(10, 2), MessageId(10, -1)))
     assert state.acknowledged == MessageId(10, 2)
     assert state.goes_on == MessageId.EARLIEST
+
+
+def test_an_acknowledgement_before_it_was_put_back_says_nothing_after_it(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription = opened(cluster)
+    cluster.held["ack", P0] = []
+    subscription.acknowledge({P0: MessageId(10, 2)})
+    (request,) = cluster.held.pop(("ack", P0))
+    subscription.put_back(P0, MessageId(10, 0))
+    request.set_result(MessageId(10, 2))
+    subscription.acknowledge_processed(60.0)
+    assert subscription.partitions[P0].acknowledged == mark(cluster)
 
 
 def test_consumers_that_are_dropped_one_after_the_other_under_a_question_are_closed(cluster):

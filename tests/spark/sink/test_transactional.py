@@ -251,6 +251,15 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
 # ---- errors and what they leave
 
 
+def test_the_transaction_of_one_task_that_runs_out_before_its_marker_is_given_up(broker):
+    report = task(broker, "a")
+    broker.start_process(Fault.TIME_IS_OVER, 4)
+    with pytest.raises(TransactionError, match="is not there"):
+        commit_batch(broker, [report], 0, OPEN)
+    assert broker.effects[-1] == ("add", *ids([report]))
+    assert rows(broker) == []
+
+
 def test_a_task_that_fails_aborts_its_transaction(broker):
     broker.start_process(Fault.ERROR_BEFORE, 4)
     with pytest.raises(NotReadyError):

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import threading
 
 import pytest
 
@@ -9,7 +10,16 @@ from pulsar_spark.client import Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.scalable.segments import DONE, SegmentEnds, SegmentOrder, done_in, without_done
+from pulsar_spark.spark.plan.scalable import segments
+from pulsar_spark.spark.plan.scalable.segments import (
+    DONE,
+    SegmentEnds,
+    SegmentOrder,
+    done_in,
+    is_moved,
+    skipped,
+    without_done,
+)
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
 
@@ -72,6 +82,43 @@ def test_what_was_done_before_is_never_read_again():
         assert without_done(Offsets("s", {segment: end}), old, {}) == Offsets("s", {})
 
 
+def test_sealed_ones_that_are_read_and_not_known_to_be_done_are_unsure():
+    given = order((0, 0, 15), (1, 0, 7), (2, 8, 15), ends={0: 4, 1: 3})
+    first, second, _ = names = list(given.layout.segments)
+    assert given.unsure({}, names[1:]) == {first}
+    assert given.unsure({first: MessageId(0, 4)}, []) == {second}
+    assert SegmentOrder(given.layout, {}).unsure({first: DONE, second: DONE}, []) == set()
+
+
+def test_a_micro_batch_of_segments_that_left_their_topic_moves_nothing():
+    first, second, third = (TOPIC.segment(0, 15, number) for number in range(3))
+    start = Offsets("s", {first: DONE, second: DONE, third: MessageId(2, 0)})
+    for planned, moves in (
+        (dict(start.positions), False),
+        ({second: DONE, third: MessageId(2, 0)}, False),
+        ({second: DONE, third: MessageId(2, 1)}, True),
+        ({first: DONE, second: DONE}, True),
+    ):
+        assert is_moved(planned, start) is moves
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "count"),
+    [
+        ([0], [0, 1], 0),
+        ([0, 2], [3], 0),
+        ([0, 1], [0, 1], 0),
+        ([-1], [1], 0),
+        ([-1], [2], 1),
+        ([1], [4, 5], 2),
+    ],
+)
+def test_numbers_that_nobody_saw_are_of_segments_that_came_and_went(known, now, count):
+    """What was a topic without partitions has the first one."""
+    names = [TOPIC.segment(0, 15, each) if each >= 0 else TopicName.parse("t") for each in known]
+    assert skipped(names, order(*((each, 0, 15) for each in now)).layout) == count
+
+
 def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
     cluster = SimulatedCluster()
     (name,) = ScalableTopic(cluster).active
@@ -84,12 +131,29 @@ def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
         cluster.failing[name] = ConnectError("lost")
         for _ in range(2):
             assert ends.find({name: last}, waits=True) == set()
-    assert caplog.text.count("PULSAR_NOT_READY") == 1
+    assert len(caplog.records) == caplog.text.count("PULSAR_NOT_READY") == 1
     del cluster.failing[name]
     segment.topic_end = TopicEnd.TERMINATED
     assert cluster.clock < ends.due_at(cluster.clock) < float("inf")
     cluster.clock = ends.due_at(cluster.clock)
     assert ends.find({name: last}, waits=False) == {name}
+    assert ends.due_at(cluster.clock) == float("inf")
+
+
+def test_only_a_run_over_what_there_is_waits_until_brokers_say_what_has_ended(monkeypatch):
+    monkeypatch.setattr(segments, "PROMPT", 0.0)
+    cluster, answered = SimulatedCluster(), threading.Event()
+    monkeypatch.setattr(cluster, "has_ended", lambda *_: answered.wait(60))
+    asked, ends = (
+        dict.fromkeys((TOPIC.segment(0, 7, 0), TOPIC.segment(8, 15, 1)), MessageId(0, 4)),
+        SegmentEnds(cluster),
+    )
+    assert ends.find(asked, waits=False) == set()
+    assert ends.due_at(cluster.clock) == cluster.clock
+    timer = threading.Timer(0.1, answered.set)
+    timer.start()
+    assert ends.find(asked, waits=True) == asked.keys()
+    timer.join()
 
 
 def test_random_histories():

@@ -2,14 +2,24 @@
 
 import json
 import random
+import threading
 
 import pytest
 
 from pulsar_spark.client import EntryInfo
-from pulsar_spark.errors import BrokerError, ConnectError, DataLossError, NotReadyError, OptionError
+from pulsar_spark.errors import (
+    AuthError,
+    BrokerError,
+    ConnectError,
+    DataLossError,
+    NotReadyError,
+    OptionError,
+)
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.batch import plan_read
+from pulsar_spark.spark.plan.scalable import segments
+from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import HASHES, ScalableTopic
 from tests.spark.plan.simulated_spark import SimulatedSpark, options_of
@@ -91,6 +101,17 @@ def test_an_empty_parent_does_not_release_its_children_before_its_own_parent_is_
     spark = query(topic, cluster)
     spark.drain()
     assert_complete(topic, spark)
+
+
+def test_an_empty_segment_that_a_running_query_meets_is_nothing_to_warn_of(cluster, topic, caplog):
+    spark = query(topic, cluster)
+    spark.drain()
+    topic.split(topic.active[0])
+    topic.split(topic.active[0])
+    topic.write(KEYS)
+    spark.drain()
+    assert_complete(topic, spark)
+    assert caplog.text == ""
 
 
 def test_a_segment_that_is_done_costs_no_request(cluster, topic):
@@ -201,8 +222,8 @@ def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segmen
 
 
 @pytest.mark.parametrize("available_now", [False, True])
-def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now):
-    """Such as the marker of a transaction."""
+def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now, monkeypatch):
+    """Such as the marker of a transaction. A run over what there is waits until the broker says so."""
     spark = query(topic, cluster)
     spark.drain()
     topic.write(KEYS)
@@ -210,6 +231,11 @@ def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, av
     topic.split(topic.active[0])
     topic.write(KEYS)
     spark.restart(available_now=available_now)
+    if available_now:
+        monkeypatch.setattr(segments, "PROMPT", 0.0)
+        answered, real = threading.Event(), cluster.has_ended
+        monkeypatch.setattr(cluster, "has_ended", lambda *asked: answered.wait(60) and real(*asked))
+        threading.Timer(0.1, answered.set).start()
     spark.drain()
     assert_complete(topic, spark)
     assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
@@ -236,14 +262,22 @@ def test_what_waits_for_an_open_transaction_says_so(cluster, topic, caplog):
     assert_complete(topic, spark)
 
 
-def test_a_partition_that_is_called_sealed_before_it_is(cluster):
-    """As in a migration that is forced."""
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_partition_that_is_called_sealed_before_it_is(cluster, is_listed):
+    """As in a migration that is forced. It may also have left the topic as read."""
     (old,) = cluster.create("t", ledger=1000)
     old.produce(3)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    if not is_listed:
+        spark.drain()
     topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
     end, old.topic_end = old.topic_end, None
     topic.write(KEYS)
-    spark = query(topic, cluster)
+    if not is_listed:
+        topic.clean_up()
+        topic.clean_up()
+        assert topic.sealed == []
+    spark.restart(topic=str(topic.name), admin__url="http://localhost:1")
     spark.drain()
     old.produce(3)
     spark.drain()
@@ -390,10 +424,60 @@ def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again
     assert "was removed" in caplog.text
     topic.clean_up()
     spark.drain()
+    topic.split(topic.active[0])
+    topic.clean_up()
+    topic.write(KEYS)
+    spark.drain()
     assert_complete(topic, spark)
 
 
-def test_a_running_query_asks_an_admin_service_again_that_has_failed(cluster, topic, monkeypatch, caplog):
+def test_only_what_nothing_held_may_be_unread(cluster, topic):
+    """Of the segments that are gone; and only where not all of one was read, as far as its end is known."""
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    topic.split(topic.active[0])
+    full, empty, taking, other = map(topic.named, range(4))
+    end = cluster.topics[full].last
+    admin, options = cluster.admin(""), options_of(topic=str(topic.name), admin__url="http://localhost:1")
+    scalable = ScalableTopics(cluster, options)
+
+    def unread():
+        asked = [(full, end), (full, end.back(1)), (empty, MessageId.EARLIEST), (taking, end), (other, end)]
+        return [scalable.is_unread(*each, "s") for each in asked]
+
+    assert unread() == [True] * 5, "no end is known"
+    scalable.segments_of(topic.name)
+    assert unread() == [False, True, False, True, True]
+    admin.hold_scalable(topic.name, "s")
+    assert unread() == [False] * 5
+    scalable.subscription = "s"
+    for gone in (other, taking):
+        admin.release_scalable(topic.name, "s")
+        topic.split(gone)
+        topic.clean_up()
+        scalable.segments_of(topic.name)
+        assert unread() == [False, True, False, gone is taking, True]
+
+
+def test_the_end_of_a_segment_is_nothing_to_report(cluster):
+    cluster.create("t", ledger=1000)
+    cluster.create("u")
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics)[:1])
+    scalable = ScalableTopics(cluster, options_of(topic=str(topic.name), admin__url="http://localhost:1"))
+    names = scalable.segments_of(topic.name)
+    assert [scalable.is_ordered(each) for each in [*names, *cluster.topics]] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("error", [BrokerError("500"), AuthError("403")])
+def test_a_running_query_asks_an_admin_service_again_that_has_failed(
+    cluster, topic, monkeypatch, caplog, error
+):
     spark = query(topic, cluster)
     topic.write(KEYS)
     spark.drain()
@@ -402,9 +486,13 @@ def test_a_running_query_asks_an_admin_service_again_that_has_failed(cluster, to
 
     class Failing:
         def scalable_subscriptions(self, name):
-            raise BrokerError("500", topic=str(name))
+            raise error
 
     monkeypatch.setattr(cluster, "admin", lambda url: Failing())
+    if isinstance(error, AuthError):
+        with pytest.raises(AuthError, match="only for a subscription that is registered"):
+            spark.drain()
+        return
     spark.drain()
     assert "could not be listed; this is retried: [PULSAR_NOT_READY]" in caplog.text
     monkeypatch.undo()
@@ -439,6 +527,35 @@ def test_what_a_running_query_did_not_hold_is_reported(cluster, topic, generatio
     remove_unread(cluster, topic, 1)
     with pytest.raises(DataLossError):
         spark.drain()
+
+
+def test_a_segment_that_nothing_held_is_a_loss_where_not_all_of_it_was_read(cluster, topic):
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    spark = query(topic, cluster, maxMessagesPerTrigger="4")
+    spark.trigger()
+    remove_unread(cluster, topic, 0)
+    with pytest.raises(DataLossError, match=r"subscription was removed.*0000-ffff-0.*\(1:3, "):
+        spark.trigger()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_new_segment_that_goes_before_it_is_opened(cluster, topic, monkeypatch, caplog, is_held):
+    """It was empty, unless nothing held it."""
+    spark = query(topic, cluster, failOnDataLoss="false")
+    spark.drain()
+    topic.split(topic.active[0])
+    gone, real = topic.named(1), cluster.subscribe
+
+    def subscribe(name, options):
+        if name == gone and cluster.topics.pop(gone, None) and not is_held:
+            cluster.registered[topic.name].clear()
+        return real(name, options)
+
+    monkeypatch.setattr(cluster, "subscribe", subscribe)
+    spark.trigger()
+    losses = [each.getMessage() for each in caplog.records if "[PULSAR_DATA_LOSS]" in each.getMessage()]
+    assert [str(gone) in each for each in losses] == ([] if is_held else [True])
 
 
 def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
@@ -517,6 +634,22 @@ def test_an_old_partition_that_is_really_gone_is_reported(cluster):
     spark.restart(failOnDataLoss="false")
     spark.drain()
     assert len(spark.rows) == 6 + len(KEYS)
+
+
+def test_an_old_partition_that_is_deleted_while_it_is_read_holds_no_segment_back(cluster):
+    (old,) = cluster.create("t", ledger=1000)
+    old.produce(3)
+    spark = SimulatedSpark(cluster, "t", startingOffsets="earliest")
+    spark.drain()
+    topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
+    old.topic_end = None
+    topic.write(KEYS)
+    topic.clean_up()
+    topic.clean_up()
+    spark.restart(topic=str(topic.name), admin__url="http://localhost:1")
+    assert spark.drain() == []
+    cluster.delete("t")
+    assert len(spark.drain()) == len(KEYS)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
