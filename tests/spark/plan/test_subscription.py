@@ -51,7 +51,7 @@ def test_a_new_subscription_begins_where_it_is_told(cluster):
 
 def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, monkeypatch):
     """A broker that repeats an old answer, and is slow, would seem to have lost what is processed."""
-    monkeypatch.setattr(cluster, "may_have_old_end", lambda topic: True)
+    monkeypatch.setattr(cluster, "may_have_old_end", (P0, P1).__contains__)
     monkeypatch.setattr(cluster, "visible_end", lambda topic, told, seen: seen)
     subscription = Subscription(cluster, "s", processed={P0: MessageId(10, 1, 0)})
     answers = subscription.open({P0: EARLIEST, P1: EARLIEST})
@@ -273,6 +273,20 @@ def test_what_cannot_be_dated_is_tried_again(cluster, monkeypatch):
     assert mark(cluster).entry == -1
 
 
+def test_chunks_that_a_probe_meets_are_held_though_nothing_dates_them(cluster, monkeypatch):
+    def fail(*_):
+        raise AuthError("no")
+
+    subscription = opened(cluster)
+    first, _ = cluster.topics[P0].produce(2, chunks=True)
+    subscription.partitions[P0].last = MessageId(10, 4)
+    monkeypatch.setattr(cluster, "probe_entry", fail)
+    processed(subscription, 4)
+    for _ in range(2):
+        subscription.acknowledge_processed(60.0)
+    assert mark(cluster) < first
+
+
 @pytest.mark.parametrize(
     ("error", "is_acknowledged"), [(DeadlineError("late"), False), (AuthError("no"), True)]
 )
@@ -397,6 +411,18 @@ def test_the_ack_of_a_consumer_that_was_closed_is_sent_again_at_once(cluster):
     assert marks(cluster) == [2, 2, 2]
     assert cluster.count("last", P1) == asked + 1, "that opens it again"
     assert subscription.ask([]).keys() == {P1}, "and nothing is lost"
+
+
+def test_answers_that_come_while_consumers_are_opened_again_are_given_later(cluster):
+    subscription = opened(cluster)
+    cluster.held["last message", P1] = []
+    subscription.ask([P1], 0.0)
+    (request,) = cluster.held.pop(("last message", P1))
+    request.set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
+    for topic in (P0, P2):
+        cluster.refused["ack", topic] = NotReadyError("the broker closed the consumer")
+        subscription.acknowledge({topic: MessageId(10, 1)})
+    assert subscription.ask([], 0.0).keys() == {P0, P1, P2}
 
 
 def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch):
@@ -544,13 +570,14 @@ def without_consumer(monkeypatch, subscription):
     monkeypatch.setattr(subscription._consumers[P0], "begin_ack_cumulative", lambda entry: None)
 
 
-def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypatch):
+def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypatch, caplog):
     subscription = opened(cluster)
     state = subscription.partitions[P0]
     with monkeypatch.context() as patch:
         without_consumer(patch, subscription)
         subscription.acknowledge({P0: MessageId(10, 1)})
     assert state.asked == MessageId(10, -1)
+    assert "the broker has closed its consumer" in caplog.text
     cluster.clock += 10.0
     cluster.refused["ack", P0] = AuthError("no")
     subscription.acknowledge({P0: MessageId(10, 1)})
@@ -601,6 +628,21 @@ def test_an_answer_is_not_given_out_when_the_next_one_is_requested(cluster, monk
     assert subscription.ask([P0], 0.0) == {}
     cluster.held.pop(("last message", P0))[0].set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
     assert P0 in subscription.ask([P0], 60.0)
+
+
+def test_what_is_answered_of_a_partition_after_it_was_dropped_is_ignored(cluster, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
+    subscription = opened(cluster)
+    cluster.held["ack", P1] = []
+    subscription.acknowledge({P1: MessageId(10, 1)})
+    without_consumer(monkeypatch, subscription)
+    subscription.acknowledge({P0: MessageId(10, 1)})
+    for topic in (P0, P1):
+        subscription.drop(topic)
+    cluster.held["ack", P1][0].set_result(MessageId(10, 1))
+    processed(subscription, 1)
+    subscription.acknowledge_processed(60.0)
+    assert subscription.ask([P2]).keys() == {P2}
 
 
 def test_acknowledgements_before_a_topic_was_set_back_say_nothing_after_it(cluster, monkeypatch):
