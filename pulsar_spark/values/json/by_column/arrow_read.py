@@ -12,7 +12,7 @@ each line is one. PyArrow crashes where the first value is a null, which none of
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
 from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNode, JsonRecord
+
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
@@ -269,14 +271,14 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
 
 
 def _floats(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values = _numbers(column)
+    values = _numbers(column, np.float64)
     limit = MAX_FLOAT if leaf.type == pa.float32() else np.inf
     _leave_unless((np.abs(values) < limit).all())
     return column if leaf.type == pa.float64() else _with_validity(leaf, column, values.astype(np.float32))
 
 
 def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values, factor = _numbers(column), leaf.unit.factor
+    values, factor = _numbers(column, np.int64), leaf.unit.factor
     most = _MAX_INT64 // factor
     _leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
     return _with_validity(leaf, column, leaf.unit.micros(values))
@@ -307,9 +309,9 @@ def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return pa.array(values, leaf.type)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """The values of a column of numbers, any for nulls: PyArrow has zeros there."""
-    return np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype(), len(column))
+def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
+    """The values of a column of numbers of this kind, any for nulls: PyArrow has zeros there."""
+    return np.frombuffer(column.buffers()[1], kind, len(column))
 
 
 def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
