@@ -66,11 +66,11 @@ class _Form(NamedTuple):
     has_unknown: bool = False
     times_are_text: bool = False
 
-    def learned(self, words: str) -> _Form:
+    def learned(self, words: str, has_times: bool) -> _Form:
         """The form that payloads have by PyArrow's words about an error; this one if they do not tell."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
-        if _TEXT in words or _NUMBER in words:
+        if has_times and (_TEXT in words or _NUMBER in words):
             return self._replace(times_are_text=_TEXT in words)
         return self
 
@@ -90,6 +90,7 @@ class ArrowReader:
             times_are_text: _line_type(tree, times_are_text) if isinstance(tree, JsonRecord) else None
             for times_are_text in (False, True)
         }
+        self._has_times = self._types[False] != self._types[True]
         self._width = _width(tree)
         self._item_width = _item_width(tree)
         self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
@@ -136,31 +137,32 @@ class ArrowReader:
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
             raise _LeftError  # a zero byte is the end for PyArrow
-        tried: set[_Form] = set()
-        while True:
-            tried.add(self._form)
-            try:
-                return self._parsed(text, len(values))
-            except pa.ArrowInvalid as error:
-                self._form = self._form.learned(str(error))
-                if self._form in tried:
-                    raise
-
-    def _parsed(self, text: pa.Buffer, count: int) -> pa.Array:
-        if self._form.has_unknown:
-            _check_words(text)
-        table = pj.read_json(
-            pa.BufferReader(text),
-            read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(list(self._types[self._form.times_are_text] or ())),
-                unexpected_field_behavior="ignore" if self._form.has_unknown else "error",
-            ),
-        )
-        if len(table) != count:
+        table = self._parsed(text)
+        if len(table) != len(values):
             raise _LeftError
         columns = [column.chunk(0) for column in table.columns]
         return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
+
+    def _parsed(self, text: pa.Buffer) -> pa.Table:
+        """A table of lines, whose form is learned from PyArrow's errors, and not from those about values."""
+        form, tried = self._form, set()  # other threads may change the reader's meanwhile
+        while True:
+            tried.add(form)
+            if form.has_unknown:
+                _check_words(text)
+            try:
+                return pj.read_json(
+                    pa.BufferReader(text),
+                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                    parse_options=pj.ParseOptions(
+                        explicit_schema=pa.schema(list(self._types[form.times_are_text] or ())),
+                        unexpected_field_behavior="ignore" if form.has_unknown else "error",
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                form = self._form = form.learned(str(error), self._has_times)
+                if form in tried:
+                    raise
 
 
 def _cut(rows: Ints) -> list[Ints]:
