@@ -273,7 +273,11 @@ def test_a_text_that_is_no_time_teaches_no_form(monkeypatch):
     read_json, tried = pj.read_json, []
     monkeypatch.setattr(pj, "read_json", lambda *given, **more: tried.append(1) or read_json(*given, **more))
     reader = ArrowReader(tree_of(record(at={"type": "long", "logicalType": "timestamp-micros"})))
-    for at, calls in (("2023-11-14T22:13:20Z", 2), ("unexpected field 01:00Z", 1), ("2023-11-14T22:13:20Z", 1)):
+    for at, calls in (
+        ("2023-11-14T22:13:20Z", 2),
+        ("unexpected field 01:00Z", 1),
+        ("2023-11-14T22:13:20Z", 1),
+    ):
         tried.clear()
         reader.read(pa.array([b'{"at":"%s"}' % at.encode()], pa.binary()), np.arange(1))
         assert len(tried) == calls
