@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 
 from pulsar_spark_broker.jars import broker_jars, class_archive, pulsar_version
@@ -11,6 +12,7 @@ from pulsar_spark_broker.process import TEST_JVM
 from pulsar_spark_broker.standalone import StandaloneBroker
 
 _TIMEOUT = 120.0  # seconds, in which Java writes the file
+_STOPPED = 128 + signal.SIGTERM
 
 
 def make_class_archive() -> None:
@@ -23,12 +25,16 @@ def make_class_archive() -> None:
     if archive.exists():
         return
     part = archive.with_name(f"{archive.name}.{os.getpid()}")
-    with StandaloneBroker(jvm=replace(TEST_JVM, options=(f"-XX:ArchiveClassesAtExit={part}",))) as broker:
-        broker.stop(_TIMEOUT)
-    if part.exists():  # not every Java can make one
-        for old in archive.parent.glob("classes-*.jsa"):
-            old.unlink()
-        part.rename(archive)
+    try:
+        with StandaloneBroker(jvm=replace(TEST_JVM, options=(f"-XX:ArchiveClassesAtExit={part}",))) as broker:
+            broker.stop(_TIMEOUT)
+            is_whole = broker.wait() == _STOPPED  # Java crashes on a file that was cut
+        if is_whole and part.exists():  # not every Java can make one
+            part.rename(archive)
+            for other in set(archive.parent.glob("classes-*.jsa")) - {archive}:
+                other.unlink(missing_ok=True)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,12 @@ def test_the_oldest_versions_are_those_of_setup_cfg():
     assert oldest == {name: tuple(map(int, wanted[name].split("."))) for name in oldest}
 
 
+def test_no_call_of_arrow_needs_pandas():
+    """In PyArrow 18, even ``to_pandas_dtype`` of a type of numbers does."""
+    for file in (ROOT / "pulsar_spark").rglob("*.py"):
+        assert "to_pandas" not in file.read_text(encoding="utf-8"), file
+
+
 def test_no_module_imports_pandas():
     """It takes long, and no planner needs it. Arrow imports it with its first array."""
     code = """

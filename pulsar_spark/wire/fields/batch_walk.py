@@ -35,6 +35,7 @@ _LONG = 2048  # bytes per message; above it, searching through the values takes 
 _BLOCK = 1 << 18  # words that are searched at a time, so that what is made of them stays in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
+_LEAST_APART = 8  # bytes, on average, of what looks like messages; each takes a hundred bytes to check
 _MAX_INSIDE = 4  # what looks like messages, one after the other in a value
 _MAX_ZEROS = 8  # words per message; if values are full of zeros, checking each takes longer than stepping
 
@@ -126,7 +127,7 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
     starts = (found - is_odd)[is_odd | (array[found + 4] == array[4])]
     if len(starts) > count:
         starts = starts[(array[starts] == 0) & (array[starts + 1] == 0)]
-    if len(starts) > count:
+    if count < len(starts) <= len(array) // _LEAST_APART:
         starts = _that_follow_one_another(array, starts, gap)
     return starts if len(starts) == count else None
 

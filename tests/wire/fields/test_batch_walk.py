@@ -1,5 +1,7 @@
 """A walk over all messages at once finds what a scan of one after the other finds."""
 
+import contextlib
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.fields import batch_walk
 from pulsar_spark.wire.fields.batch_scan import scan
@@ -117,6 +120,22 @@ def test_the_search_leaves_out_what_looks_like_a_header_inside_of_a_value(size, 
         body += message(b"v" * size + head * (row % 3) + b"\0" * (row % 5) + b"v" * (row % 7), **fields)
         body += gap if row % 10 == 9 else b""
     np.testing.assert_array_equal(_starts_by_search(as_array(body), 50, len(gap)), starts)
+
+
+def test_a_body_full_of_what_looks_like_headers_takes_not_much_more_memory_than_small_messages():
+    """Anybody may send it."""
+    body = b"\0" * (1 << 20)
+
+    def peak(data, count):
+        tracemalloc.start()
+        with contextlib.suppress(CorruptError):
+            find_fields(data, count)
+        try:
+            return tracemalloc.get_traced_memory()[1] / len(data)
+        finally:
+            tracemalloc.stop()
+
+    assert peak(body, len(body) // 16) < 2 * peak(message(b"") * (len(body) // 6), len(body) // 6)
 
 
 @pytest.mark.parametrize("block", [16, 30, 64])

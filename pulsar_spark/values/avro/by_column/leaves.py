@@ -78,7 +78,7 @@ def integer_reader(step: IntegerStep) -> Reader:
         if step.through_float:
             value = value.astype(np.float32)
         if pa.types.is_floating(kind):
-            return pa.array(value.astype(kind.to_pandas_dtype())), after
+            return pa.array(value.astype(np.float32 if kind.bit_width == 32 else np.float64)), after
         array = pa.array(narrow if kind.bit_width == 32 else value)
         return array if array.type.equals(kind) else array.view(kind), after
 

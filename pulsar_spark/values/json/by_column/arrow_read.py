@@ -12,7 +12,7 @@ each line is one. PyArrow crashes where the first value is a null, which none of
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
 from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNode, JsonRecord
+
+_Number = TypeVar("_Number", np.float64, np.int64)
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
@@ -64,11 +66,11 @@ class _Form(NamedTuple):
     has_unknown: bool = False
     times_are_text: bool = False
 
-    def learned(self, words: str) -> _Form:
+    def learned(self, words: str, has_times: bool) -> _Form:
         """The form that payloads have by PyArrow's words about an error; this one if they do not tell."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
-        if _TEXT in words or _NUMBER in words:
+        if has_times and (_TEXT in words or _NUMBER in words):
             return self._replace(times_are_text=_TEXT in words)
         return self
 
@@ -88,6 +90,7 @@ class ArrowReader:
             times_are_text: _line_type(tree, times_are_text) if isinstance(tree, JsonRecord) else None
             for times_are_text in (False, True)
         }
+        self._has_times = self._types[False] != self._types[True]
         self._width = _width(tree)
         self._item_width = _item_width(tree)
         self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
@@ -134,31 +137,32 @@ class ArrowReader:
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
             raise _LeftError  # a zero byte is the end for PyArrow
-        tried: set[_Form] = set()
-        while True:
-            tried.add(self._form)
-            try:
-                return self._parsed(text, len(values))
-            except pa.ArrowInvalid as error:
-                self._form = self._form.learned(str(error))
-                if self._form in tried:
-                    raise
-
-    def _parsed(self, text: pa.Buffer, count: int) -> pa.Array:
-        if self._form.has_unknown:
-            _check_words(text)
-        table = pj.read_json(
-            pa.BufferReader(text),
-            read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(list(self._types[self._form.times_are_text] or ())),
-                unexpected_field_behavior="ignore" if self._form.has_unknown else "error",
-            ),
-        )
-        if len(table) != count:
+        table = self._parsed(text)
+        if len(table) != len(values):
             raise _LeftError
         columns = [column.chunk(0) for column in table.columns]
         return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
+
+    def _parsed(self, text: pa.Buffer) -> pa.Table:
+        """A table of lines, whose form is learned from PyArrow's errors, and not from those about values."""
+        form, tried = self._form, set()  # other threads may change the reader's meanwhile
+        while True:
+            tried.add(form)
+            if form.has_unknown:
+                _check_words(text)
+            try:
+                return pj.read_json(
+                    pa.BufferReader(text),
+                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                    parse_options=pj.ParseOptions(
+                        explicit_schema=pa.schema(list(self._types[form.times_are_text] or ())),
+                        unexpected_field_behavior="ignore" if form.has_unknown else "error",
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                form = self._form = form.learned(str(error), self._has_times)
+                if form in tried:
+                    raise
 
 
 def _cut(rows: Ints) -> list[Ints]:
@@ -269,14 +273,14 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
 
 
 def _floats(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values = _numbers(column)
+    values = _numbers(column, np.float64)
     limit = MAX_FLOAT if leaf.type == pa.float32() else np.inf
     _leave_unless((np.abs(values) < limit).all())
     return column if leaf.type == pa.float64() else _with_validity(leaf, column, values.astype(np.float32))
 
 
 def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values, factor = _numbers(column), leaf.unit.factor
+    values, factor = _numbers(column, np.int64), leaf.unit.factor
     most = _MAX_INT64 // factor
     _leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
     return _with_validity(leaf, column, leaf.unit.micros(values))
@@ -307,9 +311,9 @@ def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return pa.array(values, leaf.type)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """The values of a column of numbers, any for nulls: PyArrow has zeros there."""
-    return np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype(), len(column))
+def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
+    """The values of a column of numbers of this kind, any for nulls: PyArrow has zeros there."""
+    return np.frombuffer(column.buffers()[1], kind, len(column))
 
 
 def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -> pa.Array:

@@ -244,18 +244,49 @@ def test_where_most_are_left_only_some_are_tried(monkeypatch):
     assert tried == [5000, json_read._SAMPLE]
 
 
-def test_rows_that_are_left_do_not_make_pyarrow_read_the_others_again_and_again(monkeypatch):
+@pytest.mark.parametrize("left", [['{"a":1.0}'], ['{"a":"1"}'], ['{"a":"1"}', '{"t":1}']])
+def test_rows_that_are_left_do_not_make_pyarrow_read_the_others_again_and_again(monkeypatch, left):
     """Anybody may write them."""
     read_json, tried = pj.read_json, []
     monkeypatch.setattr(pj, "read_json", lambda *given, **more: tried.append(1) or read_json(*given, **more))
     payloads = [GOOD] * 16_384
     for every, is_read in ((8000, True), (100, False)):
         tried.clear()
-        payloads[::every] = ['{"a":1.0}'] * len(payloads[::every])
+        for number, row in enumerate(range(0, len(payloads), every)):
+            payloads[row] = left[number % len(left)]
         values = pa.array([each.encode() for each in payloads], pa.binary())
         found = ArrowReader(tree_of(FLAT)).read(values, np.arange(len(values)))
         assert (sum(len(rows) for _, rows in found) > len(values) // 2) is is_read
         assert len(tried) <= 1 + 8
+
+
+def test_a_text_that_is_no_time_teaches_no_form(monkeypatch):
+    """It may have the words of PyArrow's errors, which tell it."""
+    read_json, tried = pj.read_json, []
+    monkeypatch.setattr(pj, "read_json", lambda *given, **more: tried.append(1) or read_json(*given, **more))
+    reader = ArrowReader(tree_of(record(at={"type": "long", "logicalType": "timestamp-micros"})))
+    for at, calls in (
+        ("2023-11-14T22:13:20Z", 2),
+        ("unexpected field 01:00Z", 1),
+        ("2023-11-14T22:13:20Z", 1),
+    ):
+        tried.clear()
+        reader.read(pa.array([b'{"at":"%s"}' % at.encode()], pa.binary()), np.arange(1))
+        assert len(tried) == calls
+    assert not reader._form.has_unknown
+
+
+def test_a_form_that_another_thread_learns_meanwhile_is_not_taken_for_these_payloads(monkeypatch):
+    """A word is checked for where names are ignored, else it would be read as a number."""
+    reader = ArrowReader(tree_of(FLAT))
+
+    def options(**given):
+        reader._form = arrow_read._Form(has_unknown=True)
+        return made(**given)
+
+    made = pj.ReadOptions
+    monkeypatch.setattr(pj, "ReadOptions", options)
+    assert reader.read(pa.array([b'{"x":Inf}'], pa.binary()), np.arange(1)) == []
 
 
 def test_flat_payloads_are_read_by_lines_alone(monkeypatch):
