@@ -158,6 +158,7 @@ class SegmentEnds:
         ended = set()
         for topic, answer in self._calls.run(calls, None if waits else PROMPT).items():
             if answer is True:
+                self._pauses.succeeded(topic)
                 ended.add(topic)
                 continue
             level = logging.WARNING if self._pauses.failed(topic, self._client.now()) else logging.INFO

@@ -140,6 +140,17 @@ def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
     assert ends.due_at(cluster.clock) == float("inf")
 
 
+def test_the_pause_of_one_that_has_ended_is_forgotten():
+    cluster = SimulatedCluster()
+    (name,) = ScalableTopic(cluster).active
+    segment, ends = cluster.topics[name], SegmentEnds(cluster)
+    (last,) = segment.produce()
+    assert ends.find({name: last}, waits=True) == set()
+    segment.topic_end = TopicEnd.TERMINATED
+    assert ends.find({name: last}, waits=True) == {name}
+    assert ends.due_at(cluster.clock) == float("inf")
+
+
 def test_only_a_run_over_what_there_is_waits_until_brokers_say_what_has_ended(monkeypatch):
     monkeypatch.setattr(segments, "PROMPT", 0.0)
     cluster, answered = SimulatedCluster(), threading.Event()
