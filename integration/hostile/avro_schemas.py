@@ -12,6 +12,8 @@ import random
 import struct
 from typing import Any
 
+from pulsar_spark.values.encode.avro_defaults import varint
+
 PROMOTIONS = {
     "int": ["long", "float", "double"],
     "long": ["float", "double"],
@@ -323,12 +325,7 @@ class Payloads:
         return whole + b"\0"
 
     def _varint(self, number: int) -> bytes:
-        raw = (number << 1) ^ (number >> 63)
-        made = bytearray()
-        while raw > 0x7F:
-            made.append(raw & 0x7F | 0x80)
-            raw >>= 7
-        made.append(raw)
+        made = bytearray(varint(number))
         if len(made) < 9 and self._rnd.random() < 0.01:
             made[-1] |= 0x80
             made.append(0)
