@@ -46,6 +46,7 @@ _UNKNOWN: Final = "unexpected field"
 _TEXT: Final = "changed from number to string"
 _NUMBER: Final = "changed from string to number"
 
+_TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
 _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 _MICROS_OF_DAY: Final = 86_400_000_000
@@ -184,8 +185,7 @@ def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
 
 
 def _line_type_of_leaf(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    is_time = leaf.kind in (JsonKind.TIMESTAMP, JsonKind.DATE)
-    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (is_time and times_are_text):
+    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in _TIMES and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
         return pa.float64()
@@ -259,7 +259,7 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
     assert isinstance(node, JsonLeaf)
     if node.kind is JsonKind.FLOAT:
         return _floats(node, column)
-    if node.kind in (JsonKind.TIMESTAMP, JsonKind.DATE) and column.type == pa.string():
+    if node.kind in _TIMES and column.type == pa.string():
         return _written_times(node, column)
     if node.kind is JsonKind.TIMESTAMP:
         return _timestamps(node, column)
