@@ -95,7 +95,7 @@ def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
 
 
 class Restartable:
-    """What runs a JVM, one after the other."""
+    """Runs a JVM, and after its end another one."""
 
     _process: BrokerProcess | None = None
 

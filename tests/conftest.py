@@ -42,7 +42,7 @@ def pytest_collection(session):
     folders = [Path(each).resolve() for each in session.config.args]
     files = sorted(file for folder in folders for file in folder.rglob("test_*.py")) if count > 1 else []
     for file in files[number::count]:
-        # What cannot be imported is told when it is collected.
+        # The error of a file that cannot be imported is reported when it is collected.
         with suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
 
