@@ -116,7 +116,7 @@ def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same
     assert [bool(made.explain(payload, None)) for payload in payloads] == is_bad.tolist()
 
 
-@for_each("seed", range(100, 115))
+@for_each("seed", range(100, 108))
 def test_unions_are_read_row_by_row_alone_with_neighbours_whole(seed):
     maker = Maker(seed)
     tree = maker.record()
@@ -146,40 +146,40 @@ FLAT = {
 GOOD = [b'{"a":%d,"b":"x%d"}' % (row, row) for row in range(ROWS)]
 
 
-@for_each(
-    "bad",
-    [
-        b"",
-        b"{}{}",
-        b'{"a":1,"b":"x"}{"a":2,"b":"y"}',
-        b'{"a":1,"b":"x"},{"a":2,"b":"y"}',
-        b'{"a":1,"b":"x"}\n{"a":2,"b":"y"}',
-        b'{"a":1,"b":"x',
-        b'{"a":1',
-        b'x","a":1}',
-        b'{"a":1,"b":"x\\',
-        b'"}',
-        b'},{"n":5,"r":{',
-        b'\xef\xbb\xbf{"a":1}',
-        b'{"a":1}\0',
-        b'{"a":1,"b":"\0"}',
-        b'{"a":1,"b":"\n"}',
-        b'{"a":1,"b":"\xff"}',
-        b'{"a":1,"b":"\xed\xa0\x80"}',
-        b'{"a":1,"b":"\\ud800"}',
-        b'{"a":1,"a":1}',
-        b'{"a":' + b"9" * 5_000 + b"}",
-        b'{"a":1e999999}',
-        b'{"a":1e9999999999999999999999}',
-        b"[" * 20_000,
-        b'{"z":' + b"[" * 20_000,
-        b'{"z":' * 20_000,
-        b'{"a":1,}',
-        b"[]",
-    ],
-)
-@for_each("row", [0, 77, ROWS - 1])
-def test_a_bad_payload_changes_no_neighbour(bad, row):
+BAD = [
+    b"",
+    b"{}{}",
+    b'{"a":1,"b":"x"}{"a":2,"b":"y"}',
+    b'{"a":1,"b":"x"},{"a":2,"b":"y"}',
+    b'{"a":1,"b":"x"}\n{"a":2,"b":"y"}',
+    b'{"a":1,"b":"x',
+    b'{"a":1',
+    b'x","a":1}',
+    b'{"a":1,"b":"x\\',
+    b'"}',
+    b'},{"n":5,"r":{',
+    b'\xef\xbb\xbf{"a":1}',
+    b'{"a":1}\0',
+    b'{"a":1,"b":"\0"}',
+    b'{"a":1,"b":"\n"}',
+    b'{"a":1,"b":"\xff"}',
+    b'{"a":1,"b":"\xed\xa0\x80"}',
+    b'{"a":1,"b":"\\ud800"}',
+    b'{"a":1,"a":1}',
+    b'{"a":' + b"9" * 5_000 + b"}",
+    b'{"a":1e999999}',
+    b'{"a":1e9999999999999999999999}',
+    b"[" * 20_000,
+    b'{"z":' + b"[" * 20_000,
+    b'{"z":' * 20_000,
+    b'{"a":1,}',
+    b"[]",
+]
+
+
+@for_each(("number", "bad"), enumerate(BAD))
+def test_a_bad_payload_changes_no_neighbour(number, bad):
+    row = (0, 77, ROWS - 1)[number % 3]
     payloads = [*GOOD[:row], bad, *GOOD[row + 1 :]]
     found, is_bad = check(FLAT, payloads)
     assert np.flatnonzero(is_bad).tolist() == [row]

@@ -718,12 +718,12 @@ def test_a_batch_reads_all_segments_that_are_left(cluster, topic):
 
 def test_random_histories():
     """Writes, splits, merges, clean-ups, failed batches, restarts and AvailableNow, in any order."""
-    try_histories(range(60))
+    try_histories(range(30))
 
 
 @pytest.mark.long
 def test_very_many_random_histories():
-    try_histories(range(60, 4000))
+    try_histories(range(30, 4000))
 
 
 def try_histories(seeds):
