@@ -133,8 +133,20 @@ def with_spark(
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
-    began = time.monotonic()
     environment = installed(folder / "environment", python, str(package), *versions.libraries)
+    with ThreadPoolExecutor() as pool:
+        copies = pool.submit(_copies, environment, versions, folder, service_url)
+        # Not into the environment: the script has what users have.
+        environment.pip("--target", str(folder / "tools"), *tools_of_tests())
+        codes = [_unit_tests(environment, versions, tests, PYTHONPATH=str(folder / "tools"))]
+        codes.append(copies.result())
+    shutil.rmtree(folder)
+    return exit_code(codes)
+
+
+def _copies(environment: Environment, versions: Versions, folder: Path, service_url: str) -> int:
+    """Run a user's script that copies a topic in a batch and in a stream; returns the exit code."""
+    began = time.monotonic()
     topic = f"persistent://public/default/matrix-{folder.name}"
     records = [Record(b"%d" % n, key=f"key-{n % 7}") for n in range(1000)]
     with Peer(service_url) as peer:
@@ -146,10 +158,7 @@ def with_spark(
                 _tell(versions, f"the rows of the {copy} differ from what was written")
                 return 1
     _tell(versions, f"a batch and a stream: {len(records)} rows each, in {time.monotonic() - began:.0f} s")
-    environment.pip("pandas<3", *tools_of_tests(), *versions.libraries)
-    code = _unit_tests(environment, versions, tests)
-    shutil.rmtree(folder)
-    return code
+    return 0
 
 
 def without_spark(versions: Versions, folder: Path) -> int:
@@ -197,12 +206,13 @@ def _missing(versions: Versions) -> int:
     return 1
 
 
-def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str]) -> int:
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", _PROCESSES, *tests]
+def _unit_tests(environment: Environment, versions: Versions, tests: Sequence[str], **variables: str) -> int:
+    side_by_side = ("-n", _PROCESSES, "--dist", "worksteal")
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *side_by_side, *tests]
     done = subprocess.run(
         [str(environment.python), *command],
         cwd=ROOT,
-        env=environment.variables() | {"PULSAR_SPARK_HYPOTHESIS_PROFILE": "few"},
+        env=environment.variables() | {"PULSAR_SPARK_HYPOTHESIS_PROFILE": "few"} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
