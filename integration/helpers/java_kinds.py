@@ -6,15 +6,13 @@ java/KindsPeer.java says what it is asked, and what it answers.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pulsar_spark_broker.jars import broker_jars
-from pulsar_spark_broker.java import java
+from integration.helpers.java_peer import java_command
 
 _SOURCE = Path(__file__).parents[1] / "java" / "KindsPeer.java"
 
@@ -50,9 +48,8 @@ class JavaKinds:
 
 @contextmanager
 def java_kinds(service_url: str, log: Path) -> Iterator[JavaKinds]:
-    """Compile and run the program with the broker's jars; ``log`` is the file of its log."""
-    path = os.pathsep.join(str(jar) for jar in broker_jars())
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(_SOURCE), service_url]
+    """Run the program with the broker's jars; ``log`` is the file of its log."""
+    command = java_command(_SOURCE, [service_url])
     with log.open("w") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8"

@@ -1,16 +1,20 @@
 """The Java client as a peer: where it sends keys, and what it reads of what we wrote.
 
-It is the client that the broker's own jars hold; java/PulsarPeer.java is compiled each time it runs.
+It is the client that the broker's own jars hold; java/PulsarPeer.java is compiled once in a process.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from integration.broker.waiting import HANG
@@ -99,7 +103,7 @@ def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[st
 
 
 def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:
-    """Compile and run a program of one file with the broker's jars; give it `lines`, return what it wrote."""
+    """Run a program of one file with the broker's jars; give it `lines`, return what it wrote."""
     command = java_command(source, arguments)
     done = subprocess.run(
         command, input=lines, capture_output=True, encoding="utf-8", check=False, timeout=2 * HANG
@@ -109,10 +113,24 @@ def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:
 
 
 def java_command(source: Path, arguments: Sequence[str]) -> list[str]:
-    """The command line that compiles and runs a program of one file with the broker's jars."""
-    path = os.pathsep.join(str(jar) for jar in broker_jars())
+    """The command line that runs a program of one file with the broker's jars."""
+    return [*_java(_compiled(source)), source.stem, *arguments]
+
+
+@cache
+def _compiled(source: Path) -> Path:
+    """The folder of a program's classes, which is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="pulsar_spark_java_"))
+    atexit.register(shutil.rmtree, folder)
+    compiler = ["-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", str(folder), str(source)]
+    subprocess.run([*_java(), *compiler], check=True, timeout=2 * HANG)
+    return folder
+
+
+def _java(*folders: Path) -> list[str]:
+    path = os.pathsep.join(str(each) for each in (*folders, *broker_jars()))
     # C1 alone: most live for a second or two.
-    return [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source), *arguments]
+    return [java(), "-XX:TieredStopAtLevel=1", "-cp", path]
 
 
 def _run(arguments: Sequence[str], lines: str = "") -> str:

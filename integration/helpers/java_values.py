@@ -1,7 +1,7 @@
 """The Java client as a peer for values with a schema: it writes what Python says, and says what it reads.
 
-It is the client that the broker's own jars hold; java/TypedPeer.java is compiled each time it runs. A schema
-is a dict, as that file says. A value is what Spark gives for it in Python: dicts are records and maps.
+It is the client that the broker's own jars hold, with the program java/TypedPeer.java. A schema is a dict, as
+that file says. A value is what Spark gives for it in Python: dicts are records and maps.
 """
 
 from __future__ import annotations

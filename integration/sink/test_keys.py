@@ -152,21 +152,24 @@ def test_keys_of_a_schema_go_where_java_sends_them(
     pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, peer: Peer, topic: str
 ) -> None:
     """KEY_VALUE, SEPARATED, with a text and a long as the key: the same keys on the wire and partitions."""
-    rows = [(f"k{number}", number) for number in range(20)]
-    for key, kind, java_type in (("name", "string", "STRING"), ("number", "bigint", "INT64")):
-        theirs, ours = f"{topic}-{key}", f"{topic}-{key}-ours"
-        for name in (theirs, ours):
+    kinds = (("string", "STRING", [f"k{number}" for number in range(20)]), ("bigint", "INT64", range(20)))
+    written = []
+    for kind, java_type, keys in kinds:
+        theirs = f"{topic}-{kind}"
+        for name in (theirs, f"{theirs}-ours"):
             admin.create_partitioned_topic(name, 7)
-        own = [row[key == "number"] for row in rows]
         schema = {
             "type": "KEY_VALUE",
             "key": {"type": java_type},
             "value": {"type": "INT32"},
             "encoding": "SEPARATED",
         }
-        values = [{"key": each, "value": number} for number, each in enumerate(own)]
-        write_values(cluster.service_url, [JavaValues(theirs, schema, values)])
-        frame = pulsar_in_spark.rows(list(zip(own, range(20), strict=True)), f"id {kind}, value int")
+        values = [{"key": key, "value": number} for number, key in enumerate(keys)]
+        written.append(JavaValues(theirs, schema, values))
+    write_values(cluster.service_url, written)
+    for kind, _, keys in kinds:
+        theirs, ours = f"{topic}-{kind}", f"{topic}-{kind}-ours"
+        frame = pulsar_in_spark.rows(list(zip(keys, range(20), strict=True)), f"id {kind}, value int")
         pulsar_in_spark.write(frame, ours, valueFormat="primitive", keyColumns="id")
         java, spark = (
             {(record.value, record.key, record.partition) for record in peer.read_all(name)}
