@@ -89,7 +89,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("batching", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_rows_are_read_by_both_clients_as_they_were_written(
     client: Client, cluster: Cluster, admin: Admin, peer: Peer, topic: str, batching: bool
 ) -> None:

@@ -148,8 +148,8 @@ def test_java_reads_primitives(pulsar_in_spark: PulsarInSpark, cluster: Cluster,
 @pytest.mark.parametrize(
     ("kind", "encoding"),
     [
-        ("avro", "INLINE"),
         ("json", "SEPARATED"),
+        pytest.param("avro", "INLINE", marks=pytest.mark.long),
         pytest.param("avro", "SEPARATED", marks=pytest.mark.long),
         pytest.param("json", "INLINE", marks=pytest.mark.long),
     ],

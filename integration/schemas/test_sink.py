@@ -363,7 +363,14 @@ def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
     return sorted(row[0] for row in rows.select(column).collect())
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "primitive",
+        "key and value",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("avro", "json")),
+    ],
+)
 def test_rows_of_transactions(
     spark: SparkSession, transactional_broker: StandaloneBroker, topic: str, tmp_path: Path, kind: str
 ) -> None:

@@ -44,7 +44,13 @@ _PRECISE = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "true"}
 _BY_LEDGER = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "false"}
 
 
-@pytest.fixture(scope="module", params=[_PRECISE, _BY_LEDGER], ids=["precise", "by ledger"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(_PRECISE, id="precise"),
+        pytest.param(_BY_LEDGER, id="by ledger", marks=pytest.mark.long),
+    ],
+)
 def quota_broker(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
     """A broker that looks at the age of messages, or of their ledgers."""
     with StandaloneBroker(_BROKER | request.param, jvm=TEST_JVM) as broker:

@@ -135,7 +135,9 @@ def test_copies_of_entries_of_the_micro_batch_lose_nothing(
     assert set(map(number_of, peer.read_all(topic))) == set(range(2 * ROWS))
 
 
-@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="default", marks=pytest.mark.long), pytest.param(STRICT, id="strict")]
+)
 def test_a_query_stores_every_row_whatever_others_write_under_its_names(
     pulsar_in_spark: PulsarInSpark,
     client: Client,

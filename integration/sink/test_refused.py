@@ -113,8 +113,15 @@ def rows_in(peer: Peer, topic: str) -> Counter[int]:
     return Counter(number_in(value.replace(b"!", b".")) for value in values if not value.startswith(PROBE))
 
 
-@pytest.mark.parametrize("kind", POLICIES)
-@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param("size", {}, id="size-default"),
+        pytest.param("delay", STRICT, id="delay-strict"),
+        pytest.param("size", STRICT, id="size-strict", marks=pytest.mark.long),
+        pytest.param("delay", {}, id="delay-default", marks=pytest.mark.long),
+    ],
+)
 def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
     pulsar_in_spark: PulsarInSpark,
     client: Client,
@@ -138,7 +145,9 @@ def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
     assert rows_in(peer, once_topic) == Counter(range(ROWS))
 
 
-@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="default"), pytest.param(STRICT, id="strict", marks=pytest.mark.long)]
+)
 def test_a_row_that_is_damaged_on_the_way_is_stored(
     spark: SparkSession,
     proxied: ProxiedBroker,

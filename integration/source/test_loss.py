@@ -72,7 +72,7 @@ def loss_of(action: Callable[[], object], topic: str) -> str:
 # ---- compaction
 
 
-@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("later", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     pulsar_in_spark: PulsarInSpark,
     broker: StandaloneBroker,
