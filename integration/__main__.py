@@ -165,10 +165,16 @@ def test(python: str, rest: list[str]) -> int:
         ("bytecode of Spark", lambda: run(python, "-m", "integration.spark_bytecode", spark_home)),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
-        ("types and docs", lambda: side_by_side(lambda: run(python, "-m", "mypy"), lambda: docs(python, []))),
+        (
+            "types, docs and classes of the broker",
+            lambda: side_by_side(
+                lambda: run(python, "-m", "mypy"),
+                lambda: docs(python, []),
+                lambda: run(python, "-m", "pulsar_spark_broker.class_archive"),
+            ),
+        ),
         ("unit tests", lambda: unit_tests(python)),
         ("versions", lambda: run(python, "-m", "integration.matrix", "corners")),
-        ("classes of the broker", lambda: run(python, "-m", "pulsar_spark_broker.class_archive")),
         (
             "integration tests",
             lambda: run(python, *_PYTEST, *_SIDE_BY_SIDE, "integration", SPARK_HOME=spark_home),
