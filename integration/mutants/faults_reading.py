@@ -121,8 +121,8 @@ FAULTS = (
     Fault(
         name="gap-between-two-ledgers-not-noticed",
         file="pulsar_spark/protocol/reading/range_progress.py",
-        old="follows = (ledger[1:] == ledger[:-1]) & (entry[1:] == entry[:-1] + 1)",
-        new="follows = (ledger[1:] != ledger[:-1]) | (entry[1:] == entry[:-1] + 1)",
+        old="follows = (ledger[1:] == ledger[0]) & (np.diff(entry) == 1)",
+        new="follows = (ledger[1:] != ledger[0]) | (np.diff(entry) == 1)",
         test="tests/protocol/reading/test_range_progress.py::test_the_first_gap_among_what_came",
     ),
     Fault(

@@ -177,7 +177,7 @@ class _Incomplete:
 
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
         """One chunk of each number, the last one among them."""
-        choices = [_like(last, some) if len(some) > 1 else some for some in self.pieces]
+        choices = [_like(last, some) for some in self.pieces]
         if prod(map(len, choices)) > _MAX_CHOICES:
             return Dropped.CONTRADICTION
         rest = self.total - len(last.payload)
@@ -237,7 +237,7 @@ class ChunkAssembler:
         if message is None:
             # Others may be ignored: when the last one comes, all are read again from the first on.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
-        if not 0 <= number < message.chunks:
+        if number < 0:  # one that is too high is out of order
             return None
         result: Assembled | Dropped | None = self._problem(message, number, len(payload), now)
         if result is None:
@@ -261,7 +261,6 @@ class ChunkAssembler:
     def finish(self, key: bytes) -> None:
         """Ignore the chunks of a message that was complete or given up, unless it begins again."""
         self._open.pop(key, None)
-        self._finished.pop(key, None)
         self._finished[key] = None
         if len(self._finished) > _MAX_FINISHED:
             del self._finished[next(iter(self._finished))]

@@ -110,7 +110,7 @@ class ChunkIndex:
         chunks: Iterable[FoundChunk],
         publish_times: npt.NDArray[np.int64],
         *,
-        is_beginning: bool = False,
+        is_beginning: bool,
     ) -> None:
         """Add the entries directly before all known ones; the position ``low`` is before them.
 

@@ -155,7 +155,7 @@ class RangeProgress:
             return 0
         if ledger[-1] == ledger[0] and entry[-1] - entry[0] == count - 1:
             return count
-        follows = (ledger[1:] == ledger[:-1]) & (entry[1:] == entry[:-1] + 1)
+        follows = (ledger[1:] == ledger[0]) & (np.diff(entry) == 1)
         return 1 + int(np.argmin(follows))
 
     def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:

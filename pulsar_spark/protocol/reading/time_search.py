@@ -25,28 +25,24 @@ def first_at(probe: Probe, time_ms: int, first: MessageId, last: MessageId) -> M
     ``time_ms`` whose predecessor is before it.
 
     ``probe`` gives the first entry at or after a position, which may name a ledger or an entry that does not
-    exist. It begins at ``first``; ``last`` exists, and nothing after it is probed.
+    exist. It begins at ``first``; ``last`` exists and is not before that, and nothing after it is probed.
     """
-    latest = late = probe(last.whole_entry)
+    late = probe(last.whole_entry)
     if late.publish_time < time_ms:
         return None
-
-    def bounded(position: MessageId) -> TimedEntry:
-        return latest if position >= latest.id else probe(position)
-
-    early = bounded(first)
+    early = probe(first)
     if early.publish_time >= time_ms:
         return early.id
     # From here on `early` is before the time, and `late` is the first that is known not to be.
     low, top = early.id.ledger, late.id.ledger + 1
     while top - low > 1:
         middle = (low + top) // 2
-        found = bounded(MessageId(middle, 0))
+        found = probe(MessageId(middle, 0))
         if found.publish_time >= time_ms:
             top, late = middle, min(late, found)
         else:
             low, early = max(middle, found.id.ledger), max(early, found)
-    return _first_after(bounded, time_ms, early, late)
+    return _first_after(probe, time_ms, early, late)
 
 
 def _first_after(probe: Probe, time_ms: int, early: TimedEntry, late: TimedEntry) -> MessageId:

@@ -124,7 +124,6 @@ class PartitionWriter:
         self._waiting: deque[Outgoing | OutgoingRun] = deque()
         self.tally = ReceiptTally()
         self.dropped = 0
-        self._is_connected = False
         self._is_closed = False
         self.loss: PulsarError | None = None
         self._failure: PulsarError | None = None

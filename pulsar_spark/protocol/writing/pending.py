@@ -141,9 +141,8 @@ class PendingWindow:
             self._reported = self._bytes
 
     def release(self) -> None:
-        """Give the bytes of pending entries back to the budget; nothing more is sent."""
+        """Give the bytes of pending entries back to the budget, for the last time; nothing more is sent."""
         self._budget.report(self._reported, 0)
-        self._reported = 0
 
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
         """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.
@@ -160,8 +159,7 @@ class PendingWindow:
                 f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
                 topic=self._topic,
             )
-        popped = self._pop(1)
-        entry = popped.entries[0] if isinstance(popped, OutgoingRun) else popped
+        (entry,) = self._pop(1).entries
         if entry.kind is _CHUNK:
             self._partly.append(entry)
         else:

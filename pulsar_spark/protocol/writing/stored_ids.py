@@ -103,7 +103,6 @@ class StoredIds:
                 knows what it had stored.
         """
         self._name = name
-        self._proof = None
         self._dropped_to = last_sequence_id
         known = max(self.acknowledged_to, self._found_to, last_at_first)
         # Until it has named an id it may not deduplicate at all.

@@ -43,8 +43,8 @@ class Room(NamedTuple):
     size: int | None
 
     def part(self, weight: int, of: int) -> Room:
-        """The share ``weight / of`` of this room; never negative."""
-        return Room(*(None if whole is None else max(0, whole * weight // of) for whole in self))
+        """The share ``weight / of`` of this room; negative if too much was taken."""
+        return Room(*(None if whole is None else whole * weight // of for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
         """The remaining room after ``messages`` messages and ``size`` bytes."""
@@ -296,7 +296,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
     last = None
     for entry in known.entries:
         if entry.id > end:
-            return Taken(end if last is None else last, messages, size)
+            break
         more, larger = messages + messages_in(entry), size + entry.size
         if last is not None and not share.holds(more, larger):
             return Taken(last, messages, size)
@@ -324,7 +324,7 @@ def beyond(
         mean_size = mean_size if total is None else total / (in_ledger + 1)
     too_far = in_ledger + 1
     if room.size is not None:
-        too_far = min(too_far, first + 1 + int(max(0, room.size) / max(1.0, mean_size)))
+        too_far = min(too_far, first + 1 + int(room.size / max(1.0, mean_size)))
     best = last
     each = max(1.0, known.messages) / len(known.entries)
     for turn in range(MAX_PROBES):

@@ -80,9 +80,8 @@ class BrokerProbe:
     def _ends_within(self, each: Range) -> list[MessageId]:
         ends: list[MessageId] = []
         position = each.start.last_whole_entry
-        while position.ledger < each.end.ledger and len(ends) < _MAX_LEDGERS:
-            if position.ledger >= 0:
-                ends.append(MessageId(position.ledger, self.ledger_end(each.topic, position, each.end).entry))
+        while 0 <= position.ledger < each.end.ledger and len(ends) < _MAX_LEDGERS:
+            ends.append(MessageId(position.ledger, self.ledger_end(each.topic, position, each.end).entry))
             following = self._next.get((each.topic, position.ledger))
             if following is None:
                 break

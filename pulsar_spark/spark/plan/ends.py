@@ -127,7 +127,7 @@ class EndSchedule:
         """Whether the partition is idle, so that a tail pays off."""
         return now >= self.idle_at
 
-    def followed(self, now: float, partitions: int, number: int = 0) -> None:
+    def followed(self, now: float, partitions: int, number: int) -> None:
         """Note that the tail has reached the end.
 
         Args:
@@ -136,7 +136,7 @@ class EndSchedule:
             number: number of this partition; requests are spread in groups by it.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
-        spread = 1 + number % max(1, partitions) / max(1, partitions)
+        spread = 1 + number % partitions / partitions
         self.ask_anyway_at = math.ceil((now + interval * spread) / _STEP) * _STEP
 
 
@@ -201,12 +201,10 @@ class EndTracker:
 
     def drop(self, topic: TopicName) -> None:
         """Stop tracking a partition."""
-        tracked = self._tracked.pop(topic, None)
+        _close_tail(self._tracked.pop(topic))
         self._active.pop(topic, None)
         self._openings.leave(topic, _close_opened)
         self._pauses.succeeded(topic)
-        if tracked is not None:
-            _close_tail(tracked)
 
     def close(self) -> None:
         """Stop tracking all partitions."""
@@ -259,7 +257,7 @@ class EndTracker:
         due = self._due(self._client.now())
         answers: dict[TopicName, LastMessageId] = {}
         gone = []
-        for topic, answer in self._ask(due).items() if due else ():
+        for topic, answer in self._ask(due).items():
             if isinstance(answer, TopicNotFoundError):
                 gone.append(topic)
             elif isinstance(answer, PulsarError):

@@ -47,7 +47,7 @@ class Offsets:
 
         Parts that are equal are shared with that dict, which must not be changed.
         """
-        if self.subscription != before.subscription or self.positions.keys() != before.positions.keys():
+        if self.positions.keys() != before.positions.keys():
             return self.to_json()
         topics = dict(json["topics"])
         copied = set()
@@ -71,8 +71,8 @@ class Offsets:
             OptionError: it is not such a dict, but for example the offset of another source or of a newer
                 version.
         """
-        newer = sorted(data.keys() - {"subscription", "topics"})
-        if newer and data.keys() >= {"subscription", "topics"}:
+        if data.keys() > {"subscription", "topics"}:
+            newer = sorted(data.keys() - {"subscription", "topics"})
             raise OptionError(
                 f"the checkpoint contains {', '.join(newer)}, which this version of pulsar_spark cannot read",
                 advice="Use the version of pulsar_spark that wrote it, or a newer one",

@@ -99,7 +99,7 @@ def warn_of_late_starts(
         bounds: bounds of the same partitions.
     """
     late = [topic for topic, start in starts.items() if start.is_message and start > bounds[topic].last]
-    ends = run_all([partial(client.stored_end, topic) for topic in late]) if late else []
+    ends = run_all([partial(client.stored_end, topic) for topic in late])
     found = [
         f"{topic}: the start is after {starts[topic]}, the end is {bounds[topic].last}"
         for topic, end in zip(late, ends, strict=True)

@@ -22,7 +22,8 @@ from tests.loops import for_each
 
 def held_bytes(chunks):
     """Bytes that have arrived of incomplete messages."""
-    return sum(each.size for each in chunks._open.values())
+    several = (choices for message in chunks._open.values() for choices in message.pieces)
+    return sum(len(piece.payload) for choices in several for piece in choices)
 
 
 def metadata_of(uuid, number, chunks, total, *, producer_name=b"p", publish_time=0, sequence_id=0):
@@ -103,11 +104,14 @@ def test_what_is_sent_again_is_taken_once(numbers):
 
 
 def test_a_message_that_is_sent_again_whole_comes_again():
-    log = Log()
+    log = Log(max_pending=1)
     assert log.take_all("a", [0, 1, 2]).payload == whole("a")
     assert log.take("a", 2) is None
     assert log.take("a", 1) is None
     assert log.take_all("a", [0, 1, 2]) == (MessageId(1, 5), whole("a"), False)
+    log.take("a", 0)
+    log.take("b", 0)
+    assert log.take_all("a", [1, 2]) is Dropped.NO_BEGINNING, "it had no room, and is to be read again"
     assert not log.chunks.dropped
 
 
@@ -127,6 +131,10 @@ def test_without_one_of_its_chunks_a_message_is_given_up():
     assert log.chunks.pending == 0
     assert log.take_all("a", [0, 1, 2, 3], chunks=4).payload == whole("a", 4)
     assert not log.chunks.dropped
+    log = Log(max_pending=1)
+    log.take_all("a", [0, 2])
+    log.take("b", 0)
+    assert log.chunks.dropped == {Dropped.OUT_OF_ORDER: 1}, "also when it has no room any more"
 
 
 def test_only_the_last_chunk_asks_for_a_missing_beginning():
@@ -134,8 +142,9 @@ def test_only_the_last_chunk_asks_for_a_missing_beginning():
     assert log.take("a", 1) is None
     assert log.take("a", 2) is Dropped.NO_BEGINNING
     assert log.chunks.dropped == {}
-    log.chunks.count(Dropped.NO_BEGINNING)
-    assert log.chunks.dropped == {Dropped.NO_BEGINNING: 1}
+    for _ in range(2):
+        log.chunks.count(Dropped.NO_BEGINNING)
+    assert log.chunks.dropped == {Dropped.NO_BEGINNING: 2}
     log.chunks.finish(key_of("a"))
     assert log.take("a", 2) is None
     assert key_of("a") in log.chunks._finished
@@ -209,8 +218,11 @@ def test_the_chunks_of_one_attempt_belong_together(numbers):
     for number in numbers:
         log.take("a", number, payload=forged(number), **other)
     log.take("a", 1, **own)
+    for number in {0, 1} & {*numbers}:
+        log.take("a", number, publish_time=7)  # with the producer's bytes
     if 2 not in numbers:
-        assert log.take("a", 2, **own) == (MessageId(1, 0), whole("a"), False)
+        first = log.entries - 1 if numbers == [0] else 0
+        assert log.take("a", 2, **own) == (MessageId(1, first), whole("a"), False)
     assert not log.chunks.dropped
 
 
@@ -277,13 +289,35 @@ def test_what_contradicts_takes_no_more_memory_than_the_message():
     assert log.take("a", 2, payload=chunk, total=3000) is Dropped.CONTRADICTION
 
 
+@for_each(
+    ("times", "refused", "is_complete"),
+    [
+        ((5, 5), [9], True),
+        ((5, 5), [5, 9], False),
+        ((5, 6), [9], False),
+        ((5, 5), range(10, 74), False),  # there may have been more
+    ],
+)
+def test_a_chunk_that_there_was_no_room_for_may_be_the_producer_s(times, refused, is_complete):
+    """A stranger's chunks, which agree in all but bytes, may have come first."""
+    log = Log()
+    for number, time in enumerate(times):
+        log.take("a", number, publish_time=time)
+    for size in (12, 4):
+        log.take("a", 0, payload=b"?" * size, publish_time=9)
+    for time in refused:
+        log.take("a", 0, payload=b"!", publish_time=time)
+    message = log.take("a", 2, publish_time=5)
+    assert message == (Assembled(MessageId(1, 0), whole("a")) if is_complete else Dropped.CONTRADICTION)
+
+
 def test_a_message_that_takes_too_long_is_given_up():
-    log = Log(expire=10.0)
+    log = Log(expire=1.0)
     log.take("a", 0, now=100.0)
-    log.take("b", 0, now=100.1)
-    log.take("a", 1, now=110.0)
-    assert log.take("a", 2, now=110.1) is Dropped.EXPIRED
-    assert log.take_all("b", [1, 2], now=110.1).payload == whole("b")
+    log.take("b", 0, now=100.5)
+    log.take("a", 1, now=101.0)
+    assert log.take("a", 2, now=101.5) is Dropped.EXPIRED
+    assert log.take_all("b", [1, 2], now=101.5).payload == whole("b")
     assert log.chunks.dropped == {Dropped.EXPIRED: 1}
     assert log.chunks.pending == 0
     patient = Log(expire=0.0)

@@ -40,7 +40,9 @@ def places(index, last, chunks=3, total=15):
 
 def test_chunks_are_found_wherever_they_lie():
     index = ChunkIndex(60.0, START)
+    assert not index.has_ended
     look(index, chunks=[chunk(10, 0), chunk(11, 0, key=b"n" * 16)], low=at(5))
+    assert index.has_beginning(b"n" * 16, at(120))
     assert places(index, chunk(120, 2)) is None
     index.add(chunk(110, 1))
     assert places(index, chunk(120, 2)) == [10, 110]
@@ -60,7 +62,7 @@ def test_what_was_looked_through_is_not_added_again():
 def test_chunks_that_came_several_times_are_all_read():
     """Also an earlier last one: the message may have been complete by that."""
     index = ChunkIndex(60.0, START)
-    look(index, chunks=[chunk(entry, number) for entry, number in enumerate((0, 0, 1, 2, 1, -1, 7, 0))])
+    look(index, chunks=[chunk(entry, number) for entry, number in enumerate((0, 0, 1, 2, 1, -1, 3, 0))])
     assert places(index, chunk(9, 2)) == [0, 1, 2, 3, 4, 7]
 
 
@@ -74,6 +76,8 @@ def test_chunks_that_came_several_times_are_all_read():
         ([[5, 9], [5, 1]], 15, True),
         ([[5, 9], [5, 2]], 16, True),
         ([[5, 9], [5, 2]], 17, False),
+        ([[1], [2], [4]], 12, True),
+        ([[1], [2], [4]], 11, False),
         ([range(9), range(9)], 1000, True),  # too many to find out
         ([range(9), range(9)], 4, False),
     ],
@@ -85,7 +89,8 @@ def test_chunks_that_cannot_have_the_size_of_the_message_are_not_read(sizes, tot
         for size in several:
             entry += 1
             look(index, chunks=[chunk(entry, number, size)])
-    assert (index.chunks_before(chunk(50, 2), 3, total) is not None) == fit
+    last = chunk(50, len(sizes))
+    assert (index.chunks_before(last, len(sizes) + 1, total) is not None) == fit
 
 
 def test_any_number_of_chunks_may_be_declared():
@@ -120,22 +125,23 @@ def test_a_range_that_is_read_again_knows_nothing_of_its_messages():
 def test_last_chunks_that_complete_nothing_are_tried_a_few_times():
     index = ChunkIndex(60.0, START)
     key = b"m" * 16
-    look(index, chunks=[chunk(0, 0), chunk(1, 1)])
-    for entry in range(2, 6):
-        index.failed(key, at(entry))
-        assert places(index, chunk(10, 2)) == [0, 1]
-    index.failed(key, at(6))
-    assert index.is_settled(key, at(10))
+    for first in (0, 10):
+        look(index, chunks=[chunk(first, 0), chunk(first + 1, 1)])
+        for entry in range(first + 2, first + 6):
+            index.failed(key, at(entry))
+            assert places(index, chunk(first + 9, 2)) == [first, first + 1]
+        index.failed(key, at(first + 6))
+        assert index.is_settled(key, at(first + 9))
 
 
 def test_what_is_settled_is_not_remembered_for_ever(monkeypatch):
     monkeypatch.setattr(chunk_index, "_MAX_SETTLED", 3)
     index = ChunkIndex(60.0, START)
     keys = [bytes([number]) * 16 for number in range(5)]
-    for key in keys:
+    for key in (*keys[:3], keys[0], *keys[3:]):
         index.failed(key, at(1))
         index.settle(key, at(1))
-    assert [index.is_settled(key, at(5)) for key in keys] == [False, False, True, True, True]
+    assert [index.is_settled(key, at(5)) for key in keys] == [True, False, False, True, True]
 
 
 def test_a_range_goes_on_where_one_before_has_ended():
@@ -195,7 +201,9 @@ def test_a_search_ends_where_entries_are_older_than_a_message_may_take(expire, r
 def test_what_ranges_have_read_since_makes_the_rest_older():
     index, newer = ChunkIndex(1.0, at(50)), ChunkIndex(1.0, START)
     assert not look(index, times((5000, 80)))
-    index.read_up_to(at(60), times((6001, 31)))
+    index.read_up_to(at(60), times((9000, 40), (5000, 31)))
+    assert not index.has_ended
+    index.read_up_to(at(70), times((6001, 31)))
     assert index.has_ended
     look(newer, times((9000, 40)))
     older = ChunkIndex(1.0, at(50))

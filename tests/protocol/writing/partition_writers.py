@@ -37,10 +37,11 @@ def new_writer(
     max_messages=FULL_AT,
     chunking=False,
     is_shared_name=True,
+    budget=None,
     **options,
 ):
     packer = new_packer(chunking=chunking)
-    window = PendingWindow(TOPIC, max_messages, MemoryBudget(10**6), TIMEOUT)
+    window = PendingWindow(TOPIC, max_messages, budget or MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
     return PartitionWriter(TOPIC, packer, window, stored, **options)
 

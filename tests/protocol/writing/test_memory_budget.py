@@ -61,6 +61,15 @@ def test_a_full_budget_leaves_each_empty_window_one_entry():
     assert not any(window.has_room(outgoing(99, 1)) for window in windows)
 
 
+def test_windows_that_hold_something_get_equal_parts():
+    budget = MemoryBudget(90)
+    windows = [PendingWindow("topic", 1000, budget, 30) for _ in range(3)]
+    for window in windows:
+        window.take_from(deque([outgoing(0, 10)]), 0.0)
+    more = deque(outgoing(at, 10) for at in range(1, 9))
+    assert len(windows[0].take_from(more, 0.0)) == 2
+
+
 def test_what_a_closed_window_held_is_free():
     budget = MemoryBudget(100)
     first, second = (PendingWindow("topic", 1000, budget, 30) for _ in range(2))

@@ -92,6 +92,18 @@ def test_each_chunk_has_a_receipt():
     assert not pending
 
 
+def test_acknowledged_chunks_that_are_sent_again_take_room_again():
+    pending = window(max_bytes=100)
+    for entry in (chunk(5), chunk(5), chunk(5, EntryKind.LAST_CHUNK), outgoing(6, size=59)):
+        pending.push(entry, 0.0)
+    assert pending.acknowledged(5)
+    assert pending.acknowledged(5)
+    assert pending.has_room(outgoing(7, size=30))
+    assert [entry.sequence_id for entry in pending.again("2", 0.0)] == [5, 5, 5, 6]
+    assert pending.has_room(outgoing(7, size=8))
+    assert not pending.has_room(outgoing(7, size=9))
+
+
 def test_receipts_in_order():
     pending = window()
     for sequence_id in (3, 5, 9):

@@ -40,6 +40,7 @@ def test_all_receipts_of_a_run_are_taken_at_once():
     assert ids(list(writer.window)) == [2, 3, 4]
     assert taken(writer, *stored(2, 3, 4)) == [([2, 3, 4], 0)]
     assert (writer.tally.sent.messages, writer.tally.sent.bytes) == (5, size)
+    assert writer.tally.first_entry == MessageId(7, 100)
     assert (writer.tally.sent.first_id, writer.tally.sent.last_id) == (MessageId(7, 100), MessageId(7, 104))
     assert not bool(writer.window)
 
@@ -111,9 +112,9 @@ def test_a_receipt_of_ledger_0_is_no_drop(is_run):
         writer = with_run(1)
     else:
         writer = new_writer(max_messages=100)
-        register(writer)
+        register(writer, 0)
         writer.add([outgoing(0)], 0.0)
-    ((entry, number),) = writer.receipts(Receipts(3, [0], [0], [0]))
+    ((entry, number),) = writer.receipts(Receipts(3, [0], [0], [5]))
     assert (entry.sequence_id, number) == (0, 0)
     writer.check()
-    assert (writer.tally.sent.first_id.ledger, writer.tally.sent.last_id.ledger, writer.dropped) == (0, 0, 0)
+    assert (writer.tally.first_entry, writer.dropped) == (MessageId(0, 5), 0)

@@ -63,6 +63,7 @@ CASES = {
     "before the first id that rows brought": (12, 9, [batch(20, 24)], RESEND, []),
     "a batch of one": (10, 9, [batch(10, 10)], COMPARE, [10]),
     "above all, with ids of the rows' own below": (12, 11, [batch(3, 5)], FOREIGN, []),
+    "inside a batch that begins at a known id": (11, 11, [batch(11, 14)], FOREIGN, []),
     "ids of the rows' own that are known": (11, 11, [batch(3, 5)], RESEND, []),
     "chunks, and the last one": (10, 9, [chunk(10), chunk(10, LAST)], COMPARE, [10, 10]),
     "chunks, of which the last was not sent": (10, 9, [chunk(10), chunk(10)], INCOMPLETE, []),

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from pulsar_spark.errors import NotReadyError, SchemaError, SendError
+from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -94,6 +95,7 @@ FORGOTTEN = {
     "nothing was ever named: perhaps it does not deduplicate": ([-1, -1], 9, False),
     "what was named at first": ([4, 3], -1, True),
     "all that was named at first": ([4, -1], -1, True),
+    "the only one that was named at first": ([0, -1], -1, True),
     "what was acknowledged since": ([4, 8], 9, True),
     "the same, and nothing was named at first": ([-1, 8], 9, True),
     "all that was acknowledged": ([-1, 9, -1], 9, True),
@@ -137,7 +139,7 @@ def test_claimed_entries_are_compared_and_then_known_to_be_stored():
     pending = entries(3)
     stored = new_ids(last=-1)
     proof = stored.registered("p", 1, -1, pending)
-    assert (proof.first_sequence_id, proof.last_sequence_id) == (0, 1)
+    assert (proof.producer_name, proof.first_sequence_id, proof.last_sequence_id) == ("p", 0, 1)
     with pytest.raises(SendError, match="not found in the topic"):
         stored.take_proof()
     prove(proof, pending[:2])
@@ -154,6 +156,14 @@ def test_a_search_that_was_cut_short_may_be_repeated():
         stored.take_proof()
     prove(stored.registered("p", 1, -1, pending), pending)
     assert stored.take_proof()
+
+
+def test_messages_of_a_transaction_are_sent_again_only_if_they_may_repeat():
+    """The broker names no id: it may not deduplicate."""
+    pending = [run_of(b"x", transaction=TxnId(1, 2))]
+    assert StoredIds(TOPIC, may_repeat=True).registered("p", -1, -1, pending) is None
+    with pytest.raises(SendError, match="it is not certain that the namespace deduplicates"):
+        StoredIds(TOPIC).registered("p", -1, -1, pending)
 
 
 # ---- refused entries

@@ -349,6 +349,7 @@ class _Cursor:
     def __init__(self, cluster: SimulatedCluster, topic: TopicName, options: SubscriptionOptions) -> None:
         self._cluster, self._topic, self._options = cluster, topic, options
         self._has_acked = False
+        assert options.durable
         found = cluster.topic(topic)
         if options.name in found.held:
             raise BusyError("another consumer has it", topic=str(topic))

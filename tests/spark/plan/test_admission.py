@@ -1,6 +1,7 @@
 import logging
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,8 @@ from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
-from pulsar_spark.spark.plan.admission import Admission
-from pulsar_spark.spark.plan.known_entries import messages_in
+from pulsar_spark.spark.plan.admission import Admission, Room, take
+from pulsar_spark.spark.plan.known_entries import KnownEntries, messages_in
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
@@ -137,6 +138,30 @@ def test_indexes_find_the_end_among_entries_unlike_those_looked_at():
     assert 4900 < sum(entry.messages for entry in first) <= 5000
 
 
+@pytest.mark.parametrize("messages", [(1000, 1, 500, 50, 1500, 1, 26_500), (1000, 50, 2000, 1, 0, 1, 51_500)])
+def test_indexes_find_the_end_exactly_where_guesses_do_not(messages):
+    first, of_first, second, of_second, third, of_third, limit = messages
+    ledger = [of_first] * first + [of_second] * second + [of_third] * third
+    broker = Broker({TOPICS[0]: Partition([[(each, 100, False, True) for each in ledger]], indexed=True)})
+    taken = run(broker, Limits(max_messages=limit))[0][TOPICS[0]]
+    assert sum(entry.messages for entry in taken) == limit
+
+
+def test_where_indexes_begin_later_the_end_is_estimated():
+    partition = uniform(100, indexed=True)
+    partition.visible[:50] = [replace(each, index=None) for each in partition.visible[:50]]
+    with budget(10):
+        batches = run(Broker({TOPICS[0]: partition}), Limits(max_messages=60))
+    assert [len(taken[TOPICS[0]]) for taken in batches] == [60, 40]
+
+
+def test_estimated_shares_of_bytes_keep_the_limit():
+    broker = Broker({topic: uniform(100) for topic in TOPICS[:2]})
+    with budget(10):
+        batches = run(broker, Limits(max_bytes=6000))
+    assert [[len(taken[topic]) for topic in TOPICS[:2]] for taken in batches[:3]] == [[30, 30]] * 3
+
+
 def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest(monkeypatch):
     ledger = [(1, 100, False, True)] * 1000 + [(1, 1000, False, True)] * 9000
     partition = Partition([ledger, [(1, 100, False, True)]])
@@ -228,6 +253,8 @@ def test_the_least_and_the_most_hold_together():
     waiting = Waiting(min_messages=10, max_messages=20)
     assert waiting.plan(-1, 3, 0.0) == -1
     assert waiting.plan(-1, 50, 0.0) == 9
+    known, end = waiting.admission._known[TOPICS[0]], MessageId(10, 5)
+    assert take(known, Room(14, None), end).end == end, "never beyond it"
     assert waiting.plan(46, 50, 0.0) == 46
 
 
@@ -319,16 +346,55 @@ def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
     assert broker.open == 0
 
 
-def test_a_reader_that_opens_after_the_end_is_closed():
+@pytest.mark.parametrize("how", ["drop", "close"])
+def test_a_reader_that_opens_after_the_end_is_closed(how):
     broker = SlowBroker(1)
     admission = Admission(Limits(max_messages=6), broker)
     starts = {TOPICS[0]: MessageId(10, -1)}
     assert admission.plan(starts, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0, patience=0.01) == starts
-    admission.close()
+    admission.drop(TOPICS[0]) if how == "drop" else admission.close()
     broker.answered.set()
     wait_until(lambda: not admission.is_busy)
     wait_until(lambda: broker.open == 0)
     assert broker.opened == 1
+
+
+@pytest.mark.parametrize("error", [ConnectError("cut"), TopicNotFoundError("gone")])
+def test_where_a_search_fails_what_is_known_is_taken(error, monkeypatch, caplog):
+    def probe_entry(topic, position):
+        raise error
+
+    broker = Broker({TOPICS[0]: uniform(100)})
+    monkeypatch.setattr(broker, "probe_entry", probe_entry)
+    admission = Admission(Limits(max_messages=50), broker, CallsInTurn)
+    start, end = {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 99)}
+    with budget(10):
+        if not error.is_passing:
+            with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
+                admission.plan(start, end, {}, 0.0)
+            return
+        assert admission.plan(start, end, {}, 0.0) == {TOPICS[0]: MessageId(10, 9)}
+    assert admission.failed == set(TOPICS[:1])
+    assert str(TOPICS[0]) in caplog.text
+
+
+def test_a_search_in_a_partition_that_is_gone_says_nothing(monkeypatch):
+    broker, answered = Broker({TOPICS[0]: uniform(100)}), threading.Event()
+
+    def probe_entry(topic, position):
+        answered.wait(60)
+        raise TopicNotFoundError("gone")
+
+    monkeypatch.setattr(broker, "probe_entry", probe_entry)
+    admission = Admission(Limits(max_messages=50), broker)
+    with budget(10):
+        admission.plan({TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0, patience=0.01)
+    assert admission.is_busy
+    admission.drop(TOPICS[0])
+    answered.set()
+    wait_until(lambda: not admission.is_busy)
+    assert admission._searches.take() == {}
+    assert broker.open == 0
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
@@ -386,6 +452,15 @@ def test_what_is_found_of_a_position_that_was_left_meanwhile_is_not_used():
     assert broker.open == 0
     assert admission.plan(set_back, ends, {}, 0.0, patience=60.0) == {TOPICS[0]: MessageId(10, 3)}
     admission.close()
+
+
+def test_what_is_found_of_such_a_position_hides_nothing_of_the_others():
+    broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
+    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
+    left, same = (KnownEntries(broker, TOPICS[n], MessageId(10, entry)) for n, entry in ((0, 5), (1, -1)))
+    admission._take_scans({TOPICS[0]: left, TOPICS[1]: same}, dict.fromkeys(TOPICS[:2], MessageId(10, -1)))
+    assert admission._known == {TOPICS[1]: same}
+    assert broker.open == 1
 
 
 def test_what_is_gone_is_left_to_the_task():

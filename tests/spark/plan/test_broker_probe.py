@@ -79,12 +79,23 @@ def test_the_admin_service_is_not_asked_about_segments(cluster, chunks, caplog):
         ("10:2:1", "20:1", ["10:3"]),
         ("20:0", "30:1", ["20:2"]),
         ("30:-1", "30:1", []),
+        ("30:0", "40:0", ["30:1"]),  # no later ledger is known
+        ("-1:-1", "30:1", []),
     ],
 )
 def test_the_ledgers_that_end_within_a_range(cluster, chunks, admin_url, start, end, ends):
     probe = BrokerProbe(cluster, admin_url, chunks.append)
     asked = Range(T, MessageId.parse(start), MessageId.parse(end))
     assert [str(each) for each in probe.ledger_ends([asked]).get(T, [])] == ends
+
+
+def test_the_first_ledger_of_a_cluster_has_the_number_0(cluster, probe):
+    (topic,) = cluster.create("u", ledger=0)
+    topic.produce(2)
+    topic.roll_over()
+    topic.produce()
+    asked = Range(TopicName.parse("u"), MessageId(0, -1), topic.last)
+    assert probe.ledger_ends([asked]) == {asked.topic: [MessageId(0, 1)]}
 
 
 def test_a_range_over_many_ledgers_is_known_in_part(probe, monkeypatch):

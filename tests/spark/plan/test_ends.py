@@ -42,13 +42,13 @@ TOPICS = [T.of_partition(number) for number in range(3)]
 )
 def test_when_a_partition_is_asked(seconds, has_news, due):
     schedule = EndSchedule.of(MessageId(1, 1), 100.0)
-    schedule.followed(100.0, partitions=3)
+    schedule.followed(100.0, partitions=3, number=0)
     assert (schedule.due_at(has_news=has_news) <= 100.0 + seconds) is due
 
 
 def test_of_many_partitions_each_is_asked_less_often():
     schedule = EndSchedule.of(MessageId(1, 1), 0.0)
-    schedule.followed(0.0, partitions=100)
+    schedule.followed(0.0, partitions=100, number=0)
     assert schedule.due_at(has_news=False) == 50.0
 
 
@@ -131,10 +131,40 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
     tracked.tracker.drop(TOPICS[0])
     assert tracked.tracker.seen(TOPICS[0]) is None
     assert tracked.cluster.open_readers == 2
-    assert sorted(tracked.after(30.0)[0]) == TOPICS[1:]
+    for _ in range(3):
+        assert sorted(tracked.after(30.0)[0]) == TOPICS[1:]
+    assert tracked.cluster.count("tail") == 3, "none is opened again"
     tracked.tracker.close()
     assert tracked.cluster.open_readers == 0
     assert tracked.after(60.0) == ([], {}, [])
+
+
+def test_idle_partitions_are_asked_at_different_times(tracked, monkeypatch):
+    monkeypatch.setattr(ends, "_STEP", 1.0)
+    tracked.after(0.3)
+    asked = {}
+    for second in range(25):
+        for topic in tracked.after(1.0)[0]:
+            asked.setdefault(topic, second)
+    assert sorted(asked) == TOPICS
+    assert len(set(asked.values())) == 3
+
+
+def test_a_partition_that_was_asked_meanwhile_is_asked_again_after_its_time(tracked):
+    tracked.after(0.3)
+    tracked.topics[0].produce()
+    assert tracked.after(6.0)[0] == TOPICS[:1]
+    assert TOPICS[0] not in tracked.after(9.0)[0]
+    assert TOPICS[0] in tracked.after(5.0)[0]
+
+
+def test_what_comes_of_a_dropped_partition_hides_no_other(tracked):
+    tracked.tracker.drop(TOPICS[2])
+    assert tracked.after(0.3)[0] == TOPICS[:2]
+    place = tracked.topics[1].produce()[-1]
+    tracked.tracker.drop(TOPICS[0])
+    tracked.tracker._arrivals.take = lambda: [TOPICS[0], TOPICS[1]]
+    assert tracked.after(0.06)[1] == {TOPICS[1]: place}
 
 
 def test_a_partition_to_which_much_comes_has_no_tail_until_it_is_idle(tracked):
@@ -193,6 +223,8 @@ def test_what_a_tail_has_missed_opens_another(tracked):
     assert tracked.cluster.open_readers == 2
     tracked.after(0.3)
     assert tracked.cluster.open_readers == 3
+    tracked.after(30.0)
+    assert tracked.cluster.count("tail", TOPICS[1]) == 2, "the other one has missed nothing"
     tracked.topics[1].produce()
     assert tracked.after(0.1)[0] == [TOPICS[1]]
 
@@ -283,6 +315,19 @@ def test_chunks_at_a_tail_are_reported(tracked):
     assert set(tracked.chunks) == {TOPICS[2]}
 
 
+def test_chunks_are_reported_when_a_tail_opens_and_before_the_next_answer(tracked):
+    tracked.tail_starts[TOPICS[2]] = tracked.topics[2].last
+    tracked.topics[2].produce(2, chunks=True)
+    tracked.after(0.3)
+    tracked.after(0.3)
+    assert tracked.chunks == [TOPICS[2]]
+    (tail,) = tracked.topics[1].tails
+    tail.has_chunks = True
+    tail._on_arrival()  # as when what lies up to the end has come
+    tracked.after(0.0)
+    assert set(tracked.chunks) == {TOPICS[1], TOPICS[2]}
+
+
 @pytest.mark.parametrize("error", [DeadlineError("late"), ConnectError("cut")])
 def test_a_broker_that_is_silent_is_asked_again(tracked, error, caplog):
     tracked.failing = {TOPICS[0]: error}
@@ -291,8 +336,13 @@ def test_a_broker_that_is_silent_is_asked_again(tracked, error, caplog):
     assert (asked, sorted(answers), gone) == (TOPICS, TOPICS[1:], [])
     assert "the broker is asked again" in caplog.text
     assert tracked.after(0.01)[0] == [], "not at once"
-    tracked.failing = {}
+    tracked.after(0.1)
+    assert len(caplog.records) == 1
+    failing, tracked.failing = tracked.failing, {}
     assert sorted(tracked.after(0.1)[1]) == TOPICS
+    tracked.failing = failing
+    tracked.after(30.0)
+    assert len(caplog.records) == 2, "once each time"
 
 
 def test_a_partition_that_is_gone_is_told(tracked):
@@ -312,7 +362,9 @@ def test_a_partition_that_cannot_have_a_tail_is_asked_again_and_again(tracked, c
         tracked.after(0.3)
     assert "its end is requested regularly" in caplog.text
     assert tracked.cluster.open_readers == 2
-    assert tracked.after(0.1)[0] == [TOPICS[0]]
+    tracked.topics[1].produce()
+    assert tracked.after(0.1)[0] == [TOPICS[0], TOPICS[1]]
+    assert tracked.after(0.1)[0] == [TOPICS[0]], "the tails of the others follow"
 
 
 def test_a_tail_that_cannot_be_opened_is_tried_again_after_pauses_that_grow(tracked, monkeypatch):
@@ -330,6 +382,11 @@ def test_a_tail_that_cannot_be_opened_is_tried_again_after_pauses_that_grow(trac
         asked += TOPICS[0] in tracked.after(1.0)[0]
     assert asked == 200, "its end is requested meanwhile"
     assert [after - before for before, after in pairwise(tried)] == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
+    tracked.tracker.drop(TOPICS[0])
+    tracked.tracker.add({TOPICS[0]: tracked.answer(TOPICS[0])})
+    tried.clear()
+    tracked.after(1.0)
+    assert tried == [tracked.cluster.clock], "another topic of that name does not wait"
 
 
 def test_a_tail_that_is_slow_to_open_holds_nobody_up_and_misses_nothing(tracked, monkeypatch):
@@ -350,11 +407,12 @@ def test_a_tail_that_is_slow_to_open_holds_nobody_up_and_misses_nothing(tracked,
     (place,) = tracked.topics[0].produce(1)
     assert tracked.after(0.3)[1][TOPICS[0]] == place
     assert tried == TOPICS[:1]
+    (place,) = tracked.topics[0].produce(1)
+    (tail,) = tracked.topics[0].tails
+    tail._came, tail.follow = place, lambda end: True  # nothing reports it again
     opening.set()
     wait_until(lambda: not tracked.tracker._openings.busy)
-    while tracked.after(0.3)[0]:
-        pass
-    (place,) = tracked.topics[0].produce(1)
+    assert tracked.after(0.01)[0] == [], "the tail is taken"
     assert tracked.after(0.1)[1] == {TOPICS[0]: place}
 
 

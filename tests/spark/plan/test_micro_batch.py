@@ -77,6 +77,9 @@ def test_a_batch_that_is_not_due_is_planned_again_after_a_moment(cluster, partit
     cluster.clock = due_at
     assert found.due_at(cluster.clock) == math.inf
     assert found.ends(partitions, START, set()) == {P0: at("10:3"), P1: END}
+    partitions[P0].last = END
+    found = planner(cluster, minMessagesPerTrigger="7", maxTriggerDelay="1h")
+    assert found.ends(partitions, START, set(), available_now=True) == {P0: END, P1: END}, "the run ends"
 
 
 def test_a_partition_that_could_not_be_probed_rests(cluster, partitions, monkeypatch):

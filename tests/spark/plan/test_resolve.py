@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from pulsar_spark.client import PartitionBounds
-from pulsar_spark.errors import AuthError, OptionError
+from pulsar_spark.errors import AuthError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
 from pulsar_spark.spark.plan.resolve import (
@@ -40,6 +40,10 @@ def test_bounds_are_asked_of_all_partitions(cluster):
         T: PartitionBounds(at("10:-1"), at("20:1")),
         U: PartitionBounds(at("70:-1"), at("70:-1")),
     }
+    gone = TopicName.parse("gone")
+    assert list(probe_bounds(cluster, [gone, T, U], must_exist=False)) == [T, U]
+    with pytest.raises(TopicNotFoundError, match=str(gone)):
+        probe_bounds(cluster, [gone, T])
     cluster.failing[U] = AuthError("no")
     with pytest.raises(AuthError, match=str(U)):
         probe_bounds(cluster, [T, U])
@@ -80,10 +84,12 @@ def test_empty_compacted_topics_are_asked_for_again_side_by_side(cluster):
         late[number].produce()
     cluster.unopened = dict.fromkeys(many[90:], OPENING_TURNS)
     bounds = probe_bounds(cluster, [T, *many])
-    assert [topic for topic in many if bounds[topic].last.is_message] == many[90:]
+    assert [topic for topic, each in bounds.items() if each.last.is_message] == [T, *many[90:]]
     asked = Counter(cluster.requests)
     assert asked["bounds", T] == 1
     assert asked["bounds", many[0]] == 1 + OPENING_TURNS
+    cluster.unopened = {many[90]: 2}
+    assert probe_bounds(cluster, many[90:])[many[90]].last.is_message
 
 
 def test_nothing_waits_where_no_compacted_topic_is_empty(cluster):
@@ -101,6 +107,7 @@ def test_empty_topics_are_asked_for_once_where_the_log_is_read(cluster):
 def test_where_the_begin_is_in_time_nothing_is_left_out(cluster):
     cluster.topics[T].produce(time=50)
     assert before_time(cluster, T, AtTime(300), at("20:0"), cluster.topics[T].last) == at("20:0")
+    assert before_time(cluster, T, AtTime(400), at("20:1"), cluster.topics[T].last) == at("20:1")
     assert before_time(cluster, T, AtTime(300), at("10:1"), cluster.topics[T].last) == at("20:-1")
 
 

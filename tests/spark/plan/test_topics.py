@@ -285,6 +285,23 @@ def test_a_list_that_takes_long_is_taken_when_it_has_come(cluster, monkeypatch):
     assert cluster.open_readers == 0
 
 
+def test_a_watch_that_opens_after_the_end_is_closed(cluster, monkeypatch):
+    topics, answered = watched(cluster, topic="plain"), threading.Event()
+    watch_topics = cluster.watch_topics
+
+    def take_long(pattern, *, may_list):
+        assert answered.wait(60)
+        return watch_topics(pattern, may_list=may_list)
+
+    monkeypatch.setattr(plan_topics, "PROMPT", 0.01)
+    monkeypatch.setattr(cluster, "watch_topics", take_long)
+    topics.refresh()
+    topics.close()
+    answered.set()
+    wait_until(lambda: not topics._listing.busy and not cluster.open_readers)
+    assert cluster.count("watch topics") == 1
+
+
 def test_what_comes_after_a_list_that_takes_long_is_listed(cluster, monkeypatch):
     topics = watched(cluster, topic="parted")
     topics.refresh()
