@@ -26,11 +26,12 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.ends import EndTracker, QuietTime
+from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.quiet_time import QuietTime
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister

@@ -29,7 +29,8 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import BusyError, DeadlineError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, PartitionState, Seen
+from pulsar_spark.spark.plan.chunk_probes import ChunkProbes
+from pulsar_spark.spark.plan.partition import AckStep, PartitionState, Seen
 
 _log = logging.getLogger(__name__)
 
@@ -61,13 +62,6 @@ class _Request(NamedTuple):
 
     at: float
     asked: MessageId
-
-
-class _ChunkProbe(NamedTuple):
-    """Whether there are chunks; if so, the publish time of an entry in ms, or why it is not known."""
-
-    has_chunks: bool
-    published: int | PulsarError = 0
 
 
 class Subscription:
@@ -107,8 +101,7 @@ class Subscription:
         self._acks: PendingCalls[TopicName] = PendingCalls()
         self._ack_pauses: Pauses[TopicName] = Pauses()
         self._counts: PendingCalls[TopicName] = PendingCalls()
-        self._probes: PendingCalls[TopicName] = PendingCalls()
-        self._probed: dict[TopicName, tuple[MessageId, float]] = {}  # what is probed now, and since when
+        self._probes = ChunkProbes(client, self.partitions)
 
     # ---- opening and closing
 
@@ -213,8 +206,9 @@ class Subscription:
 
     def _leave(self, topic: TopicName, consumer: Consumer) -> bool:
         """Drop the requests of a partition; True if its consumer is closed when one of them has ended."""
-        for pending in (self._acks, self._counts, self._probes):
+        for pending in (self._acks, self._counts):
             pending.leave(topic, _ignore)
+        self._probes.leave(topic)
         self._ack_pauses.succeeded(topic)
         self._answers.pop(topic, None)
         return self._asked.leave(topic, lambda _: consumer.begin_close())
@@ -372,8 +366,8 @@ class Subscription:
         """Skip everything that the partition holds, as the broker's latest answer shows it."""
         last = answer.last.whole_entry
         # What they answer is about positions that the topic does not have any more.
-        for pending in (self._acks, self._probes):
-            pending.leave(topic, _ignore)
+        self._acks.leave(topic, _ignore)
+        self._probes.leave(topic)
         self.partitions[topic].moved(answer.mark_delete)
         self.acknowledge({topic: last})
         self.partitions[topic].set_back(last)
@@ -413,7 +407,7 @@ class Subscription:
             if topic not in waiting
             and (step := state.ack_step(now, expire, seen(topic), is_polled=is_polled)) is not AckStep.NOTHING
         }
-        probed = self._probe_chunks([topic for topic, step in steps.items() if step is AckStep.PROBE])
+        probed = self._probes.run(topic for topic, step in steps.items() if step is AckStep.PROBE)
         if expire == 0:
             self._warn_of_chunks()
         positions = {
@@ -502,50 +496,6 @@ class Subscription:
                     "because with expireTimeOfIncompleteChunkedMessage=0 they may complete at any time",
                     topic,
                 )
-
-    def _probe_chunks(self, topics: Sequence[TopicName]) -> dict[TopicName, MessageId]:
-        """Probe partitions for chunks up to what is processed; returns what was probed, also earlier."""
-
-        def probe(topic: TopicName, entry: MessageId, *, has_chunks: bool) -> _ChunkProbe:
-            if not has_chunks and not self._client.has_chunks_before(topic, entry, PROBED_ENTRIES):
-                return _ChunkProbe(has_chunks=False)
-            try:
-                published = self._client.probe_entry(topic, entry).publish_time
-            except PulsarError as error:
-                return _ChunkProbe(has_chunks=True, published=error)
-            # With the publish time of a fast clock, chunks of other producers would expire too early.
-            return _ChunkProbe(has_chunks=True, published=min(published, self._client.time_ms()))
-
-        # One that ends between the two looks is busy: its result must not count as that of a new one.
-        began, busy, done = self._client.now(), self._probes.busy, self._probes.take()
-        calls = {}
-        for topic in topics:
-            state = self.partitions[topic]
-            entry = state.processed
-            if entry is not None and topic not in busy and topic not in done:
-                self._probed[topic] = entry, began
-                calls[topic] = partial(probe, topic, entry, has_chunks=state.has_chunks)
-        done |= self._probes.run(calls, PROMPT)
-        return {topic: entry for topic, found in done.items() if (entry := self._take_probe(topic, found))}
-
-    def _take_probe(self, topic: TopicName, found: _ChunkProbe | PulsarError) -> MessageId | None:
-        """Note what a probe has found; return up to where it was probed, None if that is not known."""
-        state, (entry, began), now = self.partitions[topic], self._probed.pop(topic), self._client.now()
-        has_chunks, published = (False, found) if isinstance(found, PulsarError) else found
-        if has_chunks:
-            state.meet_chunks()
-        if isinstance(published, PulsarError) and (published.is_passing or state.has_chunks):
-            _log.info(
-                "the last messages of %s could not be probed for chunks; this is retried later: %s",
-                topic,
-                published,
-            )
-            state.probe_failed(now, now - began)
-            return None
-        if has_chunks and not isinstance(published, PulsarError):
-            state.dated(entry, published, now)
-        state.probed(entry, now)
-        return entry
 
 
 def _ignore(_: object) -> None:

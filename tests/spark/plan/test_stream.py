@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import DataLossError, DeadlineError, TopicNotFoundError
-from pulsar_spark.spark.plan import ends, stream
+from pulsar_spark.spark.plan import quiet_time, stream
 from pulsar_spark.spark.plan.offsets import Offsets
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
@@ -349,7 +349,7 @@ def test_a_micro_batch_costs_two_requests_a_partition(cluster):
 
 
 def test_it_waits_for_news_only_where_there_was_none(cluster, topic, monkeypatch):
-    monkeypatch.setattr(ends, "_MIN_WAIT", HANG)
+    monkeypatch.setattr(quiet_time, "_MIN_WAIT", HANG)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     topic.produce(1)
     spark.drain()

@@ -9,6 +9,7 @@ from pulsar_spark.client import InitialPosition, LastMessageId
 from pulsar_spark.errors import AuthError, BusyError, ConnectError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
+from pulsar_spark.spark.plan import chunk_probes
 from pulsar_spark.spark.plan import subscription as plan_subscription
 from pulsar_spark.spark.plan.partition import Seen
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -379,7 +380,7 @@ def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses
             cluster.clock += 0.5
             for _ in range(3):  # what one call asks, the next one takes
                 subscription.acknowledge_processed(60.0)
-                wait_until(lambda: not (subscription.silent or subscription._probes.busy))
+                wait_until(lambda: not (subscription.silent or subscription._probes._calls.busy))
         times.append(cluster.clock)
         assert cluster.count("lose", P1) == number + 1, "the broker may have lost the consumer"
         assert subscription.silent == set(), "it is read meanwhile"
@@ -426,7 +427,7 @@ def test_answers_that_come_while_consumers_are_opened_again_are_given_later(clus
 
 
 def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch):
-    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    monkeypatch.setattr(chunk_probes, "PROMPT", 0.01)
     subscription = opened(cluster)
     answered, real, tried = threading.Event(), cluster.has_chunks_before, []
 
@@ -445,29 +446,29 @@ def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch
     assert len(tried) == 1
     processed(subscription, 2)
     answered.set()
-    wait_until(lambda: not subscription._probes.busy)
+    wait_until(lambda: not subscription._probes._calls.busy)
     subscription.acknowledge_processed(60.0)
     assert mark(cluster, P1).entry == 1, "what was probed is acknowledged, and no more"
 
 
 def test_a_probe_that_ends_when_the_next_one_begins_is_of_what_was_probed(cluster, monkeypatch):
-    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
+    monkeypatch.setattr(chunk_probes, "PROMPT", 0.01)
     subscription, answered, real = opened(cluster), threading.Event(), cluster.has_chunks_before
     monkeypatch.setattr(cluster, "has_chunks_before", lambda *asked: answered.wait(60) and real(*asked))
     processed(subscription, 1)
     subscription.acknowledge_processed(60.0)
     processed(subscription, 2)
-    take = subscription._probes.take
+    take = subscription._probes._calls.take
 
     def take_before_it_ends():
         found = take()
         answered.set()
-        wait_until(lambda: not subscription._probes.busy)
+        wait_until(lambda: not subscription._probes._calls.busy)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(subscription._probes, "take", take_before_it_ends)
-        patch.setattr(subscription._probes, "run", lambda *_: take())
+        patch.setattr(subscription._probes._calls, "take", take_before_it_ends)
+        patch.setattr(subscription._probes._calls, "run", lambda *_: take())
         subscription.acknowledge_processed(60.0)
     assert marks(cluster) == [1, 1, 1]
 
