@@ -31,7 +31,6 @@ REASONS = {
     "values/encode/json_text.py": "a step of encoding: tests/values/json/test_json_write.py",
     "values/encode/nested.py": "a step of encoding: tests/values/avro/test_avro_write.py",
     "values/encode/column_values.py": "a step of encoding: tests/values/avro/test_avro_write.py",
-    "values/protobuf/definition.py": "a step: tests/values/protobuf/test_protobuf_native.py",
     "values/protobuf/readers.py": "a step: tests/values/protobuf/test_protobuf_native.py",
     "values/json/by_column/fast_leaves.py": "a step: tests/values/json/by_column/test_fast.py",
     "values/json/by_column/names.py": "a step: tests/values/json/by_column/test_tape_read.py",

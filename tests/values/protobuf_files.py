@@ -91,6 +91,11 @@ def schema(files, root, properties=None):
     return Schema(SchemaType.PROTOBUF_NATIVE, json.dumps(told).encode(), properties or {})
 
 
+def own_file(module):
+    """The file that a generated module is of."""
+    return descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
 def message_class(files, root):
     """The runtime's own class of a message."""
     pool = descriptor_pool.DescriptorPool()

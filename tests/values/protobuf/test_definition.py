@@ -1,0 +1,225 @@
+"""Descriptors that anybody may register: what is read, and what is refused by its reason."""
+
+import base64
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, struct_pb2
+
+from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values import formats
+from tests.values.protobuf.decoding import column_type, decode, read
+from tests.values.protobuf_files import file, own_file, random_file, schema
+
+
+def refused(of, error, text):
+    for ask in (
+        lambda: formats.column_type(of),
+        lambda: formats.decoder(of, of, pa.struct([("a", pa.int32())])),
+    ):
+        with pytest.raises(error, match=text):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": 7}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": "%%%%"}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": "/////w=="}).encode(),
+        json.dumps({"rootMessageTypeName": "M", "fileDescriptorSet": ""}).encode(),
+        json.dumps({"rootMessageTypeName": ["M"], "fileDescriptorSet": ""}).encode(),
+    ],
+)
+def test_what_is_no_definition_is_refused(data):
+    refused(Schema(SchemaType.PROTOBUF_NATIVE, data), SchemaError, "malformed Protobuf schema")
+
+
+def changed(change, text="message M0\nint32 a = 1\nint32 b = 2", syntax="proto3"):
+    own = file(text, syntax)
+    change(own)
+    return schema(own, "p.M0")
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(1, "b"), (2, "a"), (0, "b"), (-1, "b"), (2**29, "b"), (19_000, "b"), (2, "b" * 1001)],
+)
+def test_fields_that_no_message_can_have_are_refused(number, name):
+    def change(own):
+        own.message_type[0].field[1].number, own.message_type[0].field[1].name = number, name
+
+    refused(changed(change), SchemaError, "malformed")
+
+
+def test_names_that_are_defined_twice_or_too_long_are_refused():
+    refused(changed(lambda own: own.message_type.add(name="M0")), SchemaError, "twice")
+    refused(changed(lambda own: own.message_type.add(name="M" * 1000)), SchemaError, "1000 characters")
+    refused(changed(lambda own: own.enum_type.add(name="E")), SchemaError, "no values")
+
+    def change(own):
+        own.enum_type.add(name="E").value.add(name="V" * 1001)
+
+    refused(changed(change), SchemaError, "1000 characters")
+    lines = "\n".join(f"message N{number}" for number in range(10_000))
+    refused(schema(file(f"message M0\nint32 a = 1\n{lines}"), "p.M0"), SchemaError, "more than 10000")
+
+
+def test_more_fields_than_protobuf_takes_are_refused_and_some_of_them_are_read():
+    own = file("message M0")
+    for number in range(1, 9_001):
+        own.message_type[0].field.add(
+            name=f"f{number}", number=number, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING, label=3
+        )
+    of = schema(own, "p.M0")
+    with pytest.raises(UnsupportedError, match=r"too many fields for Protobuf.*\.schema\(\.\.\.\)"):
+        formats.decoder(of, of, formats.column_type(of))
+    some = pa.struct([("f9", formats.column_type(of).field("f9").type)])
+    assert formats.decoder(of, of, some).type == some
+
+
+def test_names_within_long_names_do_not_add_up():
+    own = file("message M0\nint32 a = 1")
+    outer = own.message_type.add(name="N" * 900)
+    for number in range(3):
+        outer.nested_type.add(name=f"{number}" * 120)
+    refused(schema(own, "p.M0"), SchemaError, "1000 characters")
+
+
+def test_a_type_that_is_not_defined_is_refused_by_the_field_s_name():
+    text = "message M1\n.q.Other a = 1\nmessage M0\nint32 a = 2\nM1 b = 1"
+    with pytest.raises(UnsupportedError, match=r"field b\.a .*q\.Other.*valueFormat=raw"):
+        column_type(text)
+
+
+def test_an_unknown_syntax_is_refused():
+    refused(
+        changed(lambda own: None, syntax="editions"), UnsupportedError, r"p\.M0 .*editions.*valueFormat=raw"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("message M0\nint32 b = 1\nM0 a = 2", "a"),
+        ("message M1\nM0 b = 1\nmessage M0\nrepeated M1 a = 1", r"a\.b"),
+        ("message M0\nmap M0 a = 1", r"a\.value"),
+    ],
+)
+def test_a_message_within_itself_is_refused_by_the_field_s_name(text, path):
+    with pytest.raises(
+        UnsupportedError, match=rf"field {path} .*p\.M0, which contains itself.*valueFormat=raw"
+    ):
+        column_type(text)
+
+
+def test_google_s_own_recursive_messages_are_refused():
+    of = schema(own_file(struct_pb2), "google.protobuf.Struct")
+    with pytest.raises(UnsupportedError, match=r"field fields\.value\.\w+.*contains itself"):
+        formats.column_type(of)
+    of = schema(own_file(descriptor_pb2), "google.protobuf.FileDescriptorProto")
+    with pytest.raises(UnsupportedError, match="field message_type"):
+        formats.column_type(of)
+
+
+def test_a_tree_of_too_many_fields_is_refused():
+    doubling = [f"message M{number}\nM{number + 1} a = 1\nM{number + 1} b = 2" for number in range(40)]
+    with pytest.raises(UnsupportedError, match="more than 10000 fields"):
+        column_type("\n".join([*doubling, "message M40\nint32 a = 1"]))
+
+
+def test_messages_that_are_too_deep_are_refused():
+    deep = [f"message M{number}\nM{number + 1} a = 1" for number in range(100)]
+    with pytest.raises(UnsupportedError, match=r"field a\.a.* deep"):
+        column_type("\n".join([*deep, "message M100\nint32 a = 1"]))
+    deepest = "\n".join([*deep[:47], "message M47\nint32 a = 1"])
+    payload = b"\x08\x05"
+    for _ in range(47):
+        payload = b"\x0a" + bytes([len(payload)]) + payload
+    row = read(deepest, payload)
+    for _ in range(47):
+        row = row["a"]
+    assert row == {"a": 5}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int32", "x"),
+        ("int32", "2147483648"),
+        ("bool", "1"),
+        ("double", "x"),
+        ("uint64", "1e"),
+        ("int64", ""),
+    ],
+)
+def test_defaults_that_are_no_value_are_refused(kind, default):
+    own = file(f"message M0\noptional {kind} a = 1", "proto2")
+    own.message_type[0].field[0].default_value = default
+    refused_default = schema(own, "p.M0")
+    with pytest.raises(SchemaError, match="the default of field a"):
+        formats.column_type(refused_default)
+
+
+@pytest.mark.parametrize("change", ["no value", "no key", "repeated key", "message key", "double key"])
+def test_maps_that_are_none_are_refused(change):
+    own = file("message M0\nmap int32 a = 1")
+    entry = own.message_type[0].nested_type[0]
+    if change.startswith("no "):
+        del entry.field[change == "no value"]
+    elif change == "repeated key":
+        entry.field[0].label = 3
+    elif change == "double key":
+        entry.field[0].type = 1
+    else:
+        entry.field[0].type, entry.field[0].type_name = 11, ".p.M0"
+    with pytest.raises(SchemaError, match="field a is a map"):
+        formats.column_type(schema(own, "p.M0"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_descriptors_with_bytes_changed_are_read_or_refused(seed):
+    own, reached = random.Random(seed), {"read": 0, "refused": 0}
+    for _ in range(60):
+        made = random_file(own, own.choice(["proto2", "proto3"]))
+        data = bytearray(descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString())
+        for _ in range(own.randint(1, 2)):
+            data[own.randrange(len(data))] ^= 1 << own.randrange(8)
+        told = {"fileDescriptorSet": base64.b64encode(data).decode(), "rootMessageTypeName": "p.M0"}
+        of = Schema(SchemaType.PROTOBUF_NATIVE, json.dumps(told).encode())
+        try:
+            decode(of, [b"", b"\xff", bytes(range(64))])
+            reached["read"] += 1
+        except (SchemaError, UnsupportedError):
+            reached["refused"] += 1
+    assert min(reached.values()) > 5
+
+
+def test_fields_changed_at_random_are_read_or_refused():
+    own, reached = random.Random(1), {"read": 0, "refused": 0}
+    for _ in range(120):
+        made = random_file(own, own.choice(["proto2", "proto3", "editions"]))
+        for _ in range(own.randint(1, 3)):
+            field = own.choice(own.choice(made.message_type).field or [descriptor_pb2.FieldDescriptorProto()])
+            what = own.choice(
+                ["type", "label", "number", "type_name", "oneof_index", "default_value", "name"]
+            )
+            if own.random() < 0.2:
+                field.ClearField(what)
+            elif what in ("type_name", "default_value", "name"):
+                setattr(field, what, own.choice([".p.M1", ".p.E", "x", "", ".p.M0"]))
+            else:
+                setattr(field, what, own.choice([1, 2, 3, 9, 10, 11, 14] if what == "type" else [1, 2, 3]))
+        try:
+            decode(schema(made, "p.M0"), [b"", b"\xff", bytes(range(64))])
+            reached["read"] += 1
+        except (SchemaError, UnsupportedError):
+            reached["refused"] += 1
+    assert min(reached.values()) > 15
