@@ -1,7 +1,5 @@
 """Branches of unions: which a type is read as, and what many of them cost."""
 
-import sys
-
 import pyarrow as pa
 import pytest
 
@@ -10,6 +8,7 @@ from pulsar_spark.values import formats
 from pulsar_spark.values.avro.avro_types import parse
 from pulsar_spark.values.avro.resolve import Branches, with_siblings
 from tests.values.random_avro import schema_of_tree
+from tests.work import calls
 
 
 def named(name, *aliases, **more):
@@ -54,22 +53,6 @@ def test_members_are_counted_without_null():
     reader = union("int", "null", named("X"))
     branches = Branches(reader.branches)
     assert [branches.member(each) for each in (reader.branches[0], reader.branches[2])] == [0, 1]
-
-
-def calls(function):
-    """How many calls of Python and C a function makes."""
-    count = 0
-
-    def profile(frame, event, argument):
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
