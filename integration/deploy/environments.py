@@ -56,6 +56,8 @@ class Environment:
             subprocess.CalledProcessError: it failed.
         """
         command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # Older versions of pip would install pyspark, a package of sources, in a way that keeps no wheel.
+        command.append("--use-pep517")
         # Not with the PYTHONPATH of the one that runs this: what is there already is not installed.
         subprocess.run([*command, *arguments], env=self.variables(), check=True)
 
