@@ -125,6 +125,7 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
         metadata = stored(entry).metadata
         assert metadata.schema_version == b"version!"
         assert metadata.HasField("txnid_most_bits") == (transaction is not None)
+        assert entry.transaction == transaction
         assert origin_of(metadata) == Origin(3, 1, 0, MessageId(7, 8), 9)
     assert stored(entries[1]).metadata.event_time == 9
 
@@ -223,6 +224,7 @@ def test_a_message_must_have_room_for_its_key_twice_where_batches_have_one_key(c
     entry = made.batch(batch_of(large), 5)
     assert entry.size <= LIMIT
     assert stored(entry).metadata.partition_key == key
+    assert stored(entry).metadata.compression == pb.NONE, "it would be larger"
     large = message(value + b"xx", partition_key=key)
     with pytest.raises(SendError, match=f"{len(large)} bytes"):
         made.check_messages(memoryview(large), np.array([0, len(large)]))
