@@ -91,6 +91,9 @@ def test_challenges_are_answered_once_a_second(ready):
     assert ready.tick(5.999) == []
     assert ready.tick(6) == [Challenged()], "the login as it is then answers all of them"
     assert ready.tick(8) == []
+    ready.log_in(commands.Login("token", b"new"))
+    assert ready.tick(9) == [], "nobody has asked again"
+    assert len(ready._logins) == 4, "more are not kept"
 
 
 def test_handshake(fresh):
