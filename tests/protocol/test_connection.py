@@ -108,11 +108,13 @@ def test_handshake(fresh):
         ({}, False),
         ({"supports_repl_dedup_by_lid_and_eid": True}, False),
         ({"supports_topic_watchers": True}, True),
+        ({"supports_scalable_topics": True}, False),
     ],
 )
 def test_whether_the_broker_watches_topics(fresh, flags, watchers):
     (event,) = fresh.receive(connected_frame(feature_flags=flags), 1)
     assert event.topic_watchers == watchers
+    assert event.scalable_topics == ("supports_scalable_topics" in flags)
 
 
 @pytest.mark.parametrize("size", [129 * MIB, 2**31 - 1])

@@ -199,10 +199,10 @@ class _Digests:
         self._partition = np.zeros(0, np.int32)
         self._is_found: Flags = np.zeros(0, np.bool_)
         # Of each first word: where its rows begin, how many there are, and how many of them were found.
-        self._words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._first: Ints = np.zeros(0, np.int64)
-        self._count: Ints = np.zeros(0, np.int64)
-        self._taken: Ints = np.zeros(0, np.int64)
+        self._words: npt.NDArray[np.uint64]
+        self._first: Ints
+        self._count: Ints
+        self._taken: Ints
 
     def add(self, partition: int, block: StoredBlock) -> None:
         (encoded, extras), through = block

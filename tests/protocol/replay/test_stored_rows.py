@@ -167,6 +167,12 @@ def test_rows_that_should_have_been_found(through, taken, expected, is_stuck):
     assert found.differing(taken) == ({1: expected} if expected else {})
 
 
+def test_of_many_equal_rows_the_first_ones_are_found():
+    found = stored([b"?", *[b"a", b"b"] * 100])
+    assert all(take(found, [b"a", b"b"] * 50)[0])
+    assert found.differing(101) == {0: 1}
+
+
 def test_a_run_that_ends_early_differs_in_nothing():
     found = stored([b"%d" % number for number in range(10)])
     assert all(take(found, [b"0", b"1", b"2"])[0])
