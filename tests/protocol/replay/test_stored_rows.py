@@ -173,6 +173,11 @@ def test_of_many_equal_rows_the_first_ones_are_found():
     assert found.differing(101) == {0: 1}
 
 
+def test_many_rows_in_another_order_are_found():
+    values = [b"%d" % number for number in range(5000)]
+    assert all(take(stored(values, size=1000), values[::-1])[0])
+
+
 def test_a_run_that_ends_early_differs_in_nothing():
     found = stored([b"%d" % number for number in range(10)])
     assert all(take(found, [b"0", b"1", b"2"])[0])
