@@ -111,17 +111,20 @@ def test_rows_are_read_when_they_are_needed():
     def blocks() -> Iterator[StoredBlock]:
         for number in range(5):
             read.append(number)
-            yield from blocks_of([b"%d" % number])
+            yield from blocks_of([b"%d" % number, b"x"])
 
     found = StoredRows()
-    found.add(0, blocks())
+    found.add(0, blocks_of([b"a"] * 3))
+    found.add(1, blocks())
     assert read == [0]
-    assert take(found, [b"0"]) == [[True]]
+    assert take(found, [b"a"], [b"0"]) == [[True]] * 2
     assert not found.differing(0)
+    assert read == [0]
+    assert take(found, [b"a"], [b"x", b"1"]) == [[True], [True] * 2]
     assert read == [0, 1]
-    assert take(found, [b"1", b"2"]) == [[True, True]]
+    assert take(found, [b"a"], [b"x", b"2", b"x"]) == [[True], [True] * 3]
     assert read == [0, 1, 2, 3]
-    assert take(found, [b"3", b"4"]) == [[True, True]]
+    assert take(found, [], [b"3", b"x", b"4", b"x"]) == [[], [True] * 4]
     assert not found.has_more
     assert take(found, [b"3"]) == [[False]]
 
