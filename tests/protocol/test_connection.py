@@ -91,6 +91,9 @@ def test_challenges_are_answered_once_a_second(ready):
     assert ready.tick(5.999) == []
     assert ready.tick(6) == [Challenged()], "the login as it is then answers all of them"
     assert ready.tick(8) == []
+    ready.log_in(commands.Login("token", b"new"))
+    assert ready.tick(9) == [], "nobody has asked again"
+    assert len(ready._logins) == 4, "more are not kept"
 
 
 def test_handshake(fresh):
@@ -105,11 +108,13 @@ def test_handshake(fresh):
         ({}, False),
         ({"supports_repl_dedup_by_lid_and_eid": True}, False),
         ({"supports_topic_watchers": True}, True),
+        ({"supports_scalable_topics": True}, False),
     ],
 )
 def test_whether_the_broker_watches_topics(fresh, flags, watchers):
     (event,) = fresh.receive(connected_frame(feature_flags=flags), 1)
     assert event.topic_watchers == watchers
+    assert event.scalable_topics == ("supports_scalable_topics" in flags)
 
 
 @pytest.mark.parametrize("size", [129 * MIB, 2**31 - 1])

@@ -46,6 +46,7 @@ def test_a_segment_follows_older_ones_that_have_a_key_in_common():
     assert middle.follows(left)
     assert middle.follows(right)
     assert edge.follows(left)
+    assert left.follows(edge)
     assert not edge.follows(right)
     assert not right.follows(left)
 
@@ -72,10 +73,10 @@ def test_a_classic_topic_is_none():
 
 def test_a_classic_topic_may_be_named_as_a_partition_is():
     name = TopicName.parse("odd-partition-7")
-    for topic in (name, name.base):
-        assert list(layout(segment(0, 0, 0xFFFF, legacy=str(name)), resolved="", topic=topic).segments) == [
-            name
-        ]
+    migrated = TopicName.parse("topic://public/default/odd-partition-7", scalable=True)
+    for topic in (name, name.base, migrated):
+        found = layout(segment(0, 0, 0xFFFF, legacy=str(name)), resolved="", topic=topic)
+        assert list(found.segments) == [name]
 
 
 def test_what_no_topic_can_have_is_an_error_of_the_protocol():

@@ -98,6 +98,8 @@ def test_a_broker_that_is_the_service_needs_no_proxy():
     # A standalone broker says proxy_through_service_url of itself.
     answer = response(Response.Connect, "pulsar://service:6650", proxy_through_service_url=True)
     assert new_lookup().answered(answer) == SERVICE
+    answer = tls_response(Response.Connect, "pulsar://service:6650", proxy_through_service_url=True)
+    assert tls_lookup().answered(answer) == replace(SERVICE, tls=True)
 
 
 def test_after_a_redirect_the_proxy_is_still_the_service():

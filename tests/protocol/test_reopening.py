@@ -48,7 +48,7 @@ def openings_that_yield(seconds):
 
 def test_openings_that_give_a_message_each_are_bounded():
     assert openings_that_yield(0.0) == 20
-    assert openings_that_yield(10.0) <= 20 + 4 * 10
+    assert openings_that_yield(10.0) == 20 + 4 * 10
     assert openings_that_yield(1000.0) <= 20 + 4 * 1000
 
 

@@ -138,10 +138,9 @@ class _Incomplete:
         why: why its last chunk did not complete it; None: it has not come.
     """
 
-    __slots__ = ("chunks", "opened", "pieces", "refused", "size", "total", "why")
+    __slots__ = ("opened", "pieces", "refused", "size", "total", "why")
 
     def __init__(self, metadata: pb.MessageMetadata, now: float) -> None:
-        self.chunks = metadata.num_chunks_from_msg
         self.total = metadata.total_chunk_msg_size
         self.opened = now
         self.pieces: list[list[_Piece]] = []

@@ -23,9 +23,9 @@ first ``through`` rows of its run.
     =========================  ===============================================================================
 
 Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
-the rows of this run, and their bytes are compared in order. With the first row that is not the next one of
-its partition, all stored rows that are left are read, and from then on digests are compared, in any order and
-over all partitions.
+the rows of this run, and their bytes are compared in order, block by block. With the first block that is not
+the next one of its partition, all stored rows that are left are read, and from then on digests are compared,
+in any order and over all partitions.
 """
 
 from __future__ import annotations
@@ -156,15 +156,14 @@ class _Sequence:
         return self._block is not None and int(self._block.through[self._at]) <= taken
 
     def match(self, rows: Rows, first: int, last: int) -> int:
-        """How many of the rows from ``first`` on are the next stored ones; these count as found."""
+        """How many rows from ``first`` on are the next stored ones, in whole blocks; these count as found."""
         begin = first
         while self._block is not None and first < last:
             count = min(last - first, len(self._block.through) - self._at)
-            equal = _equal(rows, first, self._block.rows, self._at, count)
-            first, self._at = first + equal, self._at + equal
-            self._advance()
-            if equal < count:
+            if not _are_equal(rows, first, self._block.rows, self._at, count):
                 break
+            first, self._at = first + count, self._at + count
+            self._advance()
         return first - begin
 
     def rest(self) -> Iterator[StoredBlock]:
@@ -199,10 +198,10 @@ class _Digests:
         self._partition = np.zeros(0, np.int32)
         self._is_found: Flags = np.zeros(0, np.bool_)
         # Of each first word: where its rows begin, how many there are, and how many of them were found.
-        self._words: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._first: Ints = np.zeros(0, np.int64)
-        self._count: Ints = np.zeros(0, np.int64)
-        self._taken: Ints = np.zeros(0, np.int64)
+        self._words: npt.NDArray[np.uint64]
+        self._first: Ints
+        self._count: Ints
+        self._taken: Ints
 
     def add(self, partition: int, block: StoredBlock) -> None:
         (encoded, extras), through = block
@@ -292,22 +291,13 @@ def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) ->
     return own
 
 
-def _equal(rows: Rows, first: int, others: Rows, other_first: int, count: int) -> int:
-    """How many of ``count`` rows are equal, from the first one on."""
-    bounds = [
-        each.encoded.offsets[start : start + count + 1]
-        for each, start in ((rows, first), (others, other_first))
-    ]
-    is_equal = np.diff(bounds[0]) == np.diff(bounds[1])
+def _are_equal(rows: Rows, first: int, others: Rows, other_first: int, count: int) -> bool:
+    """Whether ``count`` rows are equal to others, one by one."""
     if rows.extras[first : first + count] != others.extras[other_first : other_first + count]:
-        pairs = zip(rows.extras[first : first + count], others.extras[other_first:], strict=False)
-        is_equal &= np.array([one == other for one, other in pairs], np.bool_)
-    same = count if is_equal.all() else int(np.argmin(is_equal))
-    one, other = (
-        memoryview(each.encoded.buffer)[int(own[0]) : int(own[same])]
-        for each, own in zip((rows, others), bounds, strict=True)
-    )
-    if one == other:
-        return same
-    differs = np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8)
-    return int(np.searchsorted(bounds[0] - bounds[0][0], np.argmax(differs), side="right")) - 1
+        return False
+    bounds = rows.encoded.offsets[first : first + count + 1]
+    other_bounds = others.encoded.offsets[other_first : other_first + count + 1]
+    if not np.array_equal(np.diff(bounds), np.diff(other_bounds)):
+        return False
+    body = memoryview(rows.encoded.buffer)[int(bounds[0]) : int(bounds[-1])]
+    return body == memoryview(others.encoded.buffer)[int(other_bounds[0]) : int(other_bounds[-1])]

@@ -178,6 +178,15 @@ def test_of_very_many_chunks_each_is_found():
         assert places(index, last) == [2 * number, 2 * number + 1]
 
 
+def test_chunks_that_come_one_by_one_are_few_blocks():
+    """Each block is searched for each last chunk."""
+    index = ChunkIndex(60.0, START)
+    for entry in range(200):
+        look(index, chunks=[chunk(entry, 0)])
+        assert index.has_beginning(b"m" * 16, at(200))
+    assert len(index._chunks._blocks) <= 8
+
+
 @pytest.mark.parametrize(
     ("expire", "regions", "ended"),
     [

@@ -93,6 +93,11 @@ def test_whether_newer_entries_are_waited_for(entries, is_claimed, is_known):
     assert search(*entries, is_claimed=is_claimed).is_newest_known is is_known
 
 
+def test_no_entry_is_older_than_the_first_id():
+    assert search(last=0).newest == -1
+    assert not search(last=0).is_newest_known
+
+
 def expected(
     has_own: bool,
     is_newest: bool,

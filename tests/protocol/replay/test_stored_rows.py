@@ -111,17 +111,20 @@ def test_rows_are_read_when_they_are_needed():
     def blocks() -> Iterator[StoredBlock]:
         for number in range(5):
             read.append(number)
-            yield from blocks_of([b"%d" % number])
+            yield from blocks_of([b"%d" % number, b"x"])
 
     found = StoredRows()
-    found.add(0, blocks())
+    found.add(0, blocks_of([b"a"] * 3))
+    found.add(1, blocks())
     assert read == [0]
-    assert take(found, [b"0"]) == [[True]]
+    assert take(found, [b"a"], [b"0"]) == [[True]] * 2
     assert not found.differing(0)
+    assert read == [0]
+    assert take(found, [b"a"], [b"x", b"1"]) == [[True], [True] * 2]
     assert read == [0, 1]
-    assert take(found, [b"1", b"2"]) == [[True, True]]
+    assert take(found, [b"a"], [b"x", b"2", b"x"]) == [[True], [True] * 3]
     assert read == [0, 1, 2, 3]
-    assert take(found, [b"3", b"4"]) == [[True, True]]
+    assert take(found, [], [b"3", b"x", b"4", b"x"]) == [[], [True] * 4]
     assert not found.has_more
     assert take(found, [b"3"]) == [[False]]
 
@@ -165,6 +168,17 @@ def test_rows_that_should_have_been_found(through, taken, expected, is_stuck):
     found.add(1, blocks_of([b"a", b"b", b"c"], through=through))
     assert take(found, [], [b"a", b"?"] if is_stuck else [b"a"])[1][0]
     assert found.differing(taken) == ({1: expected} if expected else {})
+
+
+def test_of_many_equal_rows_the_first_ones_are_found():
+    found = stored([b"?", *[b"a", b"b"] * 100])
+    assert all(take(found, [b"a", b"b"] * 50)[0])
+    assert found.differing(101) == {0: 1}
+
+
+def test_many_rows_in_another_order_are_found():
+    values = [b"%d" % number for number in range(5000)]
+    assert all(take(stored(values, size=1000), values[::-1])[0])
 
 
 def test_a_run_that_ends_early_differs_in_nothing():

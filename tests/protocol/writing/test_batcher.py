@@ -57,6 +57,7 @@ def test_the_room_rule_however_the_messages_come(groups, max_messages, max_bytes
 
 @given(message_sizes, limits, byte_limits)
 @example([1] * 6, 3, 60)
+@example([1] * 6, 1, 60)
 @example([20] * 6, 0, 60)
 def test_what_is_full_is_not_held_back(sizes, max_messages, max_bytes):
     batcher = Batcher(max_messages, max_bytes, 1.0)
@@ -147,7 +148,8 @@ def test_batches_tell_the_first_and_last_of_their_own_ids():
 
 
 @pytest.mark.parametrize(
-    ("max_bytes", "fits", "messages"), [(0, 200, 4), (-1, 200, 4), (10**6, 200, 4), (112, 200, 2)]
+    ("max_bytes", "fits", "messages"),
+    [(0, 200, 4), (-1, 200, 4), (10**6, 200, 4), (112, 200, 2), (1, 200, 1)],
 )
 def test_batches_fit_into_the_brokers_largest_message(max_bytes, fits, messages):
     batcher = Batcher(0, max_bytes, 0.5)

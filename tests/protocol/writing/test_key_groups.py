@@ -1,5 +1,6 @@
 """Groups of messages that have one key: by partition, in the order in which keys come first, stable."""
 
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.protocol.writing.key_groups import KeyWindow, begin_keys, group_by_key, keyed_rows
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.loops import for_each
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"\xff"]) | st.binary(max_size=2)
 ROWS = st.lists(st.tuples(st.integers(0, 3), KEYS, KEYS), max_size=30)
@@ -73,6 +75,11 @@ def test_more_keys_than_sixteen_bits_number():
     assert found == [[[number] for number in range(part, count, 2)] for part in range(2)]
 
 
+def test_many_messages_of_a_key_keep_their_order():
+    rows = [(0, b"%d" % (number % 7), None) for number in range(5000)]
+    assert grouped(keyed(rows, numbered(5000)), 1) == [[[*range(key, 5000, 7)] for key in range(7)]]
+
+
 def windows_of(portions, max_bytes):
     """The messages of each window."""
     window, found = KeyWindow(max_bytes), []
@@ -87,8 +94,11 @@ def windows_of(portions, max_bytes):
     ]
 
 
-@given(st.lists(st.integers(1, 9), max_size=30), st.lists(st.integers(0, 30), max_size=5), st.integers(1, 25))
-def test_windows_are_the_same_in_whatever_portions_rows_come(sizes, cuts, max_bytes):
+@for_each("seed", range(100))
+def test_windows_are_the_same_in_whatever_portions_rows_come(seed):
+    chance = random.Random(seed)
+    sizes, cuts = chance.choices(range(1, 10), k=chance.randrange(31)), chance.choices(range(31), k=seed % 6)
+    max_bytes = chance.randrange(1, 26)
     messages = [bytes([number]) * size for number, size in enumerate(sizes)]
     rows = [(number % 3, b"%d" % (number % 4), None) for number in range(len(sizes))]
     edges = [0, *sorted(min(cut, len(sizes)) for cut in cuts), len(sizes)]

@@ -98,7 +98,7 @@ def test_a_run_is_its_entries(transaction, values, first_id, producer_id):
 
 @given(VALUES.filter(lambda values: len(values) > 1), st.data())
 def test_the_parts_of_a_run_are_the_whole(values, data):
-    run = run_of(*values, first_id=5)
+    run = run_of(*values, first_id=5, transaction=TxnId(3, 4))
     first, rest = run.cut(data.draw(st.integers(1, len(values) - 1)))
     assert [*map(fields, first.entries), *map(fields, rest.entries)] == [*map(fields, run.entries)]
     assert framed(first, rest) == framed(run)

@@ -92,6 +92,7 @@ def test_messages_are_numbered():
     assert [entry.kind for entry in entries] == [EntryKind.BATCH, EntryKind.SINGLE, EntryKind.BATCH]
     told = [stored(entry).metadata for entry in entries]
     assert [(one.sequence_id, one.highest_sequence_id) for one in told] == [(7, 9), (10, 0), (11, 11)]
+    assert [one.num_messages_in_batch for one in told] == [3, 1, 1]
     assert {one.publish_time for one in told} == {5}
 
 
@@ -125,6 +126,8 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
         metadata = stored(entry).metadata
         assert metadata.schema_version == b"version!"
         assert metadata.HasField("txnid_most_bits") == (transaction is not None)
+        assert entry.transaction == transaction
+        assert metadata.num_messages_in_batch == entry.messages
         assert origin_of(metadata) == Origin(3, 1, 0, MessageId(7, 8), 9)
     assert stored(entries[1]).metadata.event_time == 9
 
@@ -223,6 +226,7 @@ def test_a_message_must_have_room_for_its_key_twice_where_batches_have_one_key(c
     entry = made.batch(batch_of(large), 5)
     assert entry.size <= LIMIT
     assert stored(entry).metadata.partition_key == key
+    assert stored(entry).metadata.compression == pb.NONE, "it would be larger"
     large = message(value + b"xx", partition_key=key)
     with pytest.raises(SendError, match=f"{len(large)} bytes"):
         made.check_messages(memoryview(large), np.array([0, len(large)]))

@@ -55,7 +55,7 @@ def test_a_block_that_takes_long_is_left():
     assert one.route(keyless(1), 3, 110).tolist() == [1]
     assert one.route(keyless(3), 3, 119).tolist() == [1, 1, 2]
     assert one.route(keyless(1), 3, 128).tolist() == [2]
-    assert one.route(keyless(1), 3, 129).tolist() == [0]
+    assert one.route(rows([None, None], [2, None]), 3, 129).tolist() == [2, 0]
 
 
 def test_a_block_that_is_full_is_left_once():
@@ -146,6 +146,14 @@ def test_a_custom_router_decides_for_all_rows_but_those_that_say_it(make):
     one = router(RoutingMode.CUSTOM, last_byte)
     assert one.route(rows([b"a1", None, b"a2", b"a0"], [None, None, None, 1]), 3, 0).tolist() == [1, 0, 2, 1]
     assert one.route(keyless(0), 3, 0).tolist() == []
+
+
+@for_each("partitions", [1, 3])
+@for_each("mode", RoutingMode)
+def test_each_row_gets_an_int32(mode, partitions):
+    custom = (lambda keys, _: [0] * len(keys)) if mode is RoutingMode.CUSTOM else None
+    found = router(mode, custom).route(rows([b"a", None]), partitions, 0)
+    assert (found.dtype, found.shape) == (np.int32, (2,))
 
 
 @pytest.mark.parametrize("answer", [[1], [1.0, 2.0], [None, 1], None, [True, False]])

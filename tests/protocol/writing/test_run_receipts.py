@@ -106,13 +106,14 @@ def test_a_receipt_that_is_missing_ends_the_connection():
     assert ids(list(writer.window)) == [2, 3, 4]
 
 
-@pytest.mark.parametrize("is_run", [False, True])
-def test_a_receipt_of_ledger_0_is_no_drop(is_run):
-    if is_run:
+@pytest.mark.parametrize("last", [-1, 0, None])
+def test_a_receipt_of_ledger_0_is_no_drop(last):
+    """Of a run, or of an entry that is above the last id, or is not."""
+    if last is None:
         writer = with_run(1)
     else:
         writer = new_writer(max_messages=100)
-        register(writer, 0)
+        register(writer, last)
         writer.add([outgoing(0)], 0.0)
     ((entry, number),) = writer.receipts(Receipts(3, [0], [0], [5]))
     assert (entry.sequence_id, number) == (0, 0)

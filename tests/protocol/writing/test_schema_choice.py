@@ -14,6 +14,7 @@ from pulsar_spark.protocol.writing.schema_choice import (
     RowType,
     SchemaChoice,
     choose_schema,
+    kind_of_values,
 )
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
@@ -186,7 +187,34 @@ def test_a_row_of_any_type_is_written_and_read_before_its_schema_is_registered()
         assert choose_schema(None, RowType(PartType(kind, pa.struct(fields))), may_register=True).is_new
 
 
+def test_a_schema_whose_own_values_are_bad_is_not_registered(monkeypatch):
+    """As they, or their keys, would be by a fault of the encoder."""
+    three = record(field("a"), field("b"), field("c"))
+    keyed = key_value_schema(KeyValueParts(three, Schema(SchemaType.INT32), True))
+    decoder = formats.decoder
+    for other, rows in ((three, RowType(avro(a=INT))), (keyed, RowType(primitive(INT), avro(a=INT)))):
+        read = decoder(other, other, formats.column_type(other))
+        monkeypatch.setattr(formats, "decoder", lambda *_, read=read: read)
+        with pytest.raises(UnsupportedError, match=r"its values could not be read: \w+"):
+            choose_schema(None, rows, may_register=True)
+
+
+@for_each(
+    ("schema", "kind"),
+    [
+        (record(), PartKind.AVRO),
+        (record(kind=SchemaType.JSON), PartKind.JSON),
+        (Schema(SchemaType.INT8), PartKind.PRIMITIVE),
+        (key_value_schema(KeyValueParts(record(), Schema(SchemaType.INT8), True)), PartKind.PRIMITIVE),
+    ],
+)
+def test_the_kind_of_a_schema_s_values(schema, kind):
+    assert kind_of_values(schema) is kind
+
+
 def test_what_cannot_be_written_is_unsupported():
+    with pytest.raises(UnsupportedError, match="values of a PROTOBUF_NATIVE schema are not written"):
+        kind_of_values(Schema(SchemaType.PROTOBUF_NATIVE))
     skipped = replace(record(field("a"), field("b", "string")), properties={"__AVRO_READ_OFFSET__": "5"})
     with pytest.raises(UnsupportedError):
         choose_schema(skipped, AB, may_register=True)
@@ -263,9 +291,10 @@ def test_the_place_of_the_key_is_the_topics():
             choose_schema(schema, replace(KEYED, encoding=other), may_register=True)
 
 
-def test_each_part_keeps_its_own_schema_and_may_get_fields():
+@for_each("is_separated", [True, False])
+def test_each_part_keeps_its_own_schema_and_may_get_fields(is_separated):
     key, value = record(field("k")), record(field("n", "long"))
-    existing = key_value_schema(KeyValueParts(key, value, is_separated=False))
+    existing = key_value_schema(KeyValueParts(key, value, is_separated))
     rows = RowType(avro(n=INT), avro(k=INT))
     assert choose_schema(existing, rows, may_register=False) == SchemaChoice(existing, False)
     more = RowType(avro(n=INT, more=TEXT), avro(k=INT))
@@ -274,7 +303,7 @@ def test_each_part_keeps_its_own_schema_and_may_get_fields():
     schema, is_new = choose_schema(existing, more, may_register=True)
     assert is_new
     new = parts_of(schema)
-    assert (new.key.data, new.is_separated) == (key.data, False)
+    assert (new.key.data, new.is_separated) == (key.data, is_separated)
     assert names(new.value) == ["n", "more"]
     more_keys = RowType(avro(n=INT), avro(k=INT, l=TEXT))
     new = parts_of(choose_schema(existing, more_keys, may_register=True).schema)
