@@ -220,20 +220,18 @@ class EndTracker:
 
     def seen(self, topic: TopicName) -> Seen | None:
         """The entries that the partition's tail has seen; None if it has no tail."""
-        tracked = self._tracked.get(topic)
-        tail = None if tracked is None else tracked.tail
+        tail = self._tracked[topic].tail
         return None if tail is None else Seen(tail.after, tail.reached)
 
     def newest(self, topic: TopicName) -> MessageId:
         """The newest entry that the partition's tail got; ``MessageId.EARLIEST`` without a tail."""
-        tracked = self._tracked.get(topic)
-        tail = None if tracked is None else tracked.tail
+        tail = self._tracked[topic].tail
         return MessageId.EARLIEST if tail is None else tail.newest
 
     def topic_end(self, topic: TopicName) -> TopicEnd | None:
         """Why nothing more will come, as the partition's tail was told; None: more may come."""
-        tracked = self._tracked.get(topic)
-        return None if tracked is None or tracked.tail is None else tracked.tail.topic_end
+        tail = self._tracked[topic].tail
+        return None if tail is None else tail.topic_end
 
     def refresh(self) -> EndAnswers:
         """Request the ends that are due.

@@ -255,6 +255,7 @@ def test_the_least_and_the_most_hold_together():
     assert waiting.plan(-1, 50, 0.0) == 9
     known, end = waiting.admission._known[TOPICS[0]], MessageId(10, 5)
     assert take(known, Room(14, None), end).end == end, "never beyond it"
+    assert take(known, Room(10, None), end).end == end.back(1)
     assert waiting.plan(46, 50, 0.0) == 46
 
 

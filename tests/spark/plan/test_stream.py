@@ -43,7 +43,8 @@ def test_the_simulated_cluster_has_the_face_of_the_real_one():
 def test_available_now_ends_where_the_topics_ended_at_its_beginning(cluster):
     first, second = cluster.create("t", 2)
     ids = rows_of(P0, first.produce(4)) + rows_of(P1, second.produce(2))
-    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    limits = {"maxMessagesPerTrigger": "2", "minMessagesPerTrigger": "2", "maxTriggerDelay": "1h"}
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **limits)
     spark.restart(available_now=True)
     first.produce(3)
     cluster.create("t", 3)[0].produce(1)
@@ -288,9 +289,10 @@ def test_a_topic_that_is_made_again_shows_at_once_in_quiet_times(cluster, ledger
 
 def test_new_partitions_show_at_once_in_quiet_times(cluster):
     spark, topic = follow_quietly(cluster)
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    assert spark.planner.latest(start) is start
     (second,) = cluster.create("t", 2)
     ids = second.produce(2)
-    start = Offsets.from_json(json.loads(spark.offsets[-1]))
     cluster.clock += 0.2
     assert spark.planner.latest(start).positions == {P0: topic.last, P1: ids[-1]}
 

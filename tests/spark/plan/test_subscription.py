@@ -50,6 +50,11 @@ def test_a_new_subscription_begins_where_it_is_told(cluster):
     assert states[P1].mark_delete == MessageId(10, 2)
 
 
+def test_a_partition_that_the_broker_removed_as_idle_is_made_again(cluster):
+    del cluster.topics[P0]
+    assert list(opened(cluster).partitions) == [P0, P1, P2]
+
+
 def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, monkeypatch):
     """A broker that repeats an old answer, and is slow, would seem to have lost what is processed."""
     monkeypatch.setattr(cluster, "may_have_old_end", (P0, P1).__contains__)
@@ -390,17 +395,20 @@ def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses
     assert subscription.partitions[P1].acknowledged == MessageId(10, 2)
 
 
-def test_an_ack_that_fails_is_warned_of_once(cluster, caplog):
+def test_an_ack_that_fails_is_warned_of_once(cluster, caplog, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
     subscription = opened(cluster)
     processed(subscription, 2)
     held = cluster.held["ack", P1] = []
-    for number in range(4):
+    refused = AuthError("no")
+    for answer, warnings in ((refused, 1), (refused, 1), (MessageId(10, 1), 1), (refused, 2), (refused, 2)):
         subscription.acknowledge_processed(60.0)
-        held[number].set_exception(AuthError("no"))
+        (held[-1].set_result if answer is not refused else held[-1].set_exception)(answer)
         subscription.acknowledge_processed(60.0)
         cluster.clock += 30.0
-    assert caplog.text.count("an acknowledgement") == 1
+        assert caplog.text.count("an acknowledgement") == warnings
     assert str(P1) in caplog.text
+    assert cluster.count("lose") == 0, "the broker has its consumer"
 
 
 def test_the_ack_of_a_consumer_that_was_closed_is_sent_again_at_once(cluster):
@@ -576,7 +584,10 @@ def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypa
     state = subscription.partitions[P0]
     with monkeypatch.context() as patch:
         without_consumer(patch, subscription)
-        subscription.acknowledge({P0: MessageId(10, 1)})
+        asked = cluster.count("last", P0)
+        for _ in range(3):
+            subscription.acknowledge({P0: MessageId(10, 1)})
+        assert cluster.count("last", P0) == asked + 1, "it is not opened again at once"
     assert state.asked == MessageId(10, -1)
     assert "the broker has closed its consumer" in caplog.text
     cluster.clock += 10.0
