@@ -202,8 +202,11 @@ class DedupProducer(Producer):
 
     def _prove(self) -> None:
         """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""
-        following = self.packer.next_sequence_id
-        if self.reopen(self._partition.name, following) < following - 1:
+        sent = self.packer.next_sequence_id - 1
+        last = self.reopen(self._partition.name, sent + 1)
+        if last > sent:  # the name was free for a moment
+            raise foreign_writes(str(self.topic), self._partition.name)
+        if last < sent:
             raise OptionError(
                 "delivery is effectively-once, but the broker has deduplication disabled. The first rows of "
                 "the micro-batch are stored",

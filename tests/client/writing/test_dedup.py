@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.writing.replays import Replays
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section
 
@@ -345,6 +346,34 @@ def test_another_run_that_still_writes_is_an_error(broker, client, topic):
     with pytest.raises(SendError, match="has written under the producer name query-0"):
         open_writer(client, task)
     assert broker.open_producers == []
+
+
+def test_another_run_that_writes_while_deduplication_is_proven_is_an_error(broker, client, topic):
+    """The proof gives the name away for a moment, and another copy of the task may be waiting for it."""
+    held = Held(broker)
+    broker.script(Type.PRODUCER, [pass_on, held])
+    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
+        first = threads.submit(run, other, numbered(12), required=True)
+        broker.wait_for(lambda: held.count)
+        run(client, numbered(12), required=True)
+        held.release()
+        with pytest.raises(SendError, match="has written under the producer name query-0"):
+            first.result()
+    assert topic.values == numbered(12)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, rows):
+    """It had the name while deduplication was proven, and no more rows than were stored by then."""
+    held = Held(broker)
+    broker.script(Type.PRODUCER, [pass_on, held])
+    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
+        first = threads.submit(run, other, numbered(12), required=True)
+        broker.wait_for(lambda: held.count)
+        run(client, numbered(rows), required=True)
+        held.release()
+        assert first.result()[1] == 12
+    assert topic.values == numbered(12)
 
 
 @pytest.mark.parametrize("block", range(2))
