@@ -86,7 +86,7 @@ class StoredRun:
 
 
 _WHY = {
-    RunVerdict.HIDDEN: "an open transaction hides them",
+    RunVerdict.HIDDEN: "an open transaction hides them, or the broker is still storing some of them",
     RunVerdict.MISSING: "they were not found. The broker may have deleted them, or others have written "
     "so much since that the search took longer than pulsar.client.operationTimeoutMs",
 }

@@ -87,6 +87,7 @@ class DedupProducer(Producer):
             on_receipt=on_receipt,
             memory=memory,
         )
+        self._newest_id = self.last_sequence_id  # that earlier runs can have used
         try:
             if partition not in run.partitions:
                 self._read_stored()
@@ -159,9 +160,12 @@ class DedupProducer(Producer):
 
     def _read_stored(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
-        dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
-        last_of_name = self._use_spare_names(last)
-        self._may_be_own = self._ids.may_be_own(last_of_name)
+        dedup, partition = self._dedup, self._partition
+        last_of_name = self._use_spare_names(self.last_sequence_id)
+        if last_of_name >= 0:  # else earlier runs have at most used the name before
+            self._newest_id = last_of_name
+        last = self._newest_id
+        self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
@@ -187,7 +191,7 @@ class DedupProducer(Producer):
         raise foreign_writes(str(self.topic), self._partition.name)
 
     def _find(self, *, is_claimed: bool) -> StoredRun:
-        dedup, last = self._dedup, self.last_sequence_id
+        dedup, last = self._dedup, self._newest_id
         run = RunToFind(dedup.origin, dedup.secret, last, is_claimed, dedup.may_be_replay, self._may_be_own)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 

@@ -33,9 +33,11 @@ What the search has found at its end:
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last two NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
-newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
-for the first write of a micro-batch: Spark does not report each repetition, such as one of a whole stage.
+FOUND and the last two NOTHING become HIDDEN if there may be more: the entry with the last id was not found,
+and an open transaction of somebody else hides newer entries, or it can be a replay and the query can have
+used that id, so that a slow broker may still be storing the entry. So does the NOTHING of what cannot be a
+replay, for the first write of a micro-batch, if a transaction hides entries: Spark does not report each
+repetition, such as one of a whole stage.
 """
 
 from __future__ import annotations
@@ -146,7 +148,8 @@ class RunSearch:
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
         """What was found, when nothing more can be read; entries that were not visible may be hidden."""
-        is_hidden = is_hidden and not self.is_newest_known
+        is_being_stored = self._wanted.may_be_replay and self._wanted.may_be_own
+        is_hidden = (is_hidden or is_being_stored) and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND
         if not self._wanted.is_claimed:

@@ -134,6 +134,29 @@ def test_rows_that_are_hidden_are_not_sent_again_silently(client, topic, seen, m
     assert found == Counter([b"of an earlier micro-batch", *FIRST, *FIRST[seen:]])
 
 
+STORING = r"messages .* cannot be compared: .* the broker is still storing some of them"
+
+
+@pytest.mark.usefixtures("quick_searches")
+@pytest.mark.parametrize("seen", [0, 4])
+def test_rows_that_the_broker_stores_later_are_not_sent_again_silently(client, topic, seen, caplog):
+    """A worker was killed while bookies were slow: the broker knows the ids, and its answer lacks entries."""
+    write(client, 0, [b"of an earlier micro-batch"])
+    write(client, 0, FIRST, 1, may_be_replay=False)
+    (entries,) = topic.ledgers.values()
+    late = entries[-3:] if not seen else entries[-2:]
+    del entries[-len(late) :]
+    before = topic.values
+    with pytest.raises(DuplicatesError, match=STORING):
+        write(client, 0, FIRST, 1)
+    assert topic.values == before
+    assert write(client, 0, FIRST, 1, strict=False) >= 6
+    assert re.search(STORING, caplog.text)
+    for entry in late:
+        topic.append(entry.section)
+    assert Counter(topic.values) == Counter([b"of an earlier micro-batch", *FIRST, *FIRST[seen:]])
+
+
 def test_rows_that_become_visible_in_time_are_found(client, broker, topic):
     write(client, 0, [b"of an earlier micro-batch"])
     topic.append(section_of(b"open"), TxnId(9, 9))

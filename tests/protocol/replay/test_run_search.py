@@ -103,7 +103,7 @@ def expected(
     may_be_own: bool,
 ):
     """The second table."""
-    may_be_more = hidden and is_claimed and not (has_own and is_newest)
+    may_be_more = (hidden or (replay and may_be_own)) and is_claimed and not (has_own and is_newest)
     if has_own:
         return RunVerdict.HIDDEN if may_be_more else RunVerdict.FOUND
     if not is_claimed:
@@ -152,7 +152,7 @@ def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
 def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
     found = RunSearch(RunToFind(Origin(7, 3, 2), b"", LAST))
     found.take([entry(3, run=run)])
-    assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
+    assert (found.verdict(is_hidden=False) is RunVerdict.MISSING) is not is_older
 
 
 def test_entries_that_come_together_come_in_any_order():
