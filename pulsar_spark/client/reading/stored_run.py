@@ -40,7 +40,8 @@ _ROWS = 10_000
 # How much further back each step of the search goes: little is read in vain.
 _GROWTH = 1.25
 
-# Entries that are searched if the broker does not know whether there are any.
+# Entries that are searched if the broker does not know the producer's name, and of the first step back if it
+# knows an id that the query cannot have used.
 _LAST_ENTRIES = 64
 
 _log = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ class _RunReader:
         self._topic = topic
         self._secret = run.secret
         self._is_claimed = run.is_claimed
+        self._is_forgotten = run.last_sequence_id < 0 and not run.is_claimed
         self._search = RunSearch(run)
         self._end = MessageId.EARLIEST
         self._first: MessageId | None = None
@@ -189,7 +191,7 @@ class _RunReader:
             self._client.operation(),
             first_step=1 if self._is_claimed else _LAST_ENTRIES,
             growth=_GROWTH,
-            max_steps=None if self._is_claimed else 1,
+            max_steps=1 if self._is_forgotten else None,
         )
 
     # ---- the entries of the run

@@ -169,7 +169,8 @@ class DedupProducer(Producer):
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
-        if is_first and (is_claimed or (last < 0 and dedup.may_be_replay)):
+        # A broker that restarts takes the last id of a name from the last entry that bears it, by anybody.
+        if is_first and (is_claimed or (dedup.may_be_replay and not self._may_be_own)):
             partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
             partition.claimed = max(min(last - self._ids.first(dedup.origin.batch) + 1, IDS_PER_BATCH), 1)

@@ -136,7 +136,7 @@ class RunSearch:
     @property
     def is_begin_known(self) -> bool:
         """Whether entries further back need not be read."""
-        if self._has_older and not self._wanted.may_be_replay:
+        if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         is_only_entry = self.begin is not None and self.newest >= self._wanted.last_sequence_id
         return self._is_begin_certain or (is_only_entry and not self._has_chunks)

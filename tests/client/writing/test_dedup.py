@@ -302,6 +302,20 @@ def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(
 # ---- strangers
 
 
+@pytest.mark.parametrize("last", [0, (3 << 32) + 5])
+@pytest.mark.parametrize("batch", [0, 5])
+def test_an_id_that_a_stranger_lets_a_broker_believe_hides_no_rows(broker, client, topic, batch, last):
+    """A broker that restarts takes the last id of a name from the last entry that bears the name."""
+    if batch:
+        run(client, [b"before"], batch - 1)
+    run(client, numbered(8), batch)
+    broker.publish(TOPIC, *[batch_section([b"x"], producer_name=NAME, sequence_id=last)] * 100)
+    topic.stored_ids[NAME] = min(last, (batch << 32) + 5)
+    run(client, numbered(12), batch)
+    own = [value for value in topic.values if value not in (b"x", b"before")]
+    assert own == numbered(12)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("values", [numbered(10), [b"x"] * 10, numbered(20), numbered(3)])
 @pytest.mark.parametrize("number", [1, (1 << 32) + 7, (1 << 63) - 1 - (7 << 32)])
