@@ -162,12 +162,17 @@ class _RunReader:
     @property
     def is_passed(self) -> bool:
         """Whether entries further back need not be read."""
-        return self._search.is_begin_known
+        return self._search.is_passed
 
     @property
     def is_complete(self) -> bool:
         """Whether entries that become visible later need not be waited for."""
         return self._search.is_newest_known
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an entry is there that is not visible yet."""
+        return self._search.is_newest_expected
 
     def take(self, entries: Entries) -> None:
         """Take entries of the topic partition."""

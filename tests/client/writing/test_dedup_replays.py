@@ -139,22 +139,40 @@ STORING = r"messages .* cannot be compared: .* the broker is still storing some 
 
 @pytest.mark.usefixtures("quick_searches")
 @pytest.mark.parametrize("seen", [0, 4])
-def test_rows_that_the_broker_stores_later_are_not_sent_again_silently(client, topic, seen, caplog):
-    """A worker was killed while bookies were slow: the broker knows the ids, and its answer lacks entries."""
+@pytest.mark.parametrize("comes", [False, True])
+def test_rows_that_a_slow_broker_stores_later_are_not_sent_again_silently(
+    client, broker, topic, seen, comes, caplog
+):
+    """A worker was killed: the broker names the last id that it has sent, before its entry is stored."""
     write(client, 0, [b"of an earlier micro-batch"])
     write(client, 0, FIRST, 1, may_be_replay=False)
+    before, wanted = topic.values[: 1 + seen], topic.values
     (entries,) = topic.ledgers.values()
-    late = entries[-3:] if not seen else entries[-2:]
+    late = entries[1 + seen // 4 :]
     del entries[-len(late) :]
-    before = topic.values
+
+    def store():
+        for entry in late:
+            topic.append(entry.section)
+
+    def store_first(connection, frame):
+        store()
+        pass_on(connection, frame)
+
+    if comes:
+        broker.script(Type.GET_LAST_MESSAGE_ID, [*[pass_on] * 20, store_first])
+        assert write(client, 0, FIRST, 1) == 0
+        assert topic.values == wanted
+        assert not caplog.messages
+        return
+    hurry(client, 0.3)
     with pytest.raises(DuplicatesError, match=STORING):
         write(client, 0, FIRST, 1)
     assert topic.values == before
     assert write(client, 0, FIRST, 1, strict=False) >= 6
     assert re.search(STORING, caplog.text)
-    for entry in late:
-        topic.append(entry.section)
-    assert Counter(topic.values) == Counter([b"of an earlier micro-batch", *FIRST, *FIRST[seen:]])
+    store()
+    assert Counter(topic.values) == Counter([*wanted, *FIRST[seen:]])
 
 
 def test_rows_that_become_visible_in_time_are_found(client, broker, topic):

@@ -103,7 +103,7 @@ def expected(
     may_be_own: bool,
 ):
     """The second table."""
-    may_be_more = (hidden or (replay and may_be_own)) and is_claimed and not (has_own and is_newest)
+    may_be_more = hidden and is_claimed and not (has_own and is_newest)
     if has_own:
         return RunVerdict.HIDDEN if may_be_more else RunVerdict.FOUND
     if not is_claimed:
@@ -125,6 +125,27 @@ def test_all_verdicts():
         assert verdict is expected(*case)
         seen.add(verdict)
     assert seen == set(RunVerdict)
+
+
+def test_what_the_broker_is_still_storing_is_expected():
+    for case in itertools.product((False, True), repeat=6):
+        has_own, is_newest, is_claimed, has_older, replay, may_be_own = case
+        entries = [BEFORE] * has_older + [entry(20, last=LAST if is_newest else LAST - 1)] * has_own
+        found = search(*entries, is_claimed=is_claimed, may_be_replay=replay, may_be_own=may_be_own)
+        is_missing = is_claimed and not (has_own and is_newest)
+        is_of_query = replay and may_be_own
+        assert found.is_newest_expected is (is_missing and is_of_query and (has_own or has_older))
+
+
+def test_entries_before_a_copy_are_read_if_the_newest_one_is_missing():
+    """The copy names where the micro-batch began, and the newest entry lies before the copy."""
+    copy, begin = entry(40, last=1), entry(10, names=None, last=5)
+    assert search(copy).is_begin_known
+    assert not search(copy).is_passed
+    assert search(copy, entry(30)).is_passed
+    assert search(copy, begin).is_passed  # all of the run was read
+    assert search(copy, may_be_own=False).is_passed
+    assert search(copy, may_be_replay=False).is_passed
 
 
 def test_ids_of_the_write_before_are_no_hidden_rows():
@@ -152,7 +173,7 @@ def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
 def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
     found = RunSearch(RunToFind(Origin(7, 3, 2), b"", LAST))
     found.take([entry(3, run=run)])
-    assert (found.verdict(is_hidden=False) is RunVerdict.MISSING) is not is_older
+    assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
 
 
 def test_entries_that_come_together_come_in_any_order():
