@@ -154,7 +154,10 @@ class RunSearch:
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        return self._newest_of_task >= self._wanted.last_sequence_id or not self._wanted.is_claimed
+        wanted = self._wanted
+        if self._run.write and self._has_older and self.begin is None and not wanted.may_be_replay:
+            return True  # the last id is that of an earlier write
+        return self._newest_of_task >= wanted.last_sequence_id or not wanted.is_claimed
 
     @property
     def is_newest_expected(self) -> bool:

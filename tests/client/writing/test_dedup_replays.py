@@ -57,12 +57,10 @@ def waits_for_nothing(monkeypatch):
     monkeypatch.setattr(backward_search, "time", SimpleNamespace(sleep=sleep))
 
 
-def write(client, number, values, batch=0, *, may_be_replay=True, strict=True):
+def write(client, number, values, batch=0, *, task=0, may_be_replay=True, strict=True):
     """Run a task of one write of a micro-batch; give how many messages may be duplicated."""
-    origin = Origin(batch, 0, number)
-    task = DedupTask(
-        client, "query-0", origin, SECRET, required=True, strict=strict, may_be_replay=may_be_replay
-    )
+    name, origin = f"query-{task}", Origin(batch, task, number)
+    task = DedupTask(client, name, origin, SECRET, required=True, strict=strict, may_be_replay=may_be_replay)
     options = producing(batching_max_messages=4)
     with closing(task), TopicWriter(client, TOPIC, options, dedup=task) as writer:
         writer.send(columns(values))
@@ -86,6 +84,17 @@ def test_rows_that_two_writes_have_are_stored_twice(client, broker, batches, may
             write(client, 2, FIRST, batch, may_be_replay=may_be_replay)
     assert broker.topics[str(TOPIC)].values == (FIRST + SECOND + FIRST) * batches
     assert not caplog.messages
+
+
+@pytest.mark.usefixtures("waits_for_nothing")
+@pytest.mark.parametrize("may_be_replay", [False, True])
+def test_a_later_write_waits_for_no_other_task(client, broker, may_be_replay):
+    """The topic's last entry may be another task's, of the write before."""
+    for batch in range(2):
+        for number in range(3):
+            for task in range(2):
+                write(client, number, FIRST, batch, task=task, may_be_replay=may_be_replay)
+    assert broker.topics[str(TOPIC)].values == FIRST * 12
 
 
 @pytest.mark.usefixtures("waits_for_nothing")

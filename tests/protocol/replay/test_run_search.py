@@ -153,6 +153,24 @@ def test_ids_of_the_write_before_are_no_hidden_rows():
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
+@pytest.mark.parametrize(
+    ("run", "may_be_replay", "is_known"),
+    [
+        (Origin(7, 3, 1), False, True),
+        (Origin(7, 3, 1), True, False),
+        (Origin(7, 3, 0), False, False),
+    ],
+)
+def test_an_entry_of_the_write_before_is_not_waited_for(run, may_be_replay, is_known):
+    """Unless an earlier run of the later write can have stored rows."""
+    found = RunSearch(RunToFind(run, b"", LAST, may_be_replay=may_be_replay))
+    assert not found.is_newest_known
+    found.take([entry(3, run=Origin(6, 4, 0))])
+    assert found.is_newest_known is is_known
+    found.take([entry(20, last=LAST - 1, run=run)])
+    assert not found.is_newest_known
+
+
 def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
     """Anybody may copy an older entry behind those of an interrupted run: in a replay it proves nothing."""
     assert search(BEFORE, may_be_replay=False).is_begin_known
