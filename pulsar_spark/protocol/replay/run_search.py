@@ -46,6 +46,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
 
@@ -154,10 +155,13 @@ class RunSearch:
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        wanted = self._wanted
-        if self._run.write and self._has_older and self.begin is None and not wanted.may_be_replay:
-            return True  # the last id is that of an earlier write
-        return self._newest_of_task >= wanted.last_sequence_id or not wanted.is_claimed
+        run, last = self._run, self._wanted.last_sequence_id
+        is_of_write_before = bool(run.write) and self._has_older and self.begin is None
+        # Else a stranger could delay all micro-batches by one entry.
+        is_of_later_batch = last >= first_sequence_id(run.batch + 1)
+        if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
+            return True
+        return self._newest_of_task >= last or not self._wanted.is_claimed
 
     @property
     def is_newest_expected(self) -> bool:

@@ -98,6 +98,16 @@ def test_a_later_write_waits_for_no_other_task(client, broker, may_be_replay):
 
 
 @pytest.mark.usefixtures("waits_for_nothing")
+def test_an_id_of_a_later_micro_batch_that_a_stranger_has_used_delays_none(client, broker, topic):
+    for batch in range(4):
+        if batch == 1:
+            topic.stored_ids.update({f"query-{task}": (100 << 32) + 7 for task in range(2)})
+        for task in range(2):
+            write(client, 0, FIRST, batch, task=task, may_be_replay=False)
+    assert topic.values == FIRST * 8
+
+
+@pytest.mark.usefixtures("waits_for_nothing")
 @pytest.mark.parametrize("batch", [0, 1])
 @pytest.mark.parametrize("stored", [1, 2])
 @pytest.mark.parametrize("rows", [1, 11])

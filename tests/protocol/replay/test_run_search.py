@@ -153,6 +153,13 @@ def test_ids_of_the_write_before_are_no_hidden_rows():
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
+@pytest.mark.parametrize("may_be_replay", [False, True])
+@pytest.mark.parametrize(("last", "is_known"), [((9 << 32) - 1, False), (9 << 32, True)])
+def test_an_id_of_a_later_micro_batch_is_waited_for_in_a_replay_only(may_be_replay, last, is_known):
+    found = search(entry(20), last=last, may_be_replay=may_be_replay)
+    assert found.is_newest_known is (is_known and not may_be_replay)
+
+
 @pytest.mark.parametrize(
     ("run", "may_be_replay", "is_known"),
     [
