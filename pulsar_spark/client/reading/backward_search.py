@@ -43,6 +43,10 @@ class Wanted(Protocol):
     def is_complete(self) -> bool:
         """Whether entries that become visible later need not be waited for."""
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether an entry is there that is not visible yet: it is waited for until the deadline."""
+
     def take(self, entries: Entries) -> None:
         """Take entries; those of one call are in order."""
 
@@ -107,6 +111,10 @@ class _Proven:
     def is_complete(self) -> bool:
         return self._proof.is_found
 
+    @property
+    def is_expected(self) -> bool:
+        return False  # what is not found soon fails the task, whose next attempt looks for longer
+
     def take(self, entries: Entries) -> None:
         proof = self._proof
         names = entries.texts(EntryField.PRODUCER_NAME)
@@ -142,10 +150,11 @@ class _Search:
                 if visible.whole_entry > end:
                     self._between(end, visible.whole_entry)
                     end = visible.whole_entry
-                elif (self._deadline if end < stored.whole_entry else patience).passed:
-                    return end >= stored.whole_entry
-                else:
-                    time.sleep(_PAUSE)
+                    continue
+                is_hidden = end < stored.whole_entry or self._wanted.is_expected
+                if (self._deadline if is_hidden else patience).passed:
+                    return not is_hidden
+                time.sleep(_PAUSE)
         return True
 
     def _backwards(self, end: MessageId, positions: islice[MessageId]) -> None:

@@ -40,7 +40,8 @@ _ROWS = 10_000
 # How much further back each step of the search goes: little is read in vain.
 _GROWTH = 1.25
 
-# Entries that are searched if the broker does not know whether there are any.
+# Entries that are searched if the broker does not know the producer's name, and of the first step back if it
+# knows an id that the query cannot have used.
 _LAST_ENTRIES = 64
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class StoredRun:
 
 
 _WHY = {
-    RunVerdict.HIDDEN: "an open transaction hides them",
+    RunVerdict.HIDDEN: "an open transaction hides them, or the broker is still storing some of them",
     RunVerdict.MISSING: "they were not found. The broker may have deleted them, or others have written "
     "so much since that the search took longer than pulsar.client.operationTimeoutMs",
 }
@@ -130,6 +131,7 @@ class _RunReader:
         self._topic = topic
         self._secret = run.secret
         self._is_claimed = run.is_claimed
+        self._is_forgotten = run.last_sequence_id < 0 and not run.is_claimed
         self._search = RunSearch(run)
         self._end = MessageId.EARLIEST
         self._first: MessageId | None = None
@@ -160,12 +162,17 @@ class _RunReader:
     @property
     def is_passed(self) -> bool:
         """Whether entries further back need not be read."""
-        return self._search.is_begin_known
+        return self._search.is_passed
 
     @property
     def is_complete(self) -> bool:
         """Whether entries that become visible later need not be waited for."""
         return self._search.is_newest_known
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an entry is there that is not visible yet."""
+        return self._search.is_newest_expected
 
     def take(self, entries: Entries) -> None:
         """Take entries of the topic partition."""
@@ -189,7 +196,7 @@ class _RunReader:
             self._client.operation(),
             first_step=1 if self._is_claimed else _LAST_ENTRIES,
             growth=_GROWTH,
-            max_steps=None if self._is_claimed else 1,
+            max_steps=1 if self._is_forgotten else None,
         )
 
     # ---- the entries of the run

@@ -87,6 +87,7 @@ class DedupProducer(Producer):
             on_receipt=on_receipt,
             memory=memory,
         )
+        self._newest_id = self.last_sequence_id  # that earlier runs can have used
         try:
             if partition not in run.partitions:
                 self._read_stored()
@@ -159,13 +160,17 @@ class DedupProducer(Producer):
 
     def _read_stored(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
-        dedup, partition, last = self._dedup, self._partition, self.last_sequence_id
-        last_of_name = self._use_spare_names(last)
-        self._may_be_own = self._ids.may_be_own(last_of_name)
+        dedup, partition = self._dedup, self._partition
+        last_of_name = self._use_spare_names(self.last_sequence_id)
+        if last_of_name >= 0:  # else earlier runs have at most used the name before
+            self._newest_id = last_of_name
+        last = self._newest_id
+        self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
-        if is_first and (is_claimed or (last < 0 and dedup.may_be_replay)):
+        # A broker that restarts takes the last id of a name from the last entry that bears it, by anybody.
+        if is_first and (is_claimed or (dedup.may_be_replay and not self._may_be_own)):
             partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
             partition.claimed = max(min(last - self._ids.first(dedup.origin.batch) + 1, IDS_PER_BATCH), 1)
@@ -187,7 +192,7 @@ class DedupProducer(Producer):
         raise foreign_writes(str(self.topic), self._partition.name)
 
     def _find(self, *, is_claimed: bool) -> StoredRun:
-        dedup, last = self._dedup, self.last_sequence_id
+        dedup, last = self._dedup, self._newest_id
         run = RunToFind(dedup.origin, dedup.secret, last, is_claimed, dedup.may_be_replay, self._may_be_own)
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
@@ -202,8 +207,11 @@ class DedupProducer(Producer):
 
     def _prove(self) -> None:
         """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""
-        following = self.packer.next_sequence_id
-        if self.reopen(self._partition.name, following) < following - 1:
+        sent = self.packer.next_sequence_id - 1
+        last = self.reopen(self._partition.name, sent + 1)
+        if last > sent:  # the name was free for a moment
+            raise foreign_writes(str(self.topic), self._partition.name)
+        if last < sent:
             raise OptionError(
                 "delivery is effectively-once, but the broker has deduplication disabled. The first rows of "
                 "the micro-batch are stored",

@@ -33,9 +33,10 @@ What the search has found at its end:
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last two NOTHING become HIDDEN if there may be more: an open transaction of somebody else hides
-newer entries, and the entry with the last id was not found. So does the NOTHING of what cannot be a replay,
-for the first write of a micro-batch: Spark does not report each repetition, such as one of a whole stage.
+FOUND and the last two NOTHING become HIDDEN if there may be more: the entry with the last id was not found,
+and an open transaction of somebody else hides newer entries, or a slow broker is still storing them. So does
+the NOTHING of what cannot be a replay, for the first write of a micro-batch: Spark does not report each
+repetition, such as one of a whole stage.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
 
@@ -100,6 +102,7 @@ class RunSearch:
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
         self._newest_of_task = -1  # also of other writes, under the same name
+        self._oldest = MessageId.LATEST  # of its entries
         self.newest = -1
         self._has_older = False
         self.begin: MessageId | None = None
@@ -124,6 +127,7 @@ class RunSearch:
                 self._has_older |= (origin.batch, origin.write) < (run.batch, run.write)
                 continue
             self.newest = max(self.newest, entry.last_sequence_id)
+            self._oldest = min(self._oldest, entry.id)
             named = origin.begin
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
@@ -132,9 +136,18 @@ class RunSearch:
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
 
     @property
+    def is_passed(self) -> bool:
+        """Whether entries further back need not be read.
+
+        Somebody may have copied the begin into a newer entry than those of the query.
+        """
+        has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
+        return self.is_begin_known and has_all
+
+    @property
     def is_begin_known(self) -> bool:
-        """Whether entries further back need not be read."""
-        if self._has_older and not self._wanted.may_be_replay:
+        """Whether it is known where the micro-batch began, or that it has not begun."""
+        if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         is_only_entry = self.begin is not None and self.newest >= self._wanted.last_sequence_id
         return self._is_begin_certain or (is_only_entry and not self._has_chunks)
@@ -142,7 +155,23 @@ class RunSearch:
     @property
     def is_newest_known(self) -> bool:
         """Whether no newer entry of the micro-batch can become visible."""
-        return self._newest_of_task >= self._wanted.last_sequence_id or not self._wanted.is_claimed
+        run, last = self._run, self._wanted.last_sequence_id
+        is_of_write_before = bool(run.write) and self._has_older and self.begin is None
+        # Else a stranger could delay all micro-batches by one entry.
+        is_of_later_batch = last >= first_sequence_id(run.batch + 1)
+        if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
+            return True
+        return self._newest_of_task >= last or not self._wanted.is_claimed
+
+    @property
+    def is_newest_expected(self) -> bool:
+        """Whether the broker has, or is storing, the entry with the last id: the query has used that id.
+
+        It has not deleted it if it has older entries.
+        """
+        has_others = self._has_older or self.begin is not None
+        is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own
+        return has_others and is_of_query and not self.is_newest_known
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
         """What was found, when nothing more can be read; entries that were not visible may be hidden."""

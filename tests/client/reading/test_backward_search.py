@@ -12,7 +12,7 @@ from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.commands import from_wire_id
 from tests.client.clients import TOPIC, hurry
-from tests.fake_broker import silence
+from tests.fake_broker import pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of, split_section
 
@@ -30,9 +30,10 @@ class Wanted:
         calls: ids of the entries of each call.
     """
 
-    def __init__(self, *ids, passes=True):
+    def __init__(self, *ids, passes=True, is_expected=False):
         self._left = set(ids)
         self._passes = passes
+        self.is_expected = is_expected
         self.calls = []
 
     @property
@@ -212,6 +213,22 @@ def test_what_is_hidden_is_waited_for_to_the_end(broker, client, monkeypatch):
     hurry(client, 0.4)
     assert not search(client, Wanted(*hidden))
     assert len(broker.seen(Type.GET_LAST_MESSAGE_ID)) > 3
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_what_the_broker_is_still_storing_is_waited_for_to_the_end(broker, client, monkeypatch, comes):
+    (last,) = broker.publish(TOPIC, stored("me", 7))
+
+    def store(connection, frame):
+        broker.topics[str(TOPIC)].append(stored("me", 8))
+        pass_on(connection, frame)
+
+    monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
+    broker.script(Type.GET_LAST_MESSAGE_ID, [*[pass_on] * 3, store] if comes else [])
+    hurry(client, 10.0 if comes else 0.4)
+    wanted = Wanted(MessageId(last.ledger, last.entry + 1), is_expected=True)
+    assert search(client, wanted) is comes
+    assert len(broker.seen(Type.GET_LAST_MESSAGE_ID)) >= 4
 
 
 def test_why_a_search_has_ended_early_is_logged(broker, client, caplog):

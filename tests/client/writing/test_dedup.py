@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.writing.replays import Replays
-from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section
 
@@ -301,6 +302,20 @@ def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(
 # ---- strangers
 
 
+@pytest.mark.parametrize("last", [0, (3 << 32) + 5])
+@pytest.mark.parametrize("batch", [0, 5])
+def test_an_id_that_a_stranger_lets_a_broker_believe_hides_no_rows(broker, client, topic, batch, last):
+    """A broker that restarts takes the last id of a name from the last entry that bears the name."""
+    if batch:
+        run(client, [b"before"], batch - 1)
+    run(client, numbered(8), batch)
+    broker.publish(TOPIC, *[batch_section([b"x"], producer_name=NAME, sequence_id=last)] * 100)
+    topic.stored_ids[NAME] = min(last, (batch << 32) + 5)
+    run(client, numbered(12), batch)
+    own = [value for value in topic.values if value not in (b"x", b"before")]
+    assert own == numbered(12)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("values", [numbered(10), [b"x"] * 10, numbered(20), numbered(3)])
 @pytest.mark.parametrize("number", [1, (1 << 32) + 7, (1 << 63) - 1 - (7 << 32)])
@@ -345,6 +360,34 @@ def test_another_run_that_still_writes_is_an_error(broker, client, topic):
     with pytest.raises(SendError, match="has written under the producer name query-0"):
         open_writer(client, task)
     assert broker.open_producers == []
+
+
+def test_another_run_that_writes_while_deduplication_is_proven_is_an_error(broker, client, topic):
+    """The proof gives the name away for a moment, and another copy of the task may be waiting for it."""
+    held = Held(broker)
+    broker.script(Type.PRODUCER, [pass_on, held])
+    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
+        first = threads.submit(run, other, numbered(12), required=True)
+        broker.wait_for(lambda: held.count)
+        run(client, numbered(12), required=True)
+        held.release()
+        with pytest.raises(SendError, match="has written under the producer name query-0"):
+            first.result()
+    assert topic.values == numbered(12)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, rows):
+    """It had the name while deduplication was proven, and no more rows than were stored by then."""
+    held = Held(broker)
+    broker.script(Type.PRODUCER, [pass_on, held])
+    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
+        first = threads.submit(run, other, numbered(12), required=True)
+        broker.wait_for(lambda: held.count)
+        run(client, numbered(rows), required=True)
+        held.release()
+        assert first.result()[1] == 12
+    assert topic.values == numbered(12)
 
 
 @pytest.mark.parametrize("block", range(2))

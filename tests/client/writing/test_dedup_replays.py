@@ -57,12 +57,10 @@ def waits_for_nothing(monkeypatch):
     monkeypatch.setattr(backward_search, "time", SimpleNamespace(sleep=sleep))
 
 
-def write(client, number, values, batch=0, *, may_be_replay=True, strict=True):
+def write(client, number, values, batch=0, *, task=0, may_be_replay=True, strict=True):
     """Run a task of one write of a micro-batch; give how many messages may be duplicated."""
-    origin = Origin(batch, 0, number)
-    task = DedupTask(
-        client, "query-0", origin, SECRET, required=True, strict=strict, may_be_replay=may_be_replay
-    )
+    name, origin = f"query-{task}", Origin(batch, task, number)
+    task = DedupTask(client, name, origin, SECRET, required=True, strict=strict, may_be_replay=may_be_replay)
     options = producing(batching_max_messages=4)
     with closing(task), TopicWriter(client, TOPIC, options, dedup=task) as writer:
         writer.send(columns(values))
@@ -86,6 +84,27 @@ def test_rows_that_two_writes_have_are_stored_twice(client, broker, batches, may
             write(client, 2, FIRST, batch, may_be_replay=may_be_replay)
     assert broker.topics[str(TOPIC)].values == (FIRST + SECOND + FIRST) * batches
     assert not caplog.messages
+
+
+@pytest.mark.usefixtures("waits_for_nothing")
+@pytest.mark.parametrize("may_be_replay", [False, True])
+def test_a_later_write_waits_for_no_other_task(client, broker, may_be_replay):
+    """The topic's last entry may be another task's, of the write before."""
+    for batch in range(2):
+        for number in range(3):
+            for task in range(2):
+                write(client, number, FIRST, batch, task=task, may_be_replay=may_be_replay)
+    assert broker.topics[str(TOPIC)].values == FIRST * 12
+
+
+@pytest.mark.usefixtures("waits_for_nothing")
+def test_an_id_of_a_later_micro_batch_that_a_stranger_has_used_delays_none(client, broker, topic):
+    for batch in range(4):
+        if batch == 1:
+            topic.stored_ids.update({f"query-{task}": (100 << 32) + 7 for task in range(2)})
+        for task in range(2):
+            write(client, 0, FIRST, batch, task=task, may_be_replay=False)
+    assert topic.values == FIRST * 8
 
 
 @pytest.mark.usefixtures("waits_for_nothing")
@@ -132,6 +151,47 @@ def test_rows_that_are_hidden_are_not_sent_again_silently(client, topic, seen, m
     topic.end(TxnId(9, 9), commit=False)
     found = Counter(topic.values)
     assert found == Counter([b"of an earlier micro-batch", *FIRST, *FIRST[seen:]])
+
+
+STORING = r"messages .* cannot be compared: .* the broker is still storing some of them"
+
+
+@pytest.mark.usefixtures("quick_searches")
+@pytest.mark.parametrize("seen", [0, 4])
+@pytest.mark.parametrize("comes", [False, True])
+def test_rows_that_a_slow_broker_stores_later_are_not_sent_again_silently(
+    client, broker, topic, seen, comes, caplog
+):
+    """A worker was killed: the broker names the last id that it has sent, before its entry is stored."""
+    write(client, 0, [b"of an earlier micro-batch"])
+    write(client, 0, FIRST, 1, may_be_replay=False)
+    before, wanted = topic.values[: 1 + seen], topic.values
+    (entries,) = topic.ledgers.values()
+    late = entries[1 + seen // 4 :]
+    del entries[-len(late) :]
+
+    def store():
+        for entry in late:
+            topic.append(entry.section)
+
+    def store_first(connection, frame):
+        store()
+        pass_on(connection, frame)
+
+    if comes:
+        broker.script(Type.GET_LAST_MESSAGE_ID, [*[pass_on] * 20, store_first])
+        assert write(client, 0, FIRST, 1) == 0
+        assert topic.values == wanted
+        assert not caplog.messages
+        return
+    hurry(client, 0.3)
+    with pytest.raises(DuplicatesError, match=STORING):
+        write(client, 0, FIRST, 1)
+    assert topic.values == before
+    assert write(client, 0, FIRST, 1, strict=False) >= 6
+    assert re.search(STORING, caplog.text)
+    store()
+    assert Counter(topic.values) == Counter([*wanted, *FIRST[seen:]])
 
 
 def test_rows_that_become_visible_in_time_are_found(client, broker, topic):

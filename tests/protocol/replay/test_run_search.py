@@ -132,9 +132,55 @@ def test_all_verdicts():
     assert seen == set(RunVerdict)
 
 
+def test_what_the_broker_is_still_storing_is_expected():
+    for case in itertools.product((False, True), repeat=6):
+        has_own, is_newest, is_claimed, has_older, replay, may_be_own = case
+        entries = [BEFORE] * has_older + [entry(20, last=LAST if is_newest else LAST - 1)] * has_own
+        found = search(*entries, is_claimed=is_claimed, may_be_replay=replay, may_be_own=may_be_own)
+        is_missing = is_claimed and not (has_own and is_newest)
+        is_of_query = replay and may_be_own
+        assert found.is_newest_expected is (is_missing and is_of_query and (has_own or has_older))
+
+
+def test_entries_before_a_copy_are_read_if_the_newest_one_is_missing():
+    """The copy names where the micro-batch began, and the newest entry lies before the copy."""
+    copy, begin = entry(40, last=1), entry(10, names=None, last=5)
+    assert search(copy).is_begin_known
+    assert not search(copy).is_passed
+    assert search(copy, entry(30)).is_passed
+    assert search(copy, begin).is_passed  # all of the run was read
+    assert search(copy, may_be_own=False).is_passed
+    assert search(copy, may_be_replay=False).is_passed
+
+
 def test_ids_of_the_write_before_are_no_hidden_rows():
     found = RunSearch(RunToFind(Origin(7, 3, 1), b"", LAST, may_be_replay=False))
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
+
+
+@pytest.mark.parametrize("may_be_replay", [False, True])
+@pytest.mark.parametrize(("last", "is_known"), [((9 << 32) - 1, False), (9 << 32, True)])
+def test_an_id_of_a_later_micro_batch_is_waited_for_in_a_replay_only(may_be_replay, last, is_known):
+    found = search(entry(20), last=last, may_be_replay=may_be_replay)
+    assert found.is_newest_known is (is_known and not may_be_replay)
+
+
+@pytest.mark.parametrize(
+    ("run", "may_be_replay", "is_known"),
+    [
+        (Origin(7, 3, 1), False, True),
+        (Origin(7, 3, 1), True, False),
+        (Origin(7, 3, 0), False, False),
+    ],
+)
+def test_an_entry_of_the_write_before_is_not_waited_for(run, may_be_replay, is_known):
+    """Unless an earlier run of the later write can have stored rows."""
+    found = RunSearch(RunToFind(run, b"", LAST, may_be_replay=may_be_replay))
+    assert not found.is_newest_known
+    found.take([entry(3, run=Origin(6, 4, 0))])
+    assert found.is_newest_known is is_known
+    found.take([entry(20, last=LAST - 1, run=run)])
+    assert not found.is_newest_known
 
 
 def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
