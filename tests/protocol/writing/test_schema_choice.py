@@ -186,6 +186,42 @@ def test_a_row_of_any_type_is_written_and_read_before_its_schema_is_registered()
         assert choose_schema(None, RowType(PartType(kind, pa.struct(fields))), may_register=True).is_new
 
 
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+FIXED = {"type": "fixed", "name": "F", "size": 3}
+CHAR = {"type": "int", "java-class": "java.lang.Character"}
+ANY = {"type": "record", "name": "Any", "fields": []}
+MEMBERS = pa.struct([("member0", INT), ("member1", TEXT)])
+PICKY = [
+    ("AVRO JSON", ENUM, TEXT),
+    ("AVRO JSON", FIXED, pa.binary()),
+    ("AVRO JSON", {**FIXED, "logicalType": "decimal", "precision": 4}, pa.decimal128(4, 0)),
+    ("AVRO JSON", ["int", "string"], MEMBERS),
+    ("AVRO JSON", ["null", "int", ENUM], MEMBERS),
+    ("JSON", CHAR, TEXT),
+    ("JSON", ANY, TEXT),
+    ("JSON", {"type": "bytes", "logicalType": "decimal", "precision": 50}, TEXT),
+    ("JSON", {"type": "int", "logicalType": "time-millis"}, INT),
+]
+
+
+@for_each(("kinds", "theirs", "column"), PICKY)
+def test_a_field_that_takes_few_values_does_not_keep_new_columns_out(kinds, theirs, column):
+    inner = {"type": "record", "name": "Inner", "fields": [field("x", theirs)]}
+    nested = pa.struct([("x", column)])
+    for name in kinds.split():
+        for kind, wrapped in (
+            (theirs, column),
+            (inner, nested),
+            ({"type": "array", "items": theirs}, pa.list_(column)),
+            ({"type": "map", "values": inner}, pa.map_(TEXT, nested)),
+        ):
+            existing = record(field("a", kind), kind=SchemaType[name])
+            part = PartType(PartKind[name], pa.struct([("new", INT), ("a", wrapped)]))
+            assert names(choose_schema(existing, RowType(part), may_register=True).schema) == ["a", "new"]
+            pair = key_value_schema(KeyValueParts(Schema(SchemaType.STRING), existing, is_separated=True))
+            assert choose_schema(pair, RowType(part, primitive(TEXT)), may_register=True).is_new
+
+
 def test_what_cannot_be_written_is_unsupported():
     skipped = replace(record(field("a"), field("b", "string")), properties={"__AVRO_READ_OFFSET__": "5"})
     with pytest.raises(UnsupportedError):
