@@ -33,7 +33,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
 )
 from pulsar_spark.values.avro.defaults import Defaults
-from pulsar_spark.values.time_units import MICROS, unit_of
+from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
 # Kinds that a writer's may become.
 PROMOTIONS: Final = {
@@ -99,6 +99,17 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         raise SchemaError(
             f"field {path!a} of the topic's schema is {whole}, which cannot be read as {target}"
         )
+
+
+def check_times(writer: AvroType | None, reader: AvroType, path: str) -> None:
+    """Check that numbers of the writer's are not taken for another kind of time, such as days for ms.
+
+    Raises:
+        SchemaError: they would be.
+    """
+    theirs, own = time_kind(writer), time_kind(reader)
+    if theirs and own and theirs != own:
+        raise SchemaError(f"{_place(path)}: {theirs} cannot be read as {own}", advice=_WAY_OUT)
 
 
 def _kind(column: pa.DataType) -> str:
@@ -328,6 +339,7 @@ def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType
     if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
         raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
+        check_times(writer, reader, path)
         unit = MICROS
         if "timestamp" in reader.logical:
             unit = unit_of(writer if "timestamp" in writer.logical else reader)

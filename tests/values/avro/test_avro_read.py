@@ -28,6 +28,7 @@ from tests.values.avro.decoding import (
     renamed,
     rows,
 )
+from tests.values.random_avro import OTHER_TIMES
 
 UTC = timezone.utc
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
@@ -272,6 +273,7 @@ def test_a_target_that_is_no_projection(target):
             logical("bytes", "decimal", precision=4, scale=1),
             "a decimal of scale 2",
         ),
+        *OTHER_TIMES,
     ],
 )
 def test_versions_that_do_not_go_together(writer, reader, why):
