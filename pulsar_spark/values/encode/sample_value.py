@@ -16,6 +16,8 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.encode.column_fit import ColumnFit
 
+_MAX_FIXED = 1 << 16  # bytes: others' schemas may name gigabytes; a larger one is refused with this value
+
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
     """A value, with an item in each list and map, as pyarrow takes it.
@@ -46,7 +48,7 @@ def _plain(kind: pa.DataType, avro: object) -> object:
     if isinstance(avro, AvroEnum):
         return next(iter(avro.symbols), "")
     if isinstance(avro, AvroFixed):
-        return bytes(avro.size)
+        return bytes(min(avro.size, _MAX_FIXED))
     if pa.types.is_boolean(kind):
         return False
     is_number = pa.types.is_primitive(kind)  # dates and times, too

@@ -222,6 +222,12 @@ def test_a_field_that_takes_few_values_does_not_keep_new_columns_out(kinds, thei
             assert choose_schema(pair, RowType(part, primitive(TEXT)), may_register=True).is_new
 
 
+def test_a_fixed_of_gigabytes_takes_no_memory():
+    existing = record(field("a", {**FIXED, "size": 2**31 - 1}))
+    with pytest.raises(UnsupportedError, match="does not have the 2147483647 bytes"):
+        choose_schema(existing, RowType(avro(a=pa.binary(), new=INT)), may_register=True)
+
+
 def test_what_cannot_be_written_is_unsupported():
     skipped = replace(record(field("a"), field("b", "string")), properties={"__AVRO_READ_OFFSET__": "5"})
     with pytest.raises(UnsupportedError):
