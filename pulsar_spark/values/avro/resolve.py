@@ -3,7 +3,8 @@
 * A field that the writer does not have and that has no default is null.
 * Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
   branch that one side lacks must not be taken for another.
-* Times are read in the writer's unit, whatever unit the reader's type has.
+* Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times must be of the
+  same logical type: Avro, which ignores it, would read days as milliseconds.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         target: the reader's Arrow type, or a projection of it.
 
     Raises:
-        SchemaError: the target is no projection, or a default is no value of its type.
+        SchemaError: the target is no projection, a default is no value of its type, or the writer's time is
+            of another kind than the reader's.
         UnsupportedError: as ``avro_types.parse``; or defaults that are too large.
     """
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
