@@ -4,7 +4,7 @@
 * Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
   branch that one side lacks must not be taken for another.
 * Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times must be of the
-  same logical type: Avro, which ignores it, would read days as milliseconds.
+  same logical type: Avro, which ignores it, would read days as milliseconds. So must decimals and strings.
 """
 
 from __future__ import annotations
@@ -337,8 +337,11 @@ def _short(name: str) -> str:
 
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
-    if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
-        raise _mismatch(writer, reader, path)
+    if reader.kind != writer.kind:
+        # Avro ignores that bytes are a decimal: their digits would be text, or text their digits.
+        is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
+        if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
+            raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
         check_times(writer, reader, path)
         unit = MICROS
@@ -384,6 +387,8 @@ def _shown(avro: AvroType) -> str:
     if isinstance(avro, AvroUnion):
         return f"a union of {', '.join(_shown(branch) for branch in avro.branches[:5])}"
     name = ascii(branch_name(avro)[:100])
+    if isinstance(avro, AvroPrimitive) and "decimal" in (avro.logical, avro.form):
+        return "decimal"
     if isinstance(avro, AvroFixed):
         return f"fixed {name} of {avro.size} bytes"
     if isinstance(avro, AvroRecord | AvroEnum):

@@ -255,6 +255,9 @@ def test_a_target_that_is_no_projection(target):
         made(PROJECTED, target=target)
 
 
+DECIMAL = logical("bytes", "decimal", precision=9, scale=2)
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "why"),
     [
@@ -274,6 +277,11 @@ def test_a_target_that_is_no_projection(target):
             "a decimal of scale 2",
         ),
         *OTHER_TIMES,
+        ("string", DECIMAL, "string cannot be read as decimal"),
+        (logical("string", "uuid"), ["null", DECIMAL], "string cannot be read as a union of null, decimal"),
+        (DECIMAL, "string", "decimal cannot be read as string"),
+        (record(("a", ["null", DECIMAL])), record(("a", "string")), "decimal cannot be read as string"),
+        ("string", logical("bytes", "decimal", precision=50), "string cannot be read as decimal"),
     ],
 )
 def test_versions_that_do_not_go_together(writer, reader, why):
