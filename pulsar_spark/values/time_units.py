@@ -35,3 +35,11 @@ def unit_of(avro: AvroType | None) -> TimeUnit:
     """The unit of a type; microseconds for what is no timestamp."""
     name, _, unit = getattr(avro, "logical", "").rpartition("-")
     return _UNITS.get(unit, MICROS) if name.endswith("timestamp") else MICROS
+
+
+def time_kind(avro: AvroType | None) -> str:
+    """What kind of time a type has: ``date``, ``timestamp``, ``time-millis`` or ``time-micros``; or none."""
+    name: str = getattr(avro, "logical", "") or getattr(avro, "form", "")
+    if "timestamp" in name:
+        return "timestamp"
+    return name if name in ("date", "time-millis", "time-micros") else ""

@@ -30,6 +30,25 @@ _LOGICAL = (
     ("long", "local-timestamp-millis"),
     ("long", "local-timestamp-micros"),
 )
+# Types of two versions, the second of which does not mean what the first one's numbers are.
+OTHER_TIMES = [
+    *(
+        ({"type": kind, "logicalType": old}, {"type": wider, "logicalType": new}, f"{old} cannot be read as")
+        for kind, old, wider, new in (
+            ("int", "date", "long", "timestamp-millis"),
+            ("int", "date", "long", "local-timestamp-nanos"),
+            ("int", "date", "int", "time-millis"),
+            ("int", "time-millis", "int", "date"),
+            ("int", "time-millis", "long", "time-micros"),
+            ("long", "time-micros", "long", "timestamp-micros"),
+        )
+    ),
+    (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        {"type": "long", "logicalType": "time-micros"},
+        "timestamp cannot be read as time-micros",
+    ),
+]
 # What a mutation puts in the place of anything.
 _ATOMS: tuple[object, ...] = (
     *("null", "boolean", "int", "long", "float", "double", "string", "bytes", "T1", "T2", "", "a.b"),

@@ -216,6 +216,8 @@ def test_a_class_within_itself_is_json_there():
     [
         (OBJECT, ["{}", None, "{"], "not JSON"),
         (OBJECT, ["", "1"], "not JSON"),
+        (OBJECT, ["NaN"], "not JSON"),
+        (OBJECT, ['{"a":[-Infinity]}'], "not JSON"),
         (OBJECT, ["[" * 100_000], "not JSON"),
         (WIDE, ["1.5", "x"], "not a number"),
         (WIDE, ["01"], "not a number"),

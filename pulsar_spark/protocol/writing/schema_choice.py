@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import NamedTuple
 
@@ -31,7 +30,9 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import formats, key_value, primitives
+from pulsar_spark.values import formats, json_types, key_value, primitives
+from pulsar_spark.values.encode.column_fit import fit
+from pulsar_spark.values.encode.sample_value import sample_of
 from pulsar_spark.values.key_value import KeyValueParts
 from pulsar_spark.values.schema_of import merged, schema_of
 
@@ -123,9 +124,9 @@ def kind_of_values(schema: Schema) -> PartKind:
 
 def _prove(schema: Schema, rows: RowType) -> None:
     """Write and read a row by a schema before it is registered: a broker keeps it for ever."""
-    row = pa.array([_sample(rows.arrow)], rows.arrow)
     try:
-        encoded = formats.encoder(schema, rows.arrow).encode(row)
+        encoder = formats.encoder(schema, rows.arrow)
+        encoded = encoder.encode(pa.array([_sample(schema, rows.arrow)], rows.arrow))
         decoder = formats.decoder(schema, schema, formats.column_type(schema))
         keys = pa.nulls(1, pa.binary()) if encoded.keys is None else encoded.keys
         is_bad = decoder.decode(encoded.values, keys).is_bad is not None
@@ -139,20 +140,13 @@ def _prove(schema: Schema, rows: RowType) -> None:
         )
 
 
-def _sample(kind: pa.DataType) -> object:
-    """A value that any field of a type takes, with an item in each list and map."""
-    if pa.types.is_struct(kind):
-        return {field.name: _sample(field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return [("", _sample(kind.item_type))]
-    if pa.types.is_list(kind):
-        return [_sample(kind.value_type)]
-    if pa.types.is_decimal(kind):
-        return Decimal(0)
-    if pa.types.is_boolean(kind):
-        return False
-    is_number = pa.types.is_primitive(kind)  # dates and times, too
-    return 0 if is_number else ""
+def _sample(schema: Schema, kind: pa.DataType) -> object:
+    """A value of a column that a schema takes."""
+    if schema.type is SchemaType.KEY_VALUE:
+        parts = zip(kind, key_value.parts_of(schema)[:2], strict=True)
+        return {field.name: _sample(part, field.type) for field, part in parts}
+    is_record = schema.type in _RECORDS.values()
+    return sample_of(kind, fit(json_types.parse(schema), kind) if is_record else None)
 
 
 def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:

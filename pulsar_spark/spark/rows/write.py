@@ -305,7 +305,9 @@ def _delivery_times(at: pa.Int64Array | None, after: pa.Array | None) -> pa.Int6
     """Delivery times in ms since 1970, from such times (``at``) or delays in ms from now (``after``)."""
     if after is None:
         return at
-    from_now = pc.add(after.cast(pa.int64()), epoch_ms())
+    now = epoch_ms()
+    longest = (1 << 63) - 1 - now  # a sum beyond int64 would be a time long ago
+    from_now = pc.add(pc.min_element_wise(after.cast(pa.int64()), longest, skip_nulls=False), now)
     if at is None:
         return from_now
     if pc.any(pc.and_(at.is_valid(), after.is_valid())).as_py():

@@ -3,7 +3,8 @@
 * A field that the writer does not have and that has no default is null.
 * Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
   branch that one side lacks must not be taken for another.
-* Times are read in the writer's unit, whatever unit the reader's type has.
+* Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times must be of the
+  same logical type: Avro, which ignores it, would read days as milliseconds. So must decimals and strings.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pulsar_spark.values.avro.avro_types import (
     is_null,
 )
 from pulsar_spark.values.avro.defaults import Defaults
-from pulsar_spark.values.time_units import MICROS, unit_of
+from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
 # Kinds that a writer's may become.
 PROMOTIONS: Final = {
@@ -99,6 +100,17 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         raise SchemaError(
             f"field {path!a} of the topic's schema is {whole}, which cannot be read as {target}"
         )
+
+
+def check_times(writer: AvroType | None, reader: AvroType, path: str) -> None:
+    """Check that numbers of the writer's are not taken for another kind of time, such as days for ms.
+
+    Raises:
+        SchemaError: they would be.
+    """
+    theirs, own = time_kind(writer), time_kind(reader)
+    if theirs and own and theirs != own:
+        raise SchemaError(f"{_place(path)}: {theirs} cannot be read as {own}", advice=_WAY_OUT)
 
 
 def _kind(column: pa.DataType) -> str:
@@ -325,9 +337,13 @@ def _short(name: str) -> str:
 
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
-    if reader.kind != writer.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
-        raise _mismatch(writer, reader, path)
+    if reader.kind != writer.kind:
+        # Avro ignores that bytes are a decimal: their digits would be text, or text their digits.
+        is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
+        if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
+            raise _mismatch(writer, reader, path)
     if writer.kind in ("int", "long"):
+        check_times(writer, reader, path)
         unit = MICROS
         if "timestamp" in reader.logical:
             unit = unit_of(writer if "timestamp" in writer.logical else reader)
@@ -371,6 +387,8 @@ def _shown(avro: AvroType) -> str:
     if isinstance(avro, AvroUnion):
         return f"a union of {', '.join(_shown(branch) for branch in avro.branches[:5])}"
     name = ascii(branch_name(avro)[:100])
+    if isinstance(avro, AvroPrimitive) and "decimal" in (avro.logical, avro.form):
+        return "decimal"
     if isinstance(avro, AvroFixed):
         return f"fixed {name} of {avro.size} bytes"
     if isinstance(avro, AvroRecord | AvroEnum):

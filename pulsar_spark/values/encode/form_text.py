@@ -48,10 +48,14 @@ def _require_json(strings: pa.StringArray, path: str) -> None:
 
 def _is_json(text: str | None) -> bool:
     try:
-        json.loads("null" if text is None else text, parse_int=str)
+        json.loads("null" if text is None else text, parse_int=str, parse_constant=_no_json)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _no_json(name: str) -> object:
+    raise ValueError(name)  # Python takes NaN, Infinity and -Infinity, most others do not
 
 
 def _require_number(strings: pa.StringArray, path: str) -> None:

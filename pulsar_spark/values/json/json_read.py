@@ -70,7 +70,8 @@ def column_type(schema: Schema) -> pa.DataType:
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
     """Make a decoder of values of one version of a schema.
 
-    Fields go by their names: versions always resolve, and a value that does not fit is bad by itself.
+    Fields go by their names. Versions resolve unless they have times of different kinds; a value that does
+    not fit is bad by itself.
 
     Args:
         writer: the version that the values are of.
@@ -78,7 +79,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         target: ``column_type(reader)``, or what that can be projected or promoted to.
 
     Raises:
-        SchemaError: the target is no such type, or a definition is malformed.
+        SchemaError: the target is no such type, a definition is malformed, or versions do not resolve.
         UnsupportedError: as :func:`column_type`.
     """
     tree = make_tree(writer, reader, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Final
+from typing import Final, TypeGuard
 
 import pyarrow as pa
 
@@ -16,10 +16,12 @@ from pulsar_spark.values.avro.avro_types import (
     AvroField,
     AvroFixed,
     AvroMap,
+    AvroPrimitive,
     AvroRecord,
     AvroType,
     AvroUnion,
     arrow_type,
+    branch_name,
     is_member_struct,
 )
 from pulsar_spark.values.avro.defaults import (
@@ -30,7 +32,7 @@ from pulsar_spark.values.avro.defaults import (
     has_null,
     member_number,
 )
-from pulsar_spark.values.avro.resolve import check_target, field_matches
+from pulsar_spark.values.avro.resolve import check_target, check_times, field_matches
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -61,7 +63,8 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         target: the reader's Arrow type, or a projection of it.
 
     Raises:
-        SchemaError: the target is no projection, or a default is no value of its type.
+        SchemaError: the target is no projection, a default is no value of its type, or the writer's time is
+            of another kind than the reader's.
         UnsupportedError: as ``avro_types.parse``; or defaults that are too large.
     """
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
@@ -127,8 +130,9 @@ class _Maker:
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
         theirs = writer.members if isinstance(writer, AvroUnion) else ()
-        if len(theirs) != len(reader.members):
-            theirs = reader.members
+        if list(map(_shape, theirs)) != list(map(_shape, reader.members)):
+            by_name = {branch_name(each): each for each in theirs}
+            theirs = tuple(by_name.get(branch_name(each), each) for each in reader.members)
         whole = arrow_type(reader)
         check_target(whole, target, path)
         members = tuple(
@@ -149,6 +153,7 @@ class _Maker:
                 f"field {path or '(the root)'!r} of the topic's schema has type {source}, not {target}",
                 advice="Give the column the type of the schema, or a wider one",
             )
+        check_times(writer, reader, path)
         if pa.types.is_timestamp(target):
             is_theirs = "timestamp" in getattr(writer, "logical", "")
             return JsonLeaf(JsonKind.TIMESTAMP, target, unit=unit_of(writer if is_theirs else reader))
@@ -157,11 +162,23 @@ class _Maker:
             return JsonLeaf(JsonKind.JSON, target)
         if logical.startswith("time-") and pa.types.is_integer(target):
             return JsonLeaf(JsonKind.TIME, target, unit=MILLIS if logical == "time-millis" else MICROS)
+        if _is_text(writer) and _is_text(reader):
+            source = arrow_type(writer)  # only bytes are base64
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
         symbols = _symbols(writer, reader) if isinstance(reader, AvroEnum) else None
         return JsonLeaf(_kind(source, target), target, symbols=symbols)
+
+
+def _shape(avro: AvroType) -> object:
+    """What tells the members of a union apart."""
+    return avro.kind if isinstance(avro, AvroPrimitive) else type(avro)
+
+
+def _is_text(avro: AvroType | None) -> TypeGuard[AvroPrimitive]:
+    """Whether a type is one of two that Avro reads as each other."""
+    return isinstance(avro, AvroPrimitive) and not avro.logical and avro.kind in ("string", "bytes")
 
 
 def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
@@ -241,6 +258,8 @@ class _DefaultTexts:
             return json.dumps(self._payload(field.type, node, self._defaults.of(field, path)))
         except _TooLargeError:
             raise self._defaults.too_large(path) from None
+        except UnicodeDecodeError:  # bytes as a string
+            raise self._defaults.wrong(path) from None
 
     def _payload(self, avro: AvroType, node: JsonNode, value: Default) -> object:
         """Make a default of a type to what the node reads as it."""
@@ -291,13 +310,16 @@ class _TooLargeError(Exception):
 
 def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
     """Make a default without parts to what a payload would have there."""
+    kind = node.kind if isinstance(node, JsonLeaf) else None
     if isinstance(value, bytes):
-        if isinstance(node, JsonLeaf) and node.kind is JsonKind.DECIMAL:
+        if kind is JsonKind.DECIMAL:
             return str(decimal_of(avro, value))
-        return base64.b64encode(value).decode()
-    if isinstance(value, str) and isinstance(node, JsonLeaf) and node.kind is JsonKind.JSON:
+        return value.decode() if kind is JsonKind.TEXT else base64.b64encode(value).decode()
+    if isinstance(value, str) and kind is JsonKind.BYTES:
+        return base64.b64encode(value.encode()).decode()
+    if isinstance(value, str) and kind is JsonKind.JSON:
         return json.loads(value)
-    if isinstance(value, int) and isinstance(node, JsonLeaf) and node.kind is JsonKind.TIMESTAMP:
+    if isinstance(value, int) and isinstance(node, JsonLeaf) and kind is JsonKind.TIMESTAMP:
         unit = unit_of(avro)
         if node.unit != unit:
             # Seconds with a point, which are the same whatever the writer's unit is.

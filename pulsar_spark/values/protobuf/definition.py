@@ -78,6 +78,8 @@ class DefinedMessage(NamedTuple):
     @property
     def time(self) -> pa.DataType | None:
         """The type of a column of it where Spark's from_protobuf makes a time of it, by name and fields."""
+        if len(self.proto.field) != len(_TIME_FIELDS):
+            return None
         fields = [(field.name, field.type, field.label) for field in self.proto.field]
         return _TIMES.get(self.proto.name) if fields == _TIME_FIELDS else None
 

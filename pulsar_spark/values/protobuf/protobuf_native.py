@@ -15,7 +15,8 @@ An absent field is null, or the default that proto2 names. One without presence,
 null where it is zero or empty: on the wire that is the same. Wrappers and Any are structs as other messages.
 
 Payloads are read by the reader's descriptors, as protobuf does it everywhere: fields that those do not define
-are left out, and fields that the writer did not know are absent. A payload is bad if it is not protobuf,
+are left out, and fields that the writer did not know are absent. A field whose type has changed must mean the
+same, see ``versions``. A payload is bad if it is not protobuf,
 lacks a required field, has text that is not UTF-8, or a time that a column cannot hold.
 
 Descriptors of a topic never reach protobuf's runtime. Our own file descriptor is made of the requested
@@ -41,6 +42,7 @@ from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
 from pulsar_spark.values.protobuf.items import CountedFields, counted_fields, growth, row_cost, take_items
 from pulsar_spark.values.protobuf.plan import ProtobufPlan
 from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
+from pulsar_spark.values.protobuf.versions import check_fields
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
 
 _MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
@@ -60,8 +62,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     """Make a decoder by the reader's descriptors.
 
     Raises:
-        SchemaError: a schema is malformed, their messages have different names, or the target is no type of
-            the reader's values.
+        SchemaError: a schema is malformed, their messages have different names, a field cannot be read as
+            another type, or the target is no type of the reader's values.
         UnsupportedError: as :func:`column_type`, of the fields that the target has.
     """
     definition, written = parse(reader), parse(writer)
@@ -71,6 +73,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         )
     plan = ProtobufPlan(definition)
     root = plan.root(target)
+    check_fields(written, definition, target)
     fields = counted_fields(root, plan.file.message_type[0], plan.file)
     cost = ValueCost(row_cost(root, plan.file.message_type[0]), growth(fields))
     return _ProtobufDecoder(root, plan.parser(), fields, cost, largest_unchecked(cost.growth))

@@ -212,6 +212,48 @@ def test_the_kind_of_a_schema_s_values(schema, kind):
     assert kind_of_values(schema) is kind
 
 
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+FIXED = {"type": "fixed", "name": "F", "size": 3}
+CHAR = {"type": "int", "java-class": "java.lang.Character"}
+ANY = {"type": "record", "name": "Any", "fields": []}
+MEMBERS = pa.struct([("member0", INT), ("member1", TEXT)])
+PICKY = [
+    ("AVRO JSON", ENUM, TEXT),
+    ("AVRO JSON", FIXED, pa.binary()),
+    ("AVRO JSON", {**FIXED, "logicalType": "decimal", "precision": 4}, pa.decimal128(4, 0)),
+    ("AVRO JSON", ["int", "string"], MEMBERS),
+    ("AVRO JSON", ["null", "int", ENUM], MEMBERS),
+    ("JSON", CHAR, TEXT),
+    ("JSON", ANY, TEXT),
+    ("JSON", {"type": "bytes", "logicalType": "decimal", "precision": 50}, TEXT),
+    ("JSON", {"type": "int", "logicalType": "time-millis"}, INT),
+]
+
+
+@for_each(("kinds", "theirs", "column"), PICKY)
+def test_a_field_that_takes_few_values_does_not_keep_new_columns_out(kinds, theirs, column):
+    inner = {"type": "record", "name": "Inner", "fields": [field("x", theirs)]}
+    nested = pa.struct([("x", column)])
+    for name in kinds.split():
+        for kind, wrapped in (
+            (theirs, column),
+            (inner, nested),
+            ({"type": "array", "items": theirs}, pa.list_(column)),
+            ({"type": "map", "values": inner}, pa.map_(TEXT, nested)),
+        ):
+            existing = record(field("a", kind), kind=SchemaType[name])
+            part = PartType(PartKind[name], pa.struct([("new", INT), ("a", wrapped)]))
+            assert names(choose_schema(existing, RowType(part), may_register=True).schema) == ["a", "new"]
+            pair = key_value_schema(KeyValueParts(Schema(SchemaType.STRING), existing, is_separated=True))
+            assert choose_schema(pair, RowType(part, primitive(TEXT)), may_register=True).is_new
+
+
+def test_a_fixed_of_gigabytes_takes_no_memory():
+    existing = record(field("a", {**FIXED, "size": 2**31 - 1}))
+    with pytest.raises(UnsupportedError, match="does not have the 2147483647 bytes"):
+        choose_schema(existing, RowType(avro(a=pa.binary(), new=INT)), may_register=True)
+
+
 def test_what_cannot_be_written_is_unsupported():
     with pytest.raises(UnsupportedError, match="values of a PROTOBUF_NATIVE schema are not written"):
         kind_of_values(Schema(SchemaType.PROTOBUF_NATIVE))

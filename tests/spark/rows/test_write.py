@@ -67,6 +67,15 @@ def test_one_string_column_is_the_value():
     assert columns.sequence_id is None
 
 
+def test_a_delay_beyond_all_times_is_the_last_of_them():
+    shape = schema(value=TEXT, __deliverAfter=LongType())
+    delays = [2**63 - 1, None, -(2**63), 2**62]
+    columns = only(messages(OUT, shape, value=["a"] * 4, __deliverAfter=delays))
+    last, none, past, late = columns.deliver_at.to_pylist()
+    assert (last, none) == (2**63 - 1, None)
+    assert past < 0 < 2**62 < late
+
+
 @pytest.mark.parametrize("kind", [TEXT, BinaryType()], ids=str)
 def test_keys_may_be_strings_and_bytes(kind):
     shape = schema(__key=kind, __orderingKey=kind, value=BinaryType())

@@ -28,6 +28,7 @@ from tests.values.avro.decoding import (
     renamed,
     rows,
 )
+from tests.values.random_avro import OTHER_TIMES
 
 UTC = timezone.utc
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
@@ -254,6 +255,9 @@ def test_a_target_that_is_no_projection(target):
         made(PROJECTED, target=target)
 
 
+DECIMAL = logical("bytes", "decimal", precision=9, scale=2)
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "why"),
     [
@@ -272,6 +276,12 @@ def test_a_target_that_is_no_projection(target):
             logical("bytes", "decimal", precision=4, scale=1),
             "a decimal of scale 2",
         ),
+        *OTHER_TIMES,
+        ("string", DECIMAL, "string cannot be read as decimal"),
+        (logical("string", "uuid"), ["null", DECIMAL], "string cannot be read as a union of null, decimal"),
+        (DECIMAL, "string", "decimal cannot be read as string"),
+        (record(("a", ["null", DECIMAL])), record(("a", "string")), "decimal cannot be read as string"),
+        ("string", logical("bytes", "decimal", precision=50), "string cannot be read as decimal"),
     ],
 )
 def test_versions_that_do_not_go_together(writer, reader, why):

@@ -7,6 +7,7 @@ from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
 from tests.values.json_payloads import json_schema
+from tests.values.random_avro import OTHER_TIMES
 
 MILLIS, MICROS, NANOS = (
     {"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros", "nanos")
@@ -78,6 +79,50 @@ def test_a_default_of_milliseconds_stands_for_them_whatever_the_writer_has():
     wrong = json_schema(record({"name": "t", "type": MILLIS, "default": 2**62}))
     with pytest.raises(SchemaError, match="default of field 't'"):
         decoder(wrong, wrong, column_type(wrong))
+
+
+def test_strings_that_were_bytes_and_bytes_that_were_strings_are_what_their_writer_meant(monkeypatch):
+    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+    payloads = {"string": b'{"a":"test"}', "bytes": b'{"a":"dGVzdA=="}'}
+    for writer, payload in payloads.items():
+        for reader, value in (("string", "test"), ("bytes", b"test")):
+            for ours in (reader, ["null", reader]):
+                old, new = (json_schema(record({"name": "a", "type": each})) for each in (writer, ours))
+                found = decoder(old, new, column_type(new)).decode(pa.array([payload] * 99), None)
+                assert found.is_bad is None
+                assert found.column.to_pylist() == [{"a": value}] * 99
+                inner = [{"type": kind, "items": each} for kind, each in (("array", writer), ("array", ours))]
+                old, new = (record({"name": "l", "type": each}) for each in inner)
+                assert read(old, new, b'{"l":[%b]}' % payload[5:-1]) == {"l": [value]}
+
+
+def test_a_default_of_strings_that_were_bytes_is_as_in_the_schema():
+    for writer, reader, default, value in (
+        ("bytes", "string", "test", "test"),
+        ("string", "bytes", "test", b"test"),
+        ("string", ["bytes", "null"], "", b""),
+    ):
+        new = record({"name": "a", "type": reader, "default": default})
+        assert read(record({"name": "a", "type": writer}), new, b"{}") == {"a": value}
+    no_text = record({"name": "a", "type": "bytes", "default": "\xff"})
+    with pytest.raises(SchemaError, match="default of field 'a'"):
+        read(record({"name": "a", "type": "string"}), no_text, b"{}")
+
+
+def test_members_of_a_union_in_another_order_are_read_by_their_own_kind():
+    old = record({"name": "a", "type": ["bytes", "boolean", "string"]})
+    new = record({"name": "a", "type": ["string", "boolean", "bytes"]})
+    assert read(old, new, b'{"a":"test"}')["a"]["member0"] == "test"
+    old, new = (record({"name": "a", "type": kinds}) for kinds in ([MILLIS, "string"], ["string", MICROS]))
+    assert read(old, new, b'{"a":1000000}')["a"]["member1"].timestamp() == 1000
+
+
+def test_a_time_is_not_taken_for_one_of_another_kind():
+    for writer, reader, words in OTHER_TIMES:
+        for wrap in (lambda kind: kind, lambda kind: ["null", kind]):
+            old, new = (record({"name": "a", "type": wrap(kind)}) for kind in (writer, reader))
+            with pytest.raises(SchemaError, match=f"field 'a': {words}"):
+                read(old, new, b'{"a":1000}')
 
 
 def test_a_field_may_have_been_renamed():

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values import formats
 from pulsar_spark.values.protobuf import protobuf_native, readers
+from tests.loops import for_each
 from tests.values import protobuf_files
 from tests.values.protobuf.decoding import bad_rows, column_type, decode, read, rows_of, why
 from tests.values.protobuf_files import (
@@ -349,7 +350,68 @@ def test_other_versions_are_read_by_the_readers_descriptors():
     newer = schema(file("message M0\nint64 a = 1\nstring b = 3\nint32 gone = 4"), "p.M0")
     payload_of_older, payload_of_newer = b"\x08\x05\x12\x01x", b"\x08\x05\x1a\x01y\x20\x01"
     assert rows_of(decode(newer, [payload_of_older], writer=older)) == [{"a": 5, "b": None, "gone": None}]
-    assert rows_of(decode(older, [payload_of_newer], writer=newer)) == [{"a": 5, "gone": None}]
+    rest = pa.struct([("gone", pa.string())])
+    assert rows_of(decode(older, [payload_of_newer], rest, writer=newer)) == [{"gone": None}]
+
+
+SAME = [
+    ("int32", "int64", b"\x08\x7b", 123),
+    ("int32", "int64", b"\x08" + b"\xff" * 9 + b"\x01", -1),
+    ("uint32", "int64", b"\x08\xff\xff\xff\xff\x0f", 2**32 - 1),
+    ("bool", "int32", b"\x08\x01", 1),
+    ("string", "bytes", b"\x0a\x01x", b"x"),
+    ("bytes", "string", b"\x0a\x01x", "x"),
+    ("string", "repeated string", b"\x0a\x01x", ["x"]),
+]
+
+
+@for_each(("old", "new", "payload", "value"), SAME)
+def test_a_field_may_get_a_type_that_means_the_same(old, new, payload, value):
+    older, newer = (schema(file(f"message M0\n{kind} a = 1"), "p.M0") for kind in (old, new))
+    assert rows_of(decode(newer, [payload], writer=older)) == [{"a": value}]
+
+
+OTHERS = [
+    ("int64", "int32"),
+    ("int32", "uint32"),
+    ("int32", "sint32"),
+    ("sint64", "int64"),
+    ("int32", "bool"),
+    ("int32", "string"),
+    ("fixed32", "sfixed32"),
+    ("fixed64", "double"),
+    ("int32", "fixed32"),
+    ("repeated int32", "int32"),
+    ("string", "M1"),
+    ("M1", "bytes"),
+]
+
+
+@for_each(("old", "new"), OTHERS)
+def test_a_field_is_not_read_as_a_type_that_means_something_else(old, new):
+    words = rf"a: {old} cannot be read as {new}".replace("M1", "message")
+    for text in (
+        "message M1\nint32 x = 1\nmessage M0\n{} a = 1\nint32 b = 2",
+        "message M1\nint32 x = 1\nmessage M2\n{} a = 1\nmessage M0\nrepeated M2 c = 1\nint32 b = 2",
+        "message M1\nint32 x = 1\nmessage M2\n{} a = 1\nmessage M0\nmap M2 c = 1\nint32 b = 2",
+    ):
+        older, newer = (schema(file(text.format(kind)), "p.M0") for kind in (old, new))
+        with pytest.raises(SchemaError, match=words):
+            decode(newer, [], writer=older)
+        rest = pa.struct([("b", pa.int32())])
+        assert rows_of(decode(newer, [b"\x10\x05"], rest, writer=older)) == [{"b": 5}]
+
+
+def test_a_time_is_read_only_by_a_version_that_has_one():
+    time = "message Timestamp\nint64 seconds = 1\nint32 nanos = 2\nmessage M0\nTimestamp a = 1"
+    other = "message Timestamp\nint64 seconds = 1\nmessage M0\nTimestamp a = 1"
+    newer, older = (schema(file(text), "p.M0") for text in (time, other))
+    for reader, writer in ((newer, older), (older, newer)):
+        with pytest.raises(SchemaError, match=r"field a: p\.Timestamp cannot be read as"):
+            decode(reader, [], writer=writer)
+    assert decode(newer, [b"\x0a\x02\x08\x05"], writer=newer).is_bad is None
+    of_newer, of_older = (schema(file(text), "p.Timestamp") for text in (time, other))
+    assert rows_of(decode(of_newer, [b"\x08\x05"], writer=of_older)) == [{"seconds": 5, "nanos": None}]
 
 
 def test_another_message_is_not_read():
