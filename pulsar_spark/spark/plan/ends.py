@@ -370,10 +370,9 @@ class EndTracker:
                 calls[topic] = partial(
                     self._client.open_tail, topic, after, partial(self._arrivals.add, topic)
                 )
-        slow = self._openings.take()
-        tails = slow | self._openings.run(calls, PROMPT)
+        opened = self._openings.run(calls, PROMPT)
         now = self._client.now()
-        for topic, tail in tails.items():
+        for topic, tail in opened.items():
             if isinstance(tail, PulsarError):
                 _log.log(
                     logging.INFO if self._pauses.failed(topic, now) else logging.DEBUG,
@@ -386,10 +385,10 @@ class EndTracker:
             tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
             self._pauses.succeeded(topic)
             # It then also gets what comes next, if the next trigger is far away.
-            self._follow(topic, tracked, tail)
+            follows = self._follow(topic, tracked, tail)
             self._is_followed(topic, tracked, now)
-            if topic in slow:
-                self._arrivals.add(topic)  # what came before it was taken showed nothing
+            if not follows or tail.has_passed(tracked.schedule.last.whole_entry):
+                self._arrivals.add(topic)  # what came before it was tracked showed nothing
 
 
 def _close_tail(tracked: _Tracked) -> None:
