@@ -194,6 +194,28 @@ def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(("last", "removed"), [(15, 2), (19, 2), (29, 3)])
+def test_a_range_that_is_removed_before_its_first_entry_comes_is_lost(
+    broker, client, ids, topic, caplog, fails, last, removed
+):
+    """As by a topic that is truncated, or deleted and created again, when a reader has just begun."""
+
+    def removes(connection, frame):
+        for ledger in range(removed):
+            topic.trim(ids[10 * ledger].ledger)
+        pass_on(connection, frame)
+
+    broker.script(Type.FLOW, [removes])
+    if fails:
+        with pytest.raises(DataLossError, match=f"messages in \\({ids[3]}, {ids[last]}\\] are lost"):
+            read(client, ids[3], ids[last])
+    else:
+        assert read(client, ids[3], ids[last], fail_on_data_loss=False) == []
+        assert caplog.text.count("are lost") == 1
+        assert f"messages in ({ids[3]}, {ids[last]}] are lost" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("index", [-1, 0, 3])
 def test_a_corrupt_entry_at_the_end(broker, client, topic, index, fails, caplog):
     """Also where the range ends within it, at a message of its batch."""
