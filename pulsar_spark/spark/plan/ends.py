@@ -108,11 +108,9 @@ class EndSchedule:
         """The schedule after a first answer."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
-    def due_at(self, *, has_news: bool | None) -> float:
-        """When to request the end. ``has_news``: whether the tail shows new entries; None without a tail."""
-        if has_news is None or has_news:
-            return self.known_until
-        return max(self.known_until, self.ask_anyway_at)
+    def due_at(self, *, has_news: bool) -> float:
+        """When to request the end. ``has_news``: whether there is no tail, or it shows new entries."""
+        return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
         """Note a request, answered or not."""

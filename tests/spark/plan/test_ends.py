@@ -31,9 +31,7 @@ TOPICS = [T.of_partition(number) for number in range(3)]
 @pytest.mark.parametrize(
     ("seconds", "has_news", "due"),
     [
-        (0.04, None, False),
         (0.04, True, False),
-        (0.05, None, True),
         (0.05, True, True),
         (0.05, False, False),
         (9.9, False, False),
