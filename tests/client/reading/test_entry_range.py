@@ -251,6 +251,17 @@ def test_a_corrupt_entry(broker, client, topic, fails, caplog):
         assert "failOnDataLoss" not in caplog.text, "it is set"
 
 
+@pytest.mark.parametrize("claimed", [0, -1])
+def test_batches_of_no_messages_do_not_have_others_sent_again(broker, client, claimed):
+    """Whoever may produce can write many, of a few bytes each."""
+    strange = section_of(b"", num_messages_in_batch=claimed)
+    sections = [each for number in range(50) for each in (*singles(numbered(3, 3 * number)), strange)]
+    ids = broker.publish(TOPIC, *sections)
+    assert ids_of(read(client, START, ids[-1])) == ids
+    (mine,) = broker.consumers
+    assert mine.sent == ids
+
+
 def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):
     """Where the end is beyond its ledger, what follows is asked for, too."""
     bad = bytearray(section_of(b"bad"))
