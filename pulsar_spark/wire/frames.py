@@ -357,8 +357,6 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
-    if parsed.num_messages_in_batch <= 0:
-        raise CorruptError(f"an entry claims to hold {parsed.num_messages_in_batch} messages")
     # Counting takes longer than checking that there cannot be that many.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(

@@ -36,7 +36,7 @@ _MAX_FIRST_STEP = 1000
 _MAX_BETWEEN = 50
 # Bytes by which encryption makes a chunk larger.
 _TAG_SIZE = 16
-# Chunks that are remembered for the next ranges, of all topics of a client; each takes 36 bytes.
+# Chunks that are remembered for the next ranges, of all topics of a client; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
 # Bytes probed for chunks at a time: chunks are large.
 _PROBED_MESSAGES = 4
@@ -99,6 +99,7 @@ class ChunkSearch:
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
         if index.is_settled(found.key, found.place):
+            self.settle(last)  # what lies before it need not be looked at for the next one
             return None
         chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
         while True:
@@ -111,10 +112,10 @@ class ChunkSearch:
             # If all seem to be known, one of them is a stranger's: the right one may be anywhere before.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
-        if not isinstance(message, Dropped):
+        if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):
             self.settle(last)
-        elif places is not None:
-            index.failed(found.key, found.place)
+        else:
+            index.failed(found.key, found.place, was_read=places is not None)
         return message
 
     def remember(self, end: MessageId, last: Entries) -> None:

@@ -179,12 +179,13 @@ class _Decoder:
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = max(sizes.max(initial=0), texts.max(initial=0))
             few = min(entry_work.MESSAGES, MAX_MESSAGES)
-            if largest <= small and messages.max(initial=0) <= few and not chunked.any():
+            is_usual = messages.min(initial=0) >= 0 and messages.max(initial=0) <= few
+            if largest <= small and is_usual and not chunked.any():
                 yield entries, taken
                 continue
             for_received = MAX_RATIO * entries.sizes + MAX_MESSAGE_SIZES * self._max_message_size()
             limits = np.minimum(for_received, np.where(chunked, MAX_CHUNKED, MAX_UNCOMPRESSED))
-            is_refused = (sizes > limits) | (messages > _max_messages(entries))
+            is_refused = (sizes > limits) | (messages > _max_messages(entries)) | (messages < 0)
             is_refused |= (texts > for_received) | (chunked & (messages > 0))
             refused = np.flatnonzero(is_refused)
             first = 0
@@ -199,7 +200,9 @@ class _Decoder:
     def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
         """Raise the error of an entry that is too large, or leave it out."""
         messages = entries.messages
-        if messages[row] and entries.chunked[row]:
+        if messages[row] < 0:
+            refused = CorruptError("a batch of no messages, which no producer sends")
+        elif messages[row] and entries.chunked[row]:
             refused = CorruptError("a batch in a chunked message, which no producer sends")
         elif messages[row] > (most := int(_max_messages(entries)[row])):
             refused = CorruptError(f"a batch of {messages[row]} messages; the maximum is {most}")

@@ -41,6 +41,8 @@ _MAX_FINISHED = 1000
 _Mark: TypeAlias = "tuple[int, int]"
 # Choices of chunks that are compared with the total size.
 _MAX_CHOICES = 64
+# Chunks that are compared for last chunks of one message, if there are choices.
+_MAX_EFFORT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +135,21 @@ class _Incomplete:
     Attributes:
         pieces: for each number from 0 on the chunks that have come, all different.
         size: of all of them, in bytes.
+        choices: how many numbers have several.
         refused: publish times and sequence ids of chunks that there was no room for; not of all if many.
         opened: seconds, when chunk 0 was published.
         why: why its last chunk did not complete it; None: it has not come.
     """
 
-    __slots__ = ("opened", "pieces", "refused", "size", "total", "why")
+    __slots__ = ("choices", "effort", "opened", "pieces", "refused", "size", "total", "why")
 
     def __init__(self, metadata: pb.MessageMetadata, now: float) -> None:
         self.total = metadata.total_chunk_msg_size
         self.opened = now
         self.pieces: list[list[_Piece]] = []
         self.size = 0
+        self.choices = 0
+        self.effort = 0
         self.refused: set[_Mark] = set()
         self.why: Dropped | None = None
 
@@ -159,6 +164,7 @@ class _Incomplete:
         elif self.size + len(piece.payload) <= 2 * self.total and len(others) < _MAX_CHOICES:
             others.append(piece)
             self.size += len(piece.payload)
+            self.choices += len(others) == 2
         elif len(self.refused) < _MAX_CHOICES:
             self.refused |= piece.marks
 
@@ -175,11 +181,19 @@ class _Incomplete:
         return Assembled(first, memoryview(data), is_odd)
 
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
-        """One chunk of each number, the last one among them."""
-        choices = [_like(last, some) for some in self.pieces]
+        """One chunk of each number, the last one among them.
+
+        Strangers can write any number of last chunks: each of a wrong size must cost next to nothing.
+        """
+        rest = self.total - len(last.payload)
+        if not self.choices and self.size != rest:
+            return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
+        if self.effort > _MAX_EFFORT:
+            return Dropped.CONTRADICTION
+        self.effort += len(self.pieces)
+        choices = [_like(last, some) if len(some) > 1 else some for some in self.pieces]
         if prod(map(len, choices)) > _MAX_CHOICES:
             return Dropped.CONTRADICTION
-        rest = self.total - len(last.payload)
         fitting = (some for some in product(*choices) if sum(len(each.payload) for each in some) == rest)
         found = list(islice(fitting, 2))
         if not found:

@@ -43,12 +43,15 @@ _MAX_ENTRIES = 1_000_000
 _NEIGHBOURS = 31
 # Messages of which is known that they were complete, or given up, at a position.
 _MAX_SETTLED = 10_000
-# Last chunks of one message that did not complete it, after which no more are tried.
-_MAX_FAILURES = 5
+# Chunks that are looked at for last chunks of one message that do not complete it, after which no more are
+# tried. To read the chunks again counts as many as this.
+_MAX_EFFORT = 1_000_000
+_READING = 200_000
 
-# A chunk in little memory: there may be a million.
+# A chunk in little memory: there may be a million. Aligned, as numpy copies whole columns that are not.
 _ROW = np.dtype(
-    [("key", np.uint64), ("ledger", np.int64), ("entry", np.int64), ("number", np.int32), ("size", np.int64)]
+    [("key", np.uint64), ("ledger", np.int64), ("entry", np.int64), ("number", np.int32), ("size", np.int64)],
+    align=True,
 )
 _ROWS_AT_ONCE = 1000  # chunks that are put in order together
 
@@ -84,7 +87,7 @@ class ChunkIndex:
         self._expire = expire
         self._chunks = _Chunks()
         self._settled: OrderedDict[bytes, MessageId] = OrderedDict()
-        self._failures: dict[bytes, int] = {}
+        self._efforts: dict[bytes, int] = {}
         # Publish times of the entries looked through that are newest, and oldest.
         self._near = self._far = np.zeros(0, np.int64)
         self._count = 0
@@ -135,27 +138,28 @@ class ChunkIndex:
 
     def settle(self, key: bytes, place: MessageId) -> None:
         """Forget the chunks of a message up to a position: it was complete there, or given up."""
-        self._failures.pop(key, None)
+        self._efforts.pop(key, None)
         self._settled.pop(key, None)
         self._settled[key] = place
         if len(self._settled) > _MAX_SETTLED:
             self._settled.popitem(last=False)
 
-    def failed(self, key: bytes, place: MessageId) -> None:
+    def failed(self, key: bytes, place: MessageId, *, was_read: bool) -> None:
         """Note that a last chunk at a position did not complete a message.
 
-        It may be a stranger's, and the right one may come; but strangers can write many.
+        It may be a stranger's, and the right one may come; but strangers can write many. ``was_read``:
+        whether the known chunks were read again.
         """
-        if len(self._failures) >= _MAX_SETTLED:
-            self._failures.clear()
-        self._failures[key] = self._failures.get(key, 0) + 1
-        if self._failures[key] >= _MAX_FAILURES:
+        if len(self._efforts) >= _MAX_SETTLED:
+            self._efforts.clear()
+        effort = _READING if was_read else len(self._between(key, place))
+        self._efforts[key] = self._efforts.get(key, 0) + effort
+        if self._efforts[key] >= _MAX_EFFORT:
             self.settle(key, place)
 
     def is_settled(self, key: bytes, place: MessageId) -> bool:
         """Whether a last chunk repeats that of a message that was settled, and has not begun again."""
-        is_after = self._settled.get(key, place) < place
-        return is_after and 0 not in self._between(key, place)["number"]
+        return self._settled.get(key, place) < place and not self.has_beginning(key, place)
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
         """Where those chunks of a message lie that are known before the last one, in order.
@@ -165,10 +169,11 @@ class ChunkIndex:
         rows = self._between(last.key, last.place)
         rows = rows[(rows["number"] >= 0) & (rows["number"] < chunks)]
         earlier = rows[rows["number"] < last.number]
-        numbers = np.unique(earlier["number"])
+        earlier = earlier[np.argsort(earlier["number"], kind="stable")]
+        numbers, firsts = np.unique(earlier["number"], return_index=True)
         if len(numbers) != last.number:
             return None
-        sizes = [np.unique(earlier["size"][earlier["number"] == number]).tolist() for number in numbers]
+        sizes = [some.tolist() for some in np.split(earlier["size"], firsts[1:])]
         if not can_have_size([*sizes, [last.size]], total):
             return None
         return [MessageId(*place) for place in rows[["ledger", "entry"]].tolist()]
@@ -179,12 +184,10 @@ class ChunkIndex:
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
         """The chunks of a message before a position, and after the one where it was settled; in order."""
-        rows = self._chunks.of(key)
-        wanted = _is_before(rows, place)
-        settled = self._settled.get(key)
-        if settled is not None and settled < place:  # else it was settled when the range was read before
-            wanted &= ~_is_before(rows, settled.next_entry)
-        return rows[wanted]
+        settled = self._settled.get(key, place)
+        # If it was settled there or later, that was when the range was read before.
+        after = settled if settled < place else MessageId.EARLIEST
+        return self._chunks.between(key, after, place)
 
     @property
     def _is_old(self) -> bool:
@@ -197,7 +200,7 @@ class ChunkIndex:
 class _Chunks:
     """Any number of chunks, found by their key.
 
-    They lie in blocks that are sorted by key, each at least twice as large as the next.
+    They lie in blocks that are sorted by key and position, each at least twice as large as the next.
     """
 
     def __init__(self) -> None:
@@ -220,27 +223,24 @@ class _Chunks:
         for block in others._blocks:
             self._put(block)
 
-    def of(self, key: bytes) -> npt.NDArray[Any]:
-        """The chunks of a message, in the order of the topic."""
+    def between(self, key: bytes, after: MessageId, before: MessageId) -> npt.NDArray[Any]:
+        """The chunks of a message between two positions, in the order of the topic."""
         self._sort()
-        short = np.uint64(_short(key))
-        found = [
-            block[np.searchsorted(block["key"], short) : np.searchsorted(block["key"], short, "right")]
-            for block in self._blocks
-        ]
-        rows = np.concatenate([np.zeros(0, _ROW), *found])
-        return rows[np.lexsort((rows["entry"], rows["ledger"]))]
+        found = [np.zeros(0, _ROW)]
+        for block in self._blocks:
+            rows = _equal(block, "key", np.uint64(_short(key)))
+            found.append(rows[_count_before(rows, after.next_entry) : _count_before(rows, before)])
+        return _in_order(np.concatenate(found))
 
     def _sort(self) -> None:
         if self._new:
             block = np.array(self._new, _ROW)
             self._new = []
-            self._put(block[np.argsort(block["key"])])
+            self._put(_in_order(block))
 
     def _put(self, block: npt.NDArray[Any]) -> None:
         while self._blocks and len(self._blocks[-1]) < 2 * len(block):
-            block = np.concatenate((self._blocks.pop(), block))
-            block = block[np.argsort(block["key"])]
+            block = _in_order(np.concatenate((self._blocks.pop(), block)))
         self._blocks.append(block)
 
 
@@ -248,8 +248,18 @@ def _short(key: bytes) -> int:
     return int.from_bytes(key[:8], "little")
 
 
-def _is_before(rows: npt.NDArray[Any], place: MessageId) -> npt.NDArray[np.bool_]:
-    before: npt.NDArray[np.bool_] = (rows["ledger"] < place.ledger) | (
-        (rows["ledger"] == place.ledger) & (rows["entry"] < place.entry)
-    )
-    return before
+def _in_order(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sort by key, ledger and entry."""
+    return rows[np.lexsort((rows["entry"], rows["ledger"], rows["key"]))]
+
+
+def _equal(rows: npt.NDArray[Any], field: str, value: np.integer[Any]) -> npt.NDArray[Any]:
+    """The rows with a value of the field that they are sorted by."""
+    return rows[np.searchsorted(rows[field], value) : np.searchsorted(rows[field], value, "right")]
+
+
+def _count_before(rows: npt.NDArray[Any], place: MessageId) -> int:
+    """How many of the rows, all of one key, lie before a position."""
+    ledger = np.int64(place.ledger)
+    earlier = int(np.searchsorted(rows["ledger"], ledger))
+    return earlier + int(np.searchsorted(_equal(rows, "ledger", ledger)["entry"], np.int64(place.entry)))

@@ -29,7 +29,7 @@ A probe is a second reader that begins after the position:
     what came after the gap         empty
     anything else                   read again from the position
     and it begins in a later ledger than the position's: that one is gone. Loss, unless nothing of the range
-    was read yet and something holds the data: then what is gone was processed before
+    was read yet, something holds the data, and the end is left: then what is gone was processed before
 
 If a range is read again a few times in vain, it is lost.
 
@@ -192,7 +192,9 @@ class RangeProgress:
             return ProbedGap(Gap.SKIPPED)  # it was moved, too
         if not self._read_compacted and begins.ledger > position.ledger:
             self.position = min(begins, self.end)
-            if self._has_read or (self._begins is not None and begins > max(position, self._begins)):
+            is_all_gone = self._visible and begins >= self.end.whole_entry
+            is_unheld = self._begins is not None and begins > max(position, self._begins)
+            if self._has_read or is_all_gone or is_unheld:
                 why = f"the broker deleted ledger {position.ledger} while it was read"
                 lost = LostRange(position, self.position, why)
         is_after_end = first is None or first > self.end.whole_entry

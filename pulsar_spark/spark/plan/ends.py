@@ -99,11 +99,9 @@ class EndSchedule:
         """The schedule after a first answer."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
-    def due_at(self, *, has_news: bool | None) -> float:
-        """When to request the end. ``has_news``: whether the tail shows new entries; None without a tail."""
-        if has_news is None or has_news:
-            return self.known_until
-        return max(self.known_until, self.ask_anyway_at)
+    def due_at(self, *, has_news: bool) -> float:
+        """When to request the end. ``has_news``: whether there is no tail, or it shows new entries."""
+        return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
         """Note a request, answered or not."""
@@ -357,10 +355,9 @@ class EndTracker:
                 calls[topic] = partial(
                     self._client.open_tail, topic, after, partial(self._arrivals.add, topic)
                 )
-        slow = self._openings.take()
-        tails = slow | self._openings.run(calls, PROMPT)
+        opened = self._openings.run(calls, PROMPT)
         now = self._client.now()
-        for topic, tail in tails.items():
+        for topic, tail in opened.items():
             if isinstance(tail, PulsarError):
                 _log.log(
                     logging.INFO if self._pauses.failed(topic, now) else logging.DEBUG,
@@ -373,10 +370,10 @@ class EndTracker:
             tracked.tail, tracked.is_behind = tail, tail.after < tracked.schedule.last.whole_entry
             self._pauses.succeeded(topic)
             # It then also gets what comes next, if the next trigger is far away.
-            self._follow(topic, tracked, tail)
+            follows = self._follow(topic, tracked, tail)
             self._is_followed(topic, tracked, now)
-            if topic in slow:
-                self._arrivals.add(topic)  # what came before it was taken showed nothing
+            if not follows or tail.has_passed(tracked.schedule.last.whole_entry):
+                self._arrivals.add(topic)  # what came before it was tracked showed nothing
 
 
 def _close_tail(tracked: _Tracked) -> None:

@@ -150,8 +150,14 @@ class Entries:
 
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """``num_messages_in_batch``, int32[n]; 0 if the entry is not a batch."""
-        return self._number(_MESSAGES).astype(np.int32)
+        """``num_messages_in_batch``, int32[n]; 0 if the entry is no batch, negative for a batch of nothing.
+
+        Whoever may produce can write such batches, which hold nothing for any client.
+        """
+        values, has = self.numbers(_MESSAGES)
+        counts = values.astype(np.int32)
+        counts[has & (counts == 0)] = -1
+        return counts
 
     @property
     def publish_time(self) -> Ints:

@@ -63,9 +63,6 @@ def read_sections(messages: Messages) -> Sections:
     require(EntryField.PRODUCER_NAME in fields.spans and every(fields.spans[EntryField.PRODUCER_NAME][2]))
     for number in (EntryField.SEQUENCE_ID, EntryField.PUBLISH_TIME):
         require(number in fields.numbers and every(fields.numbers[number][1]))
-    if EntryField.MESSAGES in fields.numbers:
-        counts, has = fields.numbers[EntryField.MESSAGES]
-        require(every((counts.astype(np.int32) > 0) | ~has))
     return Sections(fields, indexes, times)
 
 

@@ -263,8 +263,7 @@ def test_an_entry_that_adds_permits_does_not_fill_the_memory(broker, client):
         wait_until(lambda: consumer.lost and not broker.open_consumers)
         inbox: Any = consumer._link.inbox
         assert inbox.bytes < 10 << 20
-        with pytest.raises(CorruptError, match="claims to hold -1000000 messages"):
-            consumer.receive(Deadline(HANG))
+        assert consumer.receive(Deadline(HANG)).messages[0] == -(10**6)
 
 
 def test_a_consumer_that_is_full_is_closed_before_more_is_sent_to_it(broker, client):

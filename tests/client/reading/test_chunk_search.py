@@ -183,6 +183,32 @@ def test_a_last_chunk_of_another_size_does_not_have_the_others_read(broker, clie
     assert values_in([message]) == [VALUE]
 
 
+def test_an_orphan_that_comes_again_and_again_is_one_message_that_may_begin_later(broker, client, caplog):
+    chunks = chunk_sections(VALUE, 2, "m")
+    ids = broker.publish(TOPIC, *fill(5), *[chunks[1]] * 10)
+    assert values_in(read(client, ids[0], ids[-1])) == [b"between"] * 4
+    assert "1 incomplete chunked messages" in caplog.text
+    caplog.clear()
+    more = broker.publish(TOPIC, chunks[1], *chunks, chunks[1])
+    assert values_in(read(client, ids[-1], more[-1])) == [VALUE]
+    assert "incomplete" not in caplog.text
+
+
+def test_wrong_last_chunks_are_not_tried_without_an_end(broker, client, caplog, monkeypatch):
+    """Each takes as long as the message has chunks, those wrong ones too."""
+    monkeypatch.setattr(chunk_index, "_MAX_EFFORT", 1000)
+    tried = []
+    chunks_before = chunk_index.ChunkIndex.chunks_before
+    monkeypatch.setattr(
+        chunk_index.ChunkIndex, "chunks_before", lambda *given: tried.append(1) or chunks_before(*given)
+    )
+    *chunks, own = chunk_sections(VALUE, 3, "m")
+    wrong = section_of(b"x", uuid=b"m", chunk_id=2, num_chunks_from_msg=3, total_chunk_msg_size=len(VALUE))
+    ids = broker.publish(TOPIC, *fill(1), *chunks, *[wrong] * 200, own)
+    assert values_in(read(client, ids[0], ids[-1])) == [VALUE]
+    assert 40 <= len(tried) < 50
+
+
 @pytest.mark.parametrize("cut", range(6))
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_strangers_chunk_changes_nothing_wherever_ranges_end(broker, client, cut, number):

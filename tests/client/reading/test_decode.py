@@ -433,6 +433,17 @@ def test_what_came_of_an_entry_bounds_the_items_of_its_values():
     assert rates[-1] == (500_000 + 8 * received) / 2_000_000
 
 
+@for_each("claimed", [0, -1, -(10**6), -(1 << 31)])
+@for_each("more", [{}, {"num_chunks_from_msg": 2}, {"compression": pb.LZ4, "uncompressed_size": 9}])
+@for_each("before", [0, 1, 30])
+def test_a_batch_of_no_messages_is_refused_alone_and_among_others(claimed, more, before):
+    good = [single_entry(5, entry, b"%d" % entry) for entry in range(before + 1)]
+    group = [*good[:before], entry_of(5, 99, b"bad", num_messages_in_batch=claimed, **more), good[before]]
+    with pytest.raises(CorruptError, match=r"a batch of no messages.* message 5:99"):
+        decoded([group])
+    assert values([group], leave_out_corrupt=True) == [b"%d" % entry for entry in range(before + 1)]
+
+
 @pytest.mark.parametrize("kind", [pb.NONE, pb.ZSTD])
 def test_a_batch_in_a_chunked_message_is_refused(kind):
     plain = encode_batch_messages(columns([b"a", b"b"])).buffer.tobytes()

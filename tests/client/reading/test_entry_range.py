@@ -194,6 +194,28 @@ def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic
 
 
 @pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(("last", "removed"), [(15, 2), (19, 2), (29, 3)])
+def test_a_range_that_is_removed_before_its_first_entry_comes_is_lost(
+    broker, client, ids, topic, caplog, fails, last, removed
+):
+    """As by a topic that is truncated, or deleted and created again, when a reader has just begun."""
+
+    def removes(connection, frame):
+        for ledger in range(removed):
+            topic.trim(ids[10 * ledger].ledger)
+        pass_on(connection, frame)
+
+    broker.script(Type.FLOW, [removes])
+    if fails:
+        with pytest.raises(DataLossError, match=f"messages in \\({ids[3]}, {ids[last]}\\] are lost"):
+            read(client, ids[3], ids[last])
+    else:
+        assert read(client, ids[3], ids[last], fail_on_data_loss=False) == []
+        assert caplog.text.count("are lost") == 1
+        assert f"messages in ({ids[3]}, {ids[last]}] are lost" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("index", [-1, 0, 3])
 def test_a_corrupt_entry_at_the_end(broker, client, topic, index, fails, caplog):
     """Also where the range ends within it, at a message of its batch."""
@@ -227,6 +249,27 @@ def test_a_corrupt_entry(broker, client, topic, fails, caplog):
             in caplog.text
         )
         assert "failOnDataLoss" not in caplog.text, "it is set"
+
+
+def test_corrupt_entries_do_not_have_all_that_is_in_flight_sent_again(broker, client, topic):
+    """Whoever may produce can write metadata that the broker takes and protobuf refuses."""
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    sections = [each for number in range(100) for each in (*singles(numbered(20, 20 * number)), bytes(bad))]
+    ids = broker.publish(TOPIC, *sections)
+    assert values_in(read(client, START, ids[-1], fail_on_data_loss=False)) == numbered(2000)
+    assert sum(len(each.sent) for each in broker.consumers) < 5 * len(ids)
+
+
+@pytest.mark.parametrize("claimed", [0, -1])
+def test_batches_of_no_messages_do_not_have_others_sent_again(broker, client, claimed):
+    """Whoever may produce can write many, of a few bytes each."""
+    strange = section_of(b"", num_messages_in_batch=claimed)
+    sections = [each for number in range(50) for each in (*singles(numbered(3, 3 * number)), strange)]
+    ids = broker.publish(TOPIC, *sections)
+    assert ids_of(read(client, START, ids[-1])) == ids
+    (mine,) = broker.consumers
+    assert mine.sent == ids
 
 
 def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):

@@ -2,12 +2,14 @@
 
 import tracemalloc
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.reading import chunk_assembler
 from pulsar_spark.protocol.reading.chunk_assembler import (
     Assembled,
     ChunkAssembler,
@@ -18,6 +20,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.loops import for_each
+from tests.work import calls
 
 
 def held_bytes(chunks):
@@ -257,6 +260,38 @@ def test_a_last_chunk_of_a_stranger_does_not_end_a_message():
     assert log.chunks.dropped == {Dropped.CONTRADICTION: 1}
     assert log.take("a", 2, **own).payload == whole("a")
     assert not log.chunks.dropped
+
+
+def test_a_last_chunk_of_another_size_costs_the_same_in_a_message_of_any_length():
+    """Strangers can write any number of them."""
+    costs = []
+    for chunks in (10, 1000):
+        log, total = Log(), len(whole("a", chunks))
+        log.take_all("a", range(chunks - 1), chunks=chunks, total=total)
+        strange = partial(log.take, "a", chunks - 1, chunks, b"x", total)
+        costs.append(calls(strange))
+        assert log.chunks.dropped == {Dropped.SIZE: 1}
+        assert log.take("a", chunks - 1, chunks).payload == whole("a", chunks)
+    assert costs[1] < 2 * costs[0]
+
+
+def test_strangers_last_chunks_hide_no_message_with_several_choices_however_many_they_are():
+    log, own = Log(), {"publish_time": 5}
+    log.take_all("a", [0, 1], **own)
+    log.take("a", 1, payload=forged(1), publish_time=7)
+    for _ in range(1000):
+        assert log.take("a", 2, payload=b"wrong size", publish_time=9) is Dropped.SIZE
+    assert log.take("a", 2, **own).payload == whole("a")
+
+
+def test_choices_are_not_compared_again_and_again(monkeypatch):
+    monkeypatch.setattr(chunk_assembler, "_MAX_EFFORT", 100)
+    log, own, chunks = Log(), {"publish_time": 5}, 11
+    log.take_all("a", range(chunks - 1), chunks=chunks, **own)
+    log.take("a", 1, chunks, payload=forged(1), publish_time=7)
+    judged = [log.take("a", chunks - 1, chunks, b"wrong size", publish_time=9) for _ in range(20)]
+    assert judged == [Dropped.SIZE] * 11 + [Dropped.CONTRADICTION] * 9
+    assert log.take("a", chunks - 1, chunks, **own) is Dropped.CONTRADICTION
 
 
 def test_chunks_of_different_times_are_told_of():

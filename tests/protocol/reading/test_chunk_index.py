@@ -1,6 +1,7 @@
 """ChunkIndex: which chunks are known, which of them are read again, and when a search has ended."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -128,10 +129,50 @@ def test_last_chunks_that_complete_nothing_are_tried_a_few_times():
     for first in (0, 10):
         look(index, chunks=[chunk(first, 0), chunk(first + 1, 1)])
         for entry in range(first + 2, first + 6):
-            index.failed(key, at(entry))
+            index.failed(key, at(entry), was_read=True)
             assert places(index, chunk(first + 9, 2)) == [first, first + 1]
-        index.failed(key, at(first + 6))
+        index.failed(key, at(first + 6), was_read=True)
         assert index.is_settled(key, at(first + 9))
+
+
+def test_last_chunks_are_tried_as_long_as_that_takes_little_work(monkeypatch):
+    """They are of a wrong size, so that nothing is read again for them."""
+    monkeypatch.setattr(chunk_index, "_MAX_EFFORT", 100)
+    index = ChunkIndex(60.0, START)
+    key = b"m" * 16
+    look(index, chunks=[chunk(entry, entry) for entry in range(10)])
+    for entry in range(10, 19):
+        index.failed(key, at(entry), was_read=False)
+        assert not index.is_settled(key, at(30))
+    index.failed(key, at(19), was_read=False)
+    assert index.is_settled(key, at(30))
+    look(index, chunks=[chunk(20, 0), chunk(21, 1)])
+    assert not index.is_settled(key, at(30)), "it has begun again, and has its tries again"
+    index.failed(key, at(30), was_read=False)
+    assert places(index, chunk(30, 2)) == [20, 21]
+
+
+def test_chunks_are_those_of_a_plain_list():
+    """However they were added, over several ledgers, and whatever was settled."""
+    chance = random.Random(5)
+    keys = [bytes([number]) * 16 for number in range(4)]
+    for _ in range(30):
+        index = ChunkIndex(60.0, START)
+        ids = [MessageId(chance.randrange(1, 4), entry) for entry in range(200)]
+        known = [FoundChunk(chance.choice(keys), place, 0, 5) for place in ids]
+        settled = {key: chance.choice(ids) for key in keys[:2]}
+        for key, place in settled.items():
+            index.settle(key, place)
+        chance.shuffle(known)
+        cuts = [0, *sorted(chance.sample(range(1, 200), 6)), 200]
+        for first, end in pairwise(cuts):
+            look(index, chunks=known[first:end])
+            assert not index.has_beginning(b"x" * 16, START)  # it puts them in order
+        for key, place in ((key, place) for key in keys for place in chance.sample(ids, 20)):
+            after = settled.get(key, place)
+            after = after if after < place else MessageId.EARLIEST
+            expected = sorted(each.place for each in known if each.key == key and after < each.place < place)
+            assert index.chunks_before(FoundChunk(key, place, 1, 5), 2, 10) == (expected or None)
 
 
 def test_what_is_settled_is_not_remembered_for_ever(monkeypatch):
@@ -139,7 +180,7 @@ def test_what_is_settled_is_not_remembered_for_ever(monkeypatch):
     index = ChunkIndex(60.0, START)
     keys = [bytes([number]) * 16 for number in range(5)]
     for key in (*keys[:3], keys[0], *keys[3:]):
-        index.failed(key, at(1))
+        index.failed(key, at(1), was_read=True)
         index.settle(key, at(1))
     assert [index.is_settled(key, at(5)) for key in keys] == [True, False, False, True, True]
 

@@ -190,10 +190,28 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
     if has_read:
         reading.came(at("3:4"))
     probed = reading.judge_probe(at(begins), first and at(first), found and at(found))
-    is_gone = position != "3:4" and (has_read or options)
+    is_gone = position != "3:4" and (has_read or options or position == "5:9")
     why = "the broker deleted ledger 3 while it was read"
     assert probed == ProbedGap(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
     assert reading.position == at(position)
+
+
+@for_each("begins", ["5:-1", "6:-1", "9:-1"])
+@for_each("found", ["6:0", "9:0", None])
+@for_each("is_visible", [True, False])
+def test_a_range_of_which_all_is_gone_is_reported_once_whoever_notices(begins, found, is_visible):
+    """A stream's, of which nothing was read: it is lost if its end was a message, and is gone."""
+    first = progress(visible=is_visible)
+    second = progress(visible=is_visible)
+    assert second.opened(at("3:4")) is None
+    reports = [
+        [first.opened(at(begins)), first.passed(found and at(found))],
+        [second.judge_probe(at(begins), None, None).lost, second.passed(found and at(found))],
+    ]
+    for each in reports:
+        assert sum(lost is not None for lost in each) == is_visible
+    assert first.is_done
+    assert second.is_done
 
 
 @pytest.mark.parametrize(("first", "gap"), [(None, Gap.EMPTY), ("5:10", Gap.EMPTY), ("5:9", Gap.SKIPPED)])

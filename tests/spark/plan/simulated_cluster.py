@@ -510,7 +510,7 @@ class _Tail:
         return max(self.reached, self._came)
 
     def follow(self, end: MessageId) -> bool:
-        new = [each for each in self._new() if each.id <= end]
+        new = [each for each in self._new() if each.id <= max(end, self._came)]
         if self.is_lost or len(new) > 16 or sum(each.size for each in new) > 64 << 10:
             return False
         self._cluster.note("follow", self._topic)

@@ -30,9 +30,7 @@ TOPICS = [T.of_partition(number) for number in range(3)]
 @pytest.mark.parametrize(
     ("seconds", "has_news", "due"),
     [
-        (0.04, None, False),
         (0.04, True, False),
-        (0.05, None, True),
         (0.05, True, True),
         (0.05, False, False),
         (9.9, False, False),
@@ -412,6 +410,31 @@ def test_a_tail_that_is_slow_to_open_holds_nobody_up_and_misses_nothing(tracked,
     wait_until(lambda: not tracked.tracker._openings.busy)
     assert tracked.after(0.01)[0] == [], "the tail is taken"
     assert tracked.after(0.1)[1] == {TOPICS[0]: place}
+    wait_until(lambda: not tracked.tracker._openings.busy)
+    assert tried == TOPICS[:1], "the one that was slow is used, and no other is opened"
+    tracked.tracker.close()
+    assert tracked.cluster.open_readers == 0
+
+
+def test_what_came_to_a_tail_that_is_slow_to_open_is_asked_for(tracked, monkeypatch):
+    real, opening = tracked.cluster.open_tail, threading.Event()
+
+    def open_slowly(topic, after, on_arrival):
+        tail = real(topic, after, on_arrival)
+        opening.wait(HANG)
+        return tail
+
+    monkeypatch.setattr(tracked.cluster, "open_tail", open_slowly)
+    monkeypatch.setattr(ends, "PROMPT", 0.01)
+    tracked.after(0.3)
+    before = tracked.answer(TOPICS[0])
+    (place,) = tracked.topics[0].produce(1)
+    opening.set()
+    wait_until(lambda: not tracked.tracker._openings.busy)
+    tracked.failing = {TOPICS[0]: before}  # an answer that was made before the entry came
+    assert tracked.after(0.3)[1][TOPICS[0]] == before.last
+    tracked.failing = {}
+    assert tracked.after(0.06) == ([TOPICS[0]], {TOPICS[0]: place}, [])
 
 
 @pytest.mark.parametrize("how", ["drop", "close"])
