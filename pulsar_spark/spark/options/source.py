@@ -260,7 +260,7 @@ class SourceOptions:
         retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
         fail_on_data_loss: whether it is an error that unprocessed messages are gone.
-        wait_for_topics: whether topics may come later than the query.
+        must_exist: whether it is an error that a topic does not exist when a read begins.
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
         decryption: where keys are found, and what happens to messages that cannot be decrypted.
@@ -283,7 +283,7 @@ class SourceOptions:
     retain_subscription: bool
     poll_timeout: float
     fail_on_data_loss: bool
-    wait_for_topics: bool
+    must_exist: bool
     read_compacted: bool
     chunks: ChunkLimits
     decryption: DecryptionOptions
@@ -291,11 +291,6 @@ class SourceOptions:
     values: ValueOptions
     admin_url: str | None
     log_level: int | None
-
-    @property
-    def must_exist(self) -> bool:
-        """Whether it is an error that a topic does not exist when a read begins."""
-        return self.pattern is None and not self.wait_for_topics
 
     @property
     def scalable_topics(self) -> list[TopicName]:
@@ -336,7 +331,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         retain_subscription=values[_RETAIN_SUBSCRIPTION],
         poll_timeout=values[_POLL_TIMEOUT],
         fail_on_data_loss=values[_FAIL_ON_DATA_LOSS],
-        wait_for_topics=values[_WAIT_FOR_TOPICS],
+        must_exist=values[_TOPICS_PATTERN] is None and not values[_WAIT_FOR_TOPICS],
         read_compacted=values[_READ_COMPACTED],
         chunks=ChunkLimits(
             max_pending=values[_MAX_PENDING_CHUNKED],

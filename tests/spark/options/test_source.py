@@ -61,7 +61,7 @@ def test_all_that_a_source_takes():
     assert options.columns.metadata == ("__index", "__key")
     assert not options.fail_on_data_loss
     assert not options.retain_subscription
-    assert options.wait_for_topics
+    assert not options.must_exist
     assert options.read_compacted
     assert options.pattern is None
 
