@@ -52,11 +52,13 @@ COLUMN_TEXTS = {
     "__eventTime": ColumnText(
         read="The message's event time.",
         null_read="no event time",
-        written="The message's event time. A bigint is in milliseconds since 1970. Microseconds are cut off.",
+        written="The message's event time. A bigint is in milliseconds since 1970. Microseconds are cut off. "
+        "0 is no event time.",
         null_written="no event time",
     ),
     "__messageProperties": ColumnText(
-        read="The message's properties. An empty map: no properties.",
+        read="The message's properties. An empty map: no properties. A name that was sent twice is in it "
+        "twice.",
         null_read=_NEVER,
         written="The message's properties. A property whose value is null is left out.",
         null_written="no properties",

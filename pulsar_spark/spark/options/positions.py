@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -234,7 +234,7 @@ def _named(
     # Of a migrated topic the segments are named as well.
     scalable = {topic for topic, _ in values if topic.is_scalable} if is_shown or not end else set()
     for topic, value in values:
-        for partition, place in _places(option, topic, value).items():
+        for partition, place in _places(option, topic, value):
             if partition in named:
                 raise OptionError(f"{option} names a partition twice", topic=str(partition))
             is_done = place == _DONE and partition.scalable in scalable
@@ -242,10 +242,11 @@ def _named(
     return named
 
 
-def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
-    """One topic's value by partition; the values of partitions are not checked yet."""
+def _places(option: str, topic: TopicName, value: Any) -> Iterator[tuple[TopicName, Any]]:
+    """One topic's partitions and their values; whether one is named twice is not checked yet."""
     if isinstance(value, list):
-        return {topic: _from_bytes(option, topic, value)}
+        yield topic, _from_bytes(option, topic, value)
+        return
     if not isinstance(value, dict) or not value:
         raise OptionError(
             f"{option} has {str(value)[:100]!r} for a topic",
@@ -253,16 +254,14 @@ def _places(option: str, topic: TopicName, value: Any) -> dict[TopicName, Any]:
             advice='Give positions by partition number, such as {"0": "ledger:entry"}; "-1" is for a topic '
             "without partitions",
         )
-    places = {}
     for number, place in value.items():
         if topic.is_scalable:
-            places[_segment(option, topic, number)] = place
+            yield _segment(option, topic, number), place
             continue
         if not re.fullmatch(r"-1|0|[1-9][0-9]{0,8}", number):
             raise OptionError(f"{option}: {number[:20]!r} is not a partition number", topic=str(topic))
         own = int(number) in (-1, topic.partition)
-        places[topic if own else topic.of_partition(int(number))] = place
-    return places
+        yield topic if own else topic.of_partition(int(number)), place
 
 
 def _segment(option: str, topic: TopicName, part: str) -> TopicName:

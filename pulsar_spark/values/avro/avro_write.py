@@ -110,6 +110,8 @@ def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
         return lambda column: [cells.varints(column_values.milliseconds(column, path))]
     if avro.logical.endswith("-nanos"):
         return lambda column: [cells.varints(column_values.nanoseconds(column, path))]
+    if avro.form.startswith("time-"):
+        return lambda column: [cells.varints(column_values.times_of_day(column, avro.form, path))]
     if avro.kind in ("int", "long"):
         return lambda column: [cells.varints(column_values.integers(column))]
     if avro.kind == "boolean":

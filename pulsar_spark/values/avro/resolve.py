@@ -386,9 +386,9 @@ def _place(path: str) -> str:
 def _shown(avro: AvroType) -> str:
     if isinstance(avro, AvroUnion):
         return f"a union of {', '.join(_shown(branch) for branch in avro.branches[:5])}"
+    if isinstance(avro, AvroPrimitive):
+        return avro.logical or avro.form or avro.kind
     name = ascii(branch_name(avro)[:100])
-    if isinstance(avro, AvroPrimitive) and "decimal" in (avro.logical, avro.form):
-        return "decimal"
     if isinstance(avro, AvroFixed):
         return f"fixed {name} of {avro.size} bytes"
     if isinstance(avro, AvroRecord | AvroEnum):

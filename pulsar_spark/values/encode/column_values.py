@@ -88,6 +88,18 @@ def integers(column: pa.Array) -> Ints:
     return _numbers(column).astype(np.int64, copy=False)
 
 
+def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
+    """Whole numbers since midnight, of the unit of time-millis or time-micros.
+
+    Raises:
+        Misfit: one that is not within a day.
+    """
+    numbers = integers(column)
+    a_day = 86_400_000 if logical == "time-millis" else 86_400_000_000
+    require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
+    return numbers
+
+
 def milliseconds(column: pa.Array, path: str) -> Ints:
     """Microseconds as milliseconds.
 

@@ -26,8 +26,7 @@ def form_text(logical: str, path: str) -> tuple[Callable[[pa.Array], list[Piece]
         path: of the field; what is made raises Misfit for values that are not of the type.
     """
     if logical.startswith("time-"):
-        unit = "ms" if logical == "time-millis" else "us"
-        return lambda column: json_text.time_text(column, unit, path), _QUOTE
+        return lambda column: json_text.time_text(column, logical, path), _QUOTE
     quote = _QUOTE if logical in ("char", "chars") else b""
     make = json_text.string_text if quote else json_text.plain_text
     check = _CHECKS.get(logical)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.arrays import Ints, offsets_of
 from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
 from pulsar_spark.values.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
-from pulsar_spark.values.encode.column_values import floats, integers, mask, require, validity
+from pulsar_spark.values.encode.column_values import floats, integers, mask, require, times_of_day, validity
 
 _MICROS_OF_DAY: Final = 86_400_000_000
 _FIRST_DAY: Final = -719_162  # 0001-01-01
@@ -70,26 +70,14 @@ def plain_text(column: pa.Array) -> list[Piece]:
     return [texts(column.cast(pa.string()).cast(pa.binary()))]
 
 
-def time_text(column: pa.Array, unit: str, path: str) -> list[Piece]:
-    """``10:11:12.013``, which is a time of day.
-
-    Args:
-        column: whole numbers of the unit, since midnight.
-        unit: ``ms`` or ``us``.
-        path: of the field.
-
-    Raises:
-        Misfit: one that is not within a day.
-    """
-    numbers = integers(column)
-    a_day = _MICROS_OF_DAY // (1000 if unit == "ms" else 1)
-    require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
-    times = (
-        pa.array(numbers.astype(np.int32)).view(pa.time32("ms"))
-        if unit == "ms"
-        else pa.array(numbers).view(pa.time64("us"))
-    )
-    return [_matrix(times.cast(pa.string()), b"00:00:00.000" if unit == "ms" else b"00:00:00.000000")]
+def time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
+    """``10:11:12.013``, which is a time of day; arguments and errors are those of ``times_of_day``."""
+    numbers = times_of_day(column, logical, path)
+    if logical == "time-millis":
+        millis = pa.array(numbers.astype(np.int32)).view(pa.time32("ms"))
+        return [_matrix(millis.cast(pa.string()), b"00:00:00.000")]
+    micros = pa.array(numbers).view(pa.time64("us"))
+    return [_matrix(micros.cast(pa.string()), b"00:00:00.000000")]
 
 
 def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:

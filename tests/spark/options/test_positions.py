@@ -149,6 +149,7 @@ def test_topics_of_these_names_are_topics():
         (shown({"t": {"0": {"end": "1:1"}}}), "ledger:entry"),
         (shown({"t": {"x": "1:1"}}), "is not a partition number"),
         (shown({"t": {"0": "1:1"}, str(T): {"0": "1:1"}}), "names a partition twice"),
+        (shown({"t-partition-1": {"-1": "1:1", "1": "2:2"}}), "names a partition twice"),
         (shown([]), "for a topic"),
         (
             '{"topics": {"t": {"0": {"end": "1:1", "backlogEntries": 0}}}, "backlogEntries": 0}',

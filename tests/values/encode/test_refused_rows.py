@@ -15,6 +15,8 @@ from tests.values.random_avro import column, random_case, record, schema_of_tree
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 FIXED = {"type": "fixed", "name": "F", "size": 2}
+MILLIS = {"type": "int", "logicalType": "time-millis"}
+MICROS = {"type": "long", "logicalType": "time-micros"}
 INNER = {"type": "record", "name": "I", "fields": [{"name": "x", "type": {"type": "map", "values": "int"}}]}
 DEEP = ["null", {"type": "array", "items": ["null", INNER]}]
 GOOD, BAD = [{"x": [("k", 1)]}, None, {"x": []}], [None, {"x": [("k", 1), ("j", None)]}]
@@ -30,6 +32,8 @@ REFUSED = {
     "null": ("string", ["a", None, None], 1, "", "null, but the topic's field is not"),
     "null for a union": (["int", "string"], pa.array([1, None], pa.int32()), 1, "", "null"),
     "no text": ("string", NOT_UTF8, 1, "", "text that is not UTF-8"),
+    "the next day": (["null", MILLIS], [0, None, 86_399_999, 86_400_000], 3, "", "a time of day that is not"),
+    "time before midnight": (MICROS, [86_399_999_999, -1], 1, "", "a time of day that is not"),
     "several members": (UNION, [{}, {"member0": "a", "member1": 5}], 1, "", "several members"),
     "deep within": (DEEP, [None, GOOD, [], GOOD, None, BAD, GOOD], 5, r"\[\].x\{\}", "null"),
 }
