@@ -206,6 +206,8 @@ class ConsumerLink:
         if start is not None:
             self._options = replace(self._options, start=start)
         self.last = None
+        if self._permits is not None:
+            self._permits.moved()
         self._reopening.reset()
         self.inbox = Inbox()
         self.inbox.lost(NotReadyError("the subscription was moved"))

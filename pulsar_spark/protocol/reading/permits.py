@@ -20,7 +20,9 @@ _MAX_GRANT = (1 << 30) - 1
 class Permits:
     """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
 
-    So much may be in flight or in the queue; ``first_entries`` are requested before their size is known.
+    So much may be in flight or in the queue; ``first_entries`` are requested before their size is known. What
+    is in flight when the consumer is moved is sent again. After a move at most that number of messages and
+    twice what has come since are in flight: whoever may produce can write many entries that are skipped.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -30,6 +32,7 @@ class Permits:
         self._messages = 0
         self._bytes = 0
         self._entries = 0
+        self._since_moved: int | None = None  # messages; None: it was not moved
 
     @property
     def max_bytes(self) -> int:
@@ -47,10 +50,16 @@ class Permits:
         self._messages += max(1, messages)
         self._bytes += size
         self._entries += entries
+        if self._since_moved is not None:
+            self._since_moved += max(1, messages)
 
     def lost(self) -> None:
         """Note that the consumer was closed or lost, and its permits with it."""
         self._balance = 0
+
+    def moved(self) -> None:
+        """Note that the consumer will begin again elsewhere."""
+        self._since_moved = 0
 
     def grant(self, remaining_entries: int | None) -> int:
         """Return the permits to send in FLOW now, 0 for none; they count as granted.
@@ -69,6 +78,8 @@ class Permits:
             first = self._first_entries
             return first if remaining_entries is None else min(first, remaining_entries)
         window = min(_MAX_BALANCE, max(1, self._window_bytes * self._messages // max(1, self._bytes)))
+        if self._since_moved is not None:
+            window = min(window, self._first_entries + 2 * self._since_moved)
         if remaining_entries is None:
             return window
         # Near the end one permit an entry: the broker reads no more entries than it holds permits. Before

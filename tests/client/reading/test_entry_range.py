@@ -251,6 +251,16 @@ def test_a_corrupt_entry(broker, client, topic, fails, caplog):
         assert "failOnDataLoss" not in caplog.text, "it is set"
 
 
+def test_corrupt_entries_do_not_have_all_that_is_in_flight_sent_again(broker, client, topic):
+    """Whoever may produce can write metadata that the broker takes and protobuf refuses."""
+    bad = bytearray(section_of(b"bad"))
+    bad[-1] ^= 1
+    sections = [each for number in range(100) for each in (*singles(numbered(20, 20 * number)), bytes(bad))]
+    ids = broker.publish(TOPIC, *sections)
+    assert values_in(read(client, START, ids[-1], fail_on_data_loss=False)) == numbered(2000)
+    assert sum(len(each.sent) for each in broker.consumers) < 5 * len(ids)
+
+
 @pytest.mark.parametrize("claimed", [0, -1])
 def test_batches_of_no_messages_do_not_have_others_sent_again(broker, client, claimed):
     """Whoever may produce can write many, of a few bytes each."""

@@ -287,3 +287,18 @@ def test_an_entry_that_claims_too_many_messages_makes_no_impossible_flow():
     for _ in range(3):
         permits.used(2**31 - 1, 100)
     assert permits.grant(97) < LIMIT
+
+
+def test_after_a_move_little_is_asked_for_and_more_as_entries_come():
+    permits = Permits(1 << 20)
+    permits.grant(None)
+    permits.used(1000, 10_000, 1000)
+    assert permits.grant(None) > 50_000
+    for _ in range(2):
+        permits.lost()
+        permits.moved()
+        granted = [permits.grant(None)]
+        for _ in range(4):
+            permits.used(granted[-1], 10 * granted[-1], granted[-1])
+            granted.append(permits.grant(None))
+        assert granted == [16, 48, 144, 432, 1296]
