@@ -423,6 +423,9 @@ _SERVER_ERRORS = {
 # try again does not help.
 _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
+# The response to GET_LAST_MESSAGE_ID while the topic's last entry has metadata that the broker cannot parse.
+# Whoever may produce can write such an entry; readers are not given it.
+_LAST_UNPARSABLE = "Failed to get batch size for entry"
 
 
 # The response to GET_LAST_MESSAGE_ID while the broker closes the topic to load it again.
@@ -467,6 +470,9 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     what = f"the broker refused the request: {reason or known.name} (ServerError {error})"
     if error == _METADATA_ERROR and any(words in what for words in _ENCRYPTION_REQUIRED):
         return NotAllowedError(what, topic=topic, advice="Set pulsar.producer.encryptionKeys")
+    if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
+        advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
+        return NotReadyError(what, topic=topic, advice=advice)
     # Without a reason: for example of a segment that the broker is about to delete.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)

@@ -256,6 +256,16 @@ def test_a_refused_message_is_no_matter_of_subscriptions(text, advice):
     assert "subscription" not in str(error)
 
 
+def test_a_last_entry_that_the_broker_cannot_parse_says_what_helps():
+    """It is tried again: another message may come at any time."""
+    text = "Failed to get batch size for entry java.lang.IllegalStateException: Some fields are missing"
+    error = from_server(pb.MetadataError, text, topic="t")
+    assert type(error) is errors.NotReadyError
+    assert error.retriable
+    assert "publish another message" in str(error)
+    assert "publish another message" not in str(from_server(pb.MetadataError, "another reason", topic="t"))
+
+
 @pytest.mark.parametrize("text", ["Encryption is required in t", "Messages must be encrypted"])
 def test_that_encryption_is_required_is_not_tried_again(text):
     error = from_server(pb.MetadataError, text)

@@ -334,3 +334,27 @@ def test_a_compacted_topic(
         trim(admin, str(name), first)
         begins = MessageId(first, -1)
         assert set(kept(last_message(client, name), begins=begins)) == expected
+
+
+# Metadata that the broker cannot parse: it gives such an entry to nobody. What only protobuf refuses: a field
+# of number 0. What both accept, a batch of nothing, is left to those who decode it.
+STRANGE: list[dict[str, Any]] = [{"after": b"\x22\0"}, {"after": b"\0\0"}, {"num_messages_in_batch": -1}]
+
+
+def test_strange_entries_among_others_have_nothing_lost(
+    client: Client, cluster: Cluster, name: TopicName, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: list[MessageId] = []
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, str(name))
+        for number in range(60):
+            given.append(producer.send(b"good"))
+            more = STRANGE[number % 3]
+            strange = producer.send(b"strange", **more)
+            given += [] if "after" in more else [strange]
+        given.append(producer.send(b"last"))
+    with caplog.at_level(logging.WARNING):
+        found = read(client, name, BEGINNING, given[-1], fail_on_data_loss=False)
+    assert [place for place, _ in found] == given
+    assert "are lost" not in caplog.text
+    assert caplog.text.count("an entry that cannot be decoded is left out") == 20

@@ -140,12 +140,15 @@ class RawProducer:
         """Let others use the name."""
         self._connection.exchange(commands.close_producer(self._id, self._connection.new_id()))
 
-    def send(self, payload: bytes, *, txn: tuple[int, int] | None = None, **fields: Any) -> MessageId:
+    def send(
+        self, payload: bytes, *, txn: tuple[int, int] | None = None, after: bytes = b"", **fields: Any
+    ) -> MessageId:
         """Write one entry.
 
         Args:
             payload: as it is to be stored.
             txn: most and least bits of the transaction that it belongs to.
+            after: bytes at the end of the metadata.
             fields: of MessageMetadata; what is required is set where it is not among them. Texts may be str.
         """
         sequence_id = next(self._sequence_ids)
@@ -164,7 +167,7 @@ class RawProducer:
         if txn is not None:
             for place in (metadata, send.send):
                 place.txnid_most_bits, place.txnid_least_bits = txn
-        return self._exchange(send, metadata, payload)
+        return self._exchange(send, metadata.SerializeToString() + after, payload)
 
     def copy(self, entry: Entry, sequence_id: int) -> MessageId:
         """Write an entry again as it is, with fields that nobody knows, but with another sequence id."""
@@ -177,10 +180,10 @@ class RawProducer:
                 sequence_id + count - 1,
                 (sequence_id, sequence_id + count - 1),
             )
-        return self._exchange(commands.send(self._id, ids, 1), metadata, entry.payload)
+        return self._exchange(commands.send(self._id, ids, 1), metadata.SerializeToString(), entry.payload)
 
-    def _exchange(self, send: pb.BaseCommand, metadata: pb.MessageMetadata, payload: Buffer) -> MessageId:
-        head = encode_section_head(metadata.SerializeToString(), payload)
+    def _exchange(self, send: pb.BaseCommand, metadata: bytes, payload: Buffer) -> MessageId:
+        head = encode_section_head(metadata, payload)
         frame_head = encode_command_head(send, len(head) + len(payload))
         answer = self._connection.exchange(frame_head, head, payload)
         if not answer.HasField("send_receipt"):

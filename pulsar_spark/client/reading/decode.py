@@ -233,22 +233,26 @@ class _Decoder:
             return [decode(parts)]
         except CorruptError:
             good = self._good(decode, parts)
-            if len(good) == sum(map(len, parts)):
+            if sum(map(len, good)) == sum(map(len, parts)):
                 raise
         return [decode(good)] if good else []
 
-    def _good(self, decode: Callable[[list[Entries]], object], parts: Iterable[Entries]) -> list[Entries]:
-        """Decode entries one by one and return the good ones; raise or log the error of each other one."""
+    def _good(self, decode: Callable[[list[Entries]], object], parts: list[Entries]) -> list[Entries]:
+        """Return the entries that can be decoded; raise or log the error of each other one.
+
+        They are halved again and again: one bad entry must not slow down thousands of others.
+        """
         good = []
-        for part in parts:
-            for row in range(len(part)):
-                one = part[row : row + 1]
-                try:
-                    decode([one])
-                except CorruptError as error:
-                    self._leave_out(error, part, row)
+        for half in _halves(parts):
+            try:
+                decode(half)
+            except CorruptError as error:
+                if sum(map(len, half)) > 1:
+                    good += self._good(decode, half)
                 else:
-                    good.append(one)
+                    self._leave_out(error, half[0], 0)
+            else:
+                good += half
         return good
 
     def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
@@ -315,6 +319,19 @@ class _Decoder:
             limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
             payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
         return payloads
+
+
+def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
+    """The entries of parts in two lists; in one if there is one entry."""
+    left = sum(map(len, parts)) // 2
+    halves: list[list[Entries]] = [[], []]
+    for part in parts:
+        cut = min(left, len(part))
+        left -= cut
+        for half, some in zip(halves, (part[:cut], part[cut:]), strict=True):
+            if len(some):
+                half.append(some)
+    return [half for half in halves if half]
 
 
 def _max_messages(entries: Entries) -> Ints:

@@ -21,8 +21,8 @@ class Permits:
     """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
 
     So much may be in flight or in the queue; ``first_entries`` are requested before their size is known. What
-    is in flight when the consumer is moved is sent again. So after a move only these entries, and twice what
-    has come since, may be in flight: whoever may produce can write many entries that have to be skipped.
+    is in flight when the consumer is moved is sent again. After a move at most that number of messages and
+    twice what has come since are in flight: whoever may produce can write many entries that are skipped.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:

@@ -344,6 +344,22 @@ def test_a_corrupt_entry_may_be_left_out_with_a_warning(entry, caplog):
             assert f"topic {TOPIC}; message 5:6" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["decode_batches", "decode_singles"])
+@pytest.mark.parametrize("bad", [[0], [999], [499, 500], [3, 250, 777]])
+def test_a_corrupt_entry_does_not_have_all_others_decoded_one_by_one(monkeypatch, name, bad):
+    real, calls = getattr(decode, name), []
+    monkeypatch.setattr(decode, name, lambda *given: calls.append(1) or real(*given))
+    fields = {"num_messages_in_batch": 1} if name == "decode_batches" else {}
+    plain = b"\0\0\0\x02\x18\1v" if fields else b"v"
+    group = [entry_of(5, entry, plain, compression=pb.ZSTD, **fields) for entry in range(1000)]
+    for entry in bad:
+        group[entry] = group[entry]._replace(payload=memoryview(b"no"))
+    assert values([group], leave_out_corrupt=True) == [b"v"] * (1000 - len(bad))
+    assert len(calls) < 30 * len(bad)
+    with pytest.raises(CorruptError, match=f"message 5:{bad[0]}"):
+        decoded([group])
+
+
 def test_all_corrupt_entries_may_be_left_out(caplog):
     bad = [entry._replace(entry=number) for number, entry in enumerate(CORRUPT.values())]
     assert values([bad], leave_out_corrupt=True) == []
