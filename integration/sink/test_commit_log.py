@@ -12,12 +12,15 @@ from pyspark.sql import SparkSession
 
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
+from integration.chaos.messages import numbered
 from integration.chaos.transactional import write_files
 from integration.fixtures.spark import PulsarInSpark, finish
+from integration.helpers.clients import entries_of
 from integration.helpers.cluster import TEST_JVM, Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.peer import Peer
 from integration.helpers.transactions import SETTINGS
+from integration.sink.test_forged import LAST_ID, forge
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, RecordTopic
 from pulsar_spark.client.writing.record_topic import _RecordProducer
@@ -108,6 +111,21 @@ def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
     query.commit(2, query.task("c"))
     query.commit(2, query.task("c"))
     assert query.rows() == ["a", "b", "c"]
+
+
+def test_somebody_who_leaves_no_sequence_ids_does_not_stop_the_query(
+    query: Query, client: Client, admin: Admin
+) -> None:
+    """In a namespace that deduplicates, a broker drops what is sent under a name with an id that was used."""
+    name = f"public/{uuid.uuid4().hex[:8]}"
+    admin.create_namespace(name)
+    admin.set_deduplication(name, True)
+    query.log = TopicName.parse(f"persistent://{name}/spark-transactions-query")
+    query.commit(0, query.task("a"))
+    for name in {each.metadata.producer_name.decode() for each in entries_of(client, str(query.log))}:
+        forge(client, str(query.log), numbered(1), range(LAST_ID, LAST_ID + 1), name)
+    query.commit(1, query.task("b"))
+    assert query.rows() == ["a", "b"]
 
 
 def test_a_batch_that_is_written_again_after_its_log_was_deleted_is_warned_of(

@@ -135,6 +135,23 @@ def test_copies_of_entries_of_the_micro_batch_lose_nothing(
     assert set(map(number_of, peer.read_all(topic))) == set(range(2 * ROWS))
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_broker_that_believes_a_forged_id_after_a_restart_changes_nothing(
+    client: Client, cluster: Cluster, admin: Admin, peer: Peer, plain_once_topic: str, strict: bool
+) -> None:
+    """It takes the last id of a name from the last entry that bears the name."""
+    topic = plain_once_topic
+    run(client, topic, FIRST, task_of(client, strict=strict))
+    run(client, topic, SECOND, task_of(client, 1, strict=strict), dies_after=ROWS // 2, at_a_time=10)
+    with RawConnection(cluster.service_url) as connection:
+        RawProducer(connection, topic).send(b"forged", producer_name=NAME, sequence_id=7)
+    admin.unload(topic)
+    assert last_sequence_id(client, TopicName.parse(topic), NAME, is_encrypted=False) == 7
+    assert run(client, topic, SECOND, task_of(client, 1, strict=strict)) == ROWS // 2
+    values = [record for record in peer.read_all(topic) if record.value != b"forged"]
+    assert Counter(map(number_of, values)) == Counter(range(2 * ROWS))
+
+
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="default", marks=pytest.mark.long), pytest.param(STRICT, id="strict")]
 )

@@ -70,12 +70,14 @@ class StoredRun:
 
     Attributes:
         begin: id of the first entry that the task stored in the micro-batch; None if there is none.
+        newest: highest sequence id of an entry that was found; -1 if there is none.
         version: number of the schema version of the first entry; None if it has none.
         unread: why messages that are stored may be missing; None if all were read so far.
         blocks: the messages, which are read as they are taken.
     """
 
     begin: MessageId | None = None
+    newest: int = -1
     version: int | None = None
     unread: str | None = None
     blocks: Iterator[StoredBlock] = field(default_factory=lambda: iter(()))
@@ -140,7 +142,8 @@ class _RunReader:
         """Search, read the first messages, and fill ``found``."""
         verdict = self._search.verdict(is_hidden=not self._search_back())
         found.unread = _WHY.get(verdict)
-        found.begin = begin = self._search.begin
+        found.newest, found.begin = self._search.newest, self._search.begin
+        begin = found.begin
         if begin is None:
             return
         blocks = self._blocks(found, begin, decryptor)

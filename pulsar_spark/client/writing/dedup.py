@@ -48,7 +48,7 @@ class PartitionRun:
         name: of its producer.
         begin: id of the first entry that the task has stored there in the micro-batch; None if there is none.
         stored: what earlier runs have stored there.
-        claimed: how many messages that are, at most, by the broker's last sequence id.
+        claimed: how many messages that are, at most, by the broker's last sequence id and those found.
         unread: how many messages may be stored that cannot be compared.
         last_sequence_id: that this run has sent, once its producer is closed.
         has_sent: whether this run has sent anything.

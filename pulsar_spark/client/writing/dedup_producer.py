@@ -173,7 +173,8 @@ class DedupProducer(Producer):
         if is_first and (is_claimed or (dedup.may_be_replay and not self._may_be_own)):
             partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
-            partition.claimed = max(min(last - self._ids.first(dedup.origin.batch) + 1, IDS_PER_BATCH), 1)
+            count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1
+            partition.claimed = max(min(count, IDS_PER_BATCH), 1)
             dedup.may_be_replay |= found.begin is not None
             self._run.stored.add(partition.number, found.blocks)
             dedup.tell_unread(self.topic, partition)

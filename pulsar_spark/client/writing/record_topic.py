@@ -98,8 +98,8 @@ def append_record(
 class RecordTopic:
     """A topic of records, for its one owner.
 
-    Topic and encryptor are as for :func:`append_record`. The name is that of the owner's durable subscription
-    and producer, after the client's prefix; the broker lets one owner in at a time.
+    Topic and encryptor are as for :func:`append_record`. The name is that of the owner's durable
+    subscription, after the client's prefix; the broker lets one owner in at a time.
 
     Attributes:
         topic: the topic partition that holds the records: the first one, if there are several.
@@ -119,11 +119,13 @@ class RecordTopic:
         self.read_to = _START
         self.owners_before = 0
         self._client = client
-        self._name = f"{client.options.subscription_prefix}-{name}"
         self._encryptor = encryptor
         self._producer: Producer | None = None
         options = SubscriptionOptions(
-            name=self._name, durable=True, initial=InitialPosition.EARLIEST, create=True
+            name=f"{client.options.subscription_prefix}-{name}",
+            durable=True,
+            initial=InitialPosition.EARLIEST,
+            create=True,
         )
         self._holder = Consumer(client, self.topic, options, Permits(_WINDOW_BYTES))
 
@@ -142,7 +144,8 @@ class RecordTopic:
             SendError: a backlog quota keeps producers out.
         """
         if self._producer is None:
-            options = ProducerOptions(name=self._name, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+            # Without a name: others could use up the sequence ids of one that they know.
+            options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
             # A duplicated record has the effect of one. Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
                 self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True

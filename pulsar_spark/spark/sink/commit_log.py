@@ -33,7 +33,7 @@ from pulsar_spark.spark.sink.commit_records import (
 
 _log = logging.getLogger(__name__)
 
-# Name of the driver's subscription and producer: there is one driver at a time.
+# Name of the driver's subscription: there is one driver at a time.
 _NAME = "transactions"
 
 # Minimum characters of a key. A shorter one could be guessed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from pulsar_spark.client import Client, Decryptor, DedupTask, Origin
@@ -14,6 +15,7 @@ from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
+from pulsar_spark.spark.sink.write_numbers import has_written_before, write_number
 
 # Digits of the query in names of producers.
 _DIGITS = 16
@@ -104,12 +106,17 @@ def query_secret(query: str) -> bytes:
 
 
 def dedup_task(
-    client: Client, options: SinkOptions, batch: MicroBatch | None, write: int, *, has_sequence_ids: bool
+    client: Client,
+    options: SinkOptions,
+    batch: MicroBatch | None,
+    writes: Mapping[str, str],
+    *,
+    has_sequence_ids: bool,
 ) -> DedupTask | None:
     """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
 
-    ``write`` is the number of the write to the topic within the micro-batch. Raises what
-    :func:`decide_dedup` raises.
+    ``writes`` are those that the driver has counted, for ``write_number``. Raises what :func:`decide_dedup`
+    raises.
     """
     decision = decide_dedup(
         options.delivery,
@@ -122,11 +129,11 @@ def dedup_task(
     return DedupTask(
         client,
         f"{name_prefix(options, batch)}-{batch.task}",
-        Origin(batch.number, batch.task, write),
+        Origin(batch.number, batch.task, write_number(writes, batch, options.topic)),
         query_secret(batch.query),
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,
-        may_be_replay=batch.is_possible_replay(),
+        may_be_replay=batch.is_possible_replay(is_later=has_written_before(writes, batch)),
         decryptor=Decryptor() if options.encryption is None else own_decryptor(options.encryption),
     )
 

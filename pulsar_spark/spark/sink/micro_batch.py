@@ -32,13 +32,14 @@ class MicroBatch:
     task: int
     is_retried: bool
 
-    def is_possible_replay(self) -> bool:
+    def is_possible_replay(self, *, is_later: bool) -> bool:
         """Whether an earlier attempt of the micro-batch may have written rows.
 
         It is true if the task was tried before, and for all tasks of a run's first micro-batch in this
-        process: only the first micro-batch of a run can be a replay.
+        process, unless it is known to be a later one of the run: only the first one can be a replay.
         """
-        return self.number <= _first_batches.setdefault(self.run, self.number) or self.is_retried
+        is_first = self.number <= _first_batches.setdefault(self.run, self.number)
+        return (is_first and not is_later) or self.is_retried
 
 
 def micro_batch() -> MicroBatch | None:

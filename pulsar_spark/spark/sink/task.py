@@ -42,7 +42,6 @@ from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.topic_encoders import topic_encoders
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
-from pulsar_spark.spark.sink.write_numbers import write_number
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def write_task(
 ) -> WriterCommitMessage:
     """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
 
-    The driver has chosen ``schemas``, by topic, and counted ``writes``, for ``write_number``. ``log`` is the
+    The driver has chosen ``schemas``, by topic, and counted ``writes``, for ``dedup_task``. ``log`` is the
     query's if there are transactions, and None in a batch write.
 
     Raises:
@@ -86,8 +85,7 @@ def _send(
     writes: Mapping[str, str],
 ) -> TaskReport:
     micro, retries_before = micro_batch(), retry_count()
-    write = write_number(writes, micro, options.topic)
-    dedup = dedup_task(client, options, micro, write, has_sequence_ids=SEQUENCE_ID in shape.reserved)
+    dedup = dedup_task(client, options, micro, writes, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
     chosen = topic_encoders(client, options, shape, schemas)
     attempt = None

@@ -4,6 +4,9 @@ A write that is run again must have the same number as before, and another write
 the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Rows that
 name their topics may be written to any topic, so such a write has a number that no topic has had yet. Spark
 names a run by the job group. A function that sets its own job group hides it: then the count continues.
+
+What is counted also shows that a run has written earlier micro-batches. So the one now is no replay, and new
+worker processes need not search the topic for rows of it.
 """
 
 from __future__ import annotations
@@ -37,14 +40,20 @@ def read_write_numbers() -> dict[str, str]:
         ) from error
 
 
-def write_number(counted: Mapping[str, str], batch: MicroBatch | None, topic: TopicName | None) -> int:
-    """The number of the next write of a micro-batch to a topic; 0 without a micro-batch.
+def write_number(counted: Mapping[str, str], batch: MicroBatch, topic: TopicName | None) -> int:
+    """The number of the next write of a micro-batch to a topic.
 
     ``counted`` is what ``read_write_numbers`` gave when the write began. Without a topic rows name theirs.
     """
-    if batch is None:
-        return 0
     return _next(_numbers(counted.get(batch.query), batch.run, batch.number), topic)
+
+
+def has_written_before(counted: Mapping[str, str], batch: MicroBatch) -> bool:
+    """Whether the run of a micro-batch has committed writes of earlier ones; False if it is not known.
+
+    ``counted`` is as for ``write_number``.
+    """
+    return _first_batch(counted.get(batch.query), batch.run, batch.number) < batch.number
 
 
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
@@ -54,9 +63,10 @@ def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> No
         SendError: it cannot be counted; then the next write would be taken for this one.
     """
     try:
-        numbers = _numbers(_files.read(query), run, batch)
+        counted = _files.read(query)
+        numbers, first = _numbers(counted, run, batch), _first_batch(counted, run, batch)
         numbers[str(topic)] = _next(numbers, topic) + 1
-        _files.write(query, json.dumps([run, batch, numbers]))
+        _files.write(query, json.dumps([run, batch, numbers, first]))
     except (OSError, RuntimeError) as error:
         raise SendError(
             f"the rows are written, but the write could not be counted: {error}",
@@ -66,9 +76,15 @@ def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> No
 
 
 def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
-    counted_run, counted_batch, numbers = ("", -1, {}) if text is None else json.loads(text)
+    counted_run, counted_batch, numbers, _ = ("", -1, {}, -1) if text is None else json.loads(text)
     is_other_run = counted_run != run and _is_run_id(counted_run) and _is_run_id(run)
     return {} if counted_batch != batch or is_other_run else dict(numbers)
+
+
+def _first_batch(text: str | None, run: str, batch: int) -> int:
+    """The first micro-batch of which the run has counted writes; ``batch`` if it has counted none."""
+    counted_run, _, _, first = (run, -1, {}, batch) if text is None else json.loads(text)
+    return first if counted_run == run and _is_run_id(run) else batch
 
 
 def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:

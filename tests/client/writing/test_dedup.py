@@ -280,11 +280,15 @@ def test_what_cannot_be_read_is_told_or_refused(
         assert why in caplog.text
 
 
-def test_a_part_that_was_deleted_is_told(client, topic, caplog):
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_part_that_was_deleted_is_told(client, topic, is_forgotten, caplog):
+    """How many rows there may have been is known by the entries that are left, also without the name."""
     run(client, numbered(8), 5)
     topic.roll()
     run(client, numbered(12), 5)
     topic.trim(next(iter(topic.ledgers)))
+    if is_forgotten:
+        topic.stored_ids.clear()
     task, _ = run(client, numbered(12), 5)
     assert twice(task) == 12
     assert Counter(topic.values) == Counter(numbered(12))

@@ -77,13 +77,16 @@ class Fakes:
 class FakeProducer:
     def __init__(self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False):
         assert (topic, partitions) == (PARTITION, 1)
-        self.fakes, self.name, self.packer = fakes, options.name, SimpleNamespace(transaction=None)
-        self.topic_epoch = fakes.epoch if options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING else None
-        assert may_repeat is (options.name is not None)
+        is_owner = options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING
+        self.fakes, self.packer = fakes, SimpleNamespace(transaction=None)
+        self.whose = "owner's" if is_owner else "other's"
+        self.topic_epoch = fakes.epoch if is_owner else None
+        assert may_repeat is is_owner
+        assert options.name is None, "others could use the sequence ids of a name"
         if fakes.refusals:
             fakes.refusals -= 1
             raise SendError("backlog exceeded")
-        fakes.done.append(("open producer", self.name, encryptor))
+        fakes.done.append(("open producer", self.whose, encryptor))
 
     def send_singles(self, messages):
         (message,) = messages
@@ -95,10 +98,10 @@ class FakeProducer:
         self.fakes.done.append(("send", record.value.decode(), self.packer.transaction))
 
     def flush(self):
-        self.fakes.done.append(("flush", self.name))
+        self.fakes.done.append(("flush", self.whose))
 
     def close(self):
-        self.fakes.done.append(("close producer", self.name))
+        self.fakes.done.append(("close producer", self.whose))
 
 
 class FakeConsumer:
@@ -136,10 +139,10 @@ def fakes(monkeypatch) -> Fakes:
 def test_somebody_else_appends_a_record(fakes):
     append_record(fakes, TOPIC, b"opened", encryptor=fakes)
     assert fakes.done == [
-        ("open producer", None, fakes),
+        ("open producer", "other's", fakes),
         ("send", "opened", None),
-        ("flush", None),
-        ("close producer", None),
+        ("flush", "other's"),
+        ("close producer", "other's"),
     ]
 
 
@@ -152,11 +155,11 @@ def test_records_go_into_their_transactions(fakes):
     records.flush()
     records.close()
     assert fakes.done == [
-        ("open producer", "role-owner", fakes),
+        ("open producer", "owner's", fakes),
         ("send", "a", transaction),
         ("send", "b", None),
-        ("flush", "role-owner"),
-        ("close producer", "role-owner"),
+        ("flush", "owner's"),
+        ("close producer", "owner's"),
         ("close consumer",),
     ]
 
@@ -175,7 +178,7 @@ def test_how_many_owners_have_written_before(fakes):
     records.open_for_writing()
     records.open_for_writing()
     assert records.owners_before == 7
-    assert fakes.done == [("open producer", "role-owner", None)]
+    assert fakes.done == [("open producer", "owner's", None)]
 
 
 def test_records_are_read_once(fakes):
@@ -238,9 +241,9 @@ def test_reading_through_a_value_ends_when_it_is_visible(fakes):
     assert [record.value for record in records.read_through(b"token")] == [b"c", b"token"]
     assert records.read_to == at(3)
     assert fakes.done == [
-        ("open producer", "role-owner", None),
+        ("open producer", "owner's", None),
         ("send", "token", None),
-        ("flush", "role-owner"),
+        ("flush", "owner's"),
         ("read", at(1), at(2)),
         ("read", at(2), at(3)),
     ]
@@ -277,7 +280,7 @@ def test_a_broker_may_count_for_a_moment_what_was_released(fakes, monkeypatch):
     records = RecordTopic(fakes, TOPIC, "owner")
     fakes.refusals = 3
     records.open_after_release()
-    assert fakes.done == [("open producer", "role-owner", None)]
+    assert fakes.done == [("open producer", "owner's", None)]
     other = RecordTopic(fakes, TOPIC, "owner")
     monkeypatch.setattr(record_topic, "_STORED_WITHIN", 0.0)
     fakes.refusals = 99

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from pulsar_spark.spark.sink.delivery import (
     query_secret,
 )
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
+from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
 from tests.loops import for_each
 
 BATCH = MicroBatch("query", "run", 7, 3, is_retried=False)
@@ -73,9 +75,9 @@ def options(given: Mapping[str, str]) -> SinkOptions:
     return parse_sink({"service.url": "pulsar://localhost:6650", "topic": "t", **given})
 
 
-def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids: bool = False):
+def task(given: Mapping[str, str], batch: MicroBatch | None = BATCH, *, has_sequence_ids=False, writes=None):
     # A DedupTask asks its client for nothing before a producer is opened.
-    return dedup_task(None, options(given), batch, 0, has_sequence_ids=has_sequence_ids)
+    return dedup_task(None, options(given), batch, writes or {}, has_sequence_ids=has_sequence_ids)
 
 
 @pytest.mark.parametrize("asked", [{}, ASKED])
@@ -124,11 +126,19 @@ def test_queries_have_names_and_secrets_of_their_own():
     assert one.secret != other.secret
 
 
-def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of():
-    for write in (0, 2):
-        found = dedup_task(None, options({}), BATCH, write, has_sequence_ids=False)
+@pytest.mark.usefixtures("folder")
+def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of(monkeypatch):
+    """And a later micro-batch of a run is no replay, in whatever process."""
+    monkeypatch.setattr(micro_batch, "_first_batches", {})
+    batch = replace(BATCH, run=str(uuid.UUID(int=1)))
+    topic = options({}).topic
+    for write, number in ((0, 7), (1, 7), (0, 8), (1, 8)):
+        micro_batch._first_batches.clear()
+        found = task({}, replace(batch, number=number), writes=read_write_numbers())
         assert found is not None
-        assert found.origin == Origin(7, 3, write)
+        assert found.origin == Origin(number, 3, write)
+        assert found.may_be_replay is (number == 7)
+        count_write(batch.query, batch.run, number, topic)
 
 
 @pytest.mark.parametrize("is_retried", [False, True])

@@ -45,4 +45,12 @@ def test_all_tasks_of_the_first_micro_batch_of_a_run_may_be_a_replay(monkeypatch
         (MicroBatch("query", "again", 5, 7, is_retried=False), True),
         (MicroBatch("query", "again", 6, 0, is_retried=False), False),
     ]
-    assert [batch.is_possible_replay() for batch, _ in table] == [expected for _, expected in table]
+    found = [batch.is_possible_replay(is_later=False) for batch, _ in table]
+    assert found == [expected for _, expected in table]
+
+
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_a_later_micro_batch_of_a_run_is_no_replay_in_a_new_process(monkeypatch, is_retried):
+    monkeypatch.setattr(module, "_first_batches", {})
+    batch = MicroBatch("query", "run", 4, 0, is_retried=is_retried)
+    assert batch.is_possible_replay(is_later=True) is is_retried

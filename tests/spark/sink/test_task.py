@@ -265,7 +265,8 @@ def test_a_task_that_finds_rows_of_the_micro_batch_is_a_replay_whatever_spark_te
 def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
     """A function of foreachBatch may write several times to a topic."""
     run_as(monkeypatch, of_micro_batch(5))
-    counted = {"query": json.dumps(["run", 5, {str(T): 2}]), "other": json.dumps(["run", 5, {str(T): 7}])}
+    given = {"query": 2, "other": 7}
+    counted = {query: json.dumps(["run", 5, {str(T): count}, 5]) for query, count in given.items()}
     for topic, number in (("t", 2), ("u", 0)):
         report = write([rows(("a", topic))], writes=counted, topic=topic)
         assert fakes.given["dedup"].origin == Origin(5, 0, number)

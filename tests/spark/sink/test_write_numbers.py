@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
@@ -10,7 +11,12 @@ import pytest
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
-from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers, write_number
+from pulsar_spark.spark.sink.write_numbers import (
+    count_write,
+    has_written_before,
+    read_write_numbers,
+    write_number,
+)
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
 RUN, OTHER = (str(uuid.UUID(int=number)) for number in (1, 2))
@@ -21,7 +27,7 @@ ANOTHER_QUERY = MicroBatch("other query", RUN, 7, 3, is_retried=False)
 OWN_GROUP = MicroBatch("query", "a job group", 7, 3, is_retried=False)
 
 
-def number(batch: MicroBatch | None = BATCH, topic: TopicName | None = T) -> int:
+def number(batch: MicroBatch = BATCH, topic: TopicName | None = T) -> int:
     """The number that a task has, as the driver counts now."""
     return write_number(read_write_numbers(), batch, topic)
 
@@ -100,9 +106,31 @@ def test_a_job_group_of_a_functions_own_does_not_begin_anew():
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_plain_batch_write_has_none():
-    count()
-    assert number(None) == 0
+def test_a_later_micro_batch_of_a_run_is_known():
+    """Each of its writes, also after others of the same micro-batch."""
+
+    def is_known(batch: MicroBatch) -> bool:
+        return has_written_before(read_write_numbers(), batch)
+
+    assert not is_known(BATCH)
+    for _ in range(2):
+        count(BATCH)
+        assert not is_known(BATCH), "the first micro-batch of a run may be a replay"
+        assert is_known(NEXT)
+    for _ in range(2):
+        count(NEXT)
+        assert is_known(NEXT)
+        assert not is_known(replace(NEXT, run=OTHER))
+        assert not is_known(replace(NEXT, query="other query"))
+    count(replace(NEXT, run=OTHER))
+    assert not is_known(replace(NEXT, run=OTHER))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_job_group_of_a_functions_own_tells_nothing_of_a_run():
+    """A later run may have the same one."""
+    count(OWN_GROUP)
+    assert not has_written_before(read_write_numbers(), replace(OWN_GROUP, number=8))
 
 
 def test_little_is_kept_however_long_a_query_runs(folder):
