@@ -57,8 +57,7 @@ COLUMN_TEXTS = {
         null_written="no event time",
     ),
     "__messageProperties": ColumnText(
-        read="The message's properties. An empty map: no properties. A name that was sent twice is in it "
-        "twice.",
+        read="The message's properties. An empty map: no properties. Names may repeat.",
         null_read=_NEVER,
         written="The message's properties. A property whose value is null is left out.",
         null_written="no properties",
