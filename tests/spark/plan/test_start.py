@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pulsar_spark.errors import BusyError, OptionError
+from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
@@ -125,6 +125,24 @@ def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
     with pytest.raises(BusyError):
         start(cluster, startingOffsets='{"t": {"-1": "20:1"}}', **options)
     assert list(cluster.topics[T].cursors) == ([] if name is None else ["mine"])
+
+
+def test_a_topic_that_is_deleted_while_the_query_starts_is_an_error_if_it_is_named(cluster):
+    gone = TopicName.parse("gone")
+    with pytest.raises(TopicNotFoundError, match="deleted while the query started.*gone"):
+        start_query(cluster, options_of(topics="t,gone"), [T, gone])
+    assert cluster.topics[T].cursors == {}
+    for options in ({"topicsPattern": ".*"}, {"topics": "t,gone", "waitingForNonExistedTopic": "true"}):
+        assert list(start_query(cluster, options_of(**options), [T, gone]).positions) == [T]
+
+
+def test_a_fresh_subscription_has_the_user_s_properties(cluster, monkeypatch):
+    asked, subscribe = [], cluster.subscribe
+    monkeypatch.setattr(
+        cluster, "subscribe", lambda topic, options: asked.append(options) or subscribe(topic, options)
+    )
+    start(cluster, pulsar__consumer__subscriptionProperties='{"team": "sales"}')
+    assert [each.properties for each in asked] == [(("team", "sales"),)]
 
 
 def test_a_fresh_subscription_has_a_name_of_its_own(cluster):
