@@ -56,19 +56,16 @@ def find_partitions(
         BrokerError: no broker answered.
     """
     listed = [] if options.pattern is None else client.topics_matching(options.pattern)
-    names = [*options.topics, *dict.fromkeys(topic.base for topic in listed)]
+    names = [*options.topics, *listed]
     found: dict[TopicName, None] = {}
     answers = run_all([partial(partitions_of or client.partitions, name) for name in names])
     for name, partitions in zip(names, answers, strict=True):
         if isinstance(partitions, TopicNotFoundError):
-            is_expected = name in options.topics and not options.wait_for_topics
-            if is_expected and if_missing is None:
+            if not options.must_exist:
+                continue
+            if if_missing is None:
                 raise partitions
-            # Listed topics exist, so a topic without partitions may have a name like that of a partition.
-            partitions = [
-                *(if_missing(partitions, name) if is_expected and if_missing is not None else ()),
-                *(topic for topic in listed if topic.base == name),
-            ]
+            partitions = list(if_missing(partitions, name))
         elif isinstance(partitions, PulsarError):
             raise partitions
         found.update(dict.fromkeys(partitions))

@@ -10,6 +10,7 @@ from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.start import after_start_times, start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
+from tests.spark.plan.simulated_segments import ScalableTopic
 from tests.spark.plan.simulated_spark import iso_time, options_of, two_ledgers
 
 T = TopicName.parse("t")
@@ -116,6 +117,22 @@ def test_an_empty_topic_is_taken_from_its_beginning(cluster):
 
 
 @pytest.mark.parametrize("name", [None, "mine"])
+def test_what_compaction_has_kept_is_read_from_its_beginning(name):
+    """Also if the subscription that the user named stands at the end of the log."""
+    cluster = SimulatedCluster(read_compacted=True)
+    (topic,) = cluster.create("t")
+    topic.compact_and_trim(topic.produce(3)[1])
+    end = topic.produce(2)[-1]
+    if name is not None:
+        topic.cursors[name] = end
+    options = {} if name is None else {"predefinedSubscription": name}
+    found = start(cluster, readCompacted="true", startingOffsets="earliest", **options)
+    assert found.positions == {T: MessageId.EARLIEST}
+    assert list(topic.cursors.values()) == [topic.begin]
+    assert start(cluster, readCompacted="true").positions == {T: end}
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
 def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
     def fail(*_):
         raise BusyError("no")
@@ -125,11 +142,16 @@ def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
     with pytest.raises(BusyError):
         start(cluster, startingOffsets='{"t": {"-1": "20:1"}}', **options)
     assert list(cluster.topics[T].cursors) == ([] if name is None else ["mine"])
+    topic = ScalableTopic(cluster).name
+    given = options_of(topic=str(topic), admin__url="http://localhost:1", startingTime=iso_time(5), **options)
+    with pytest.raises(BusyError):
+        start_query(cluster, given, cluster.partitions(topic))
+    assert cluster.registered == {topic: set() if name is None else {"mine"}}
 
 
 def test_a_topic_that_is_deleted_while_the_query_starts_is_an_error_if_it_is_named(cluster):
     gone = TopicName.parse("gone")
-    with pytest.raises(TopicNotFoundError, match="deleted while the query started.*gone"):
+    with pytest.raises(TopicNotFoundError, match=r"deleted while the query started.*gone"):
         start_query(cluster, options_of(topics="t,gone"), [T, gone])
     assert cluster.topics[T].cursors == {}
     for options in ({"topicsPattern": ".*"}, {"topics": "t,gone", "waitingForNonExistedTopic": "true"}):

@@ -49,7 +49,7 @@ def names(topics):
         ({"topics": "a/b/other,plain"}, ["other", "plain"]),
         ({"topicsPattern": "p.*"}, ["parted-partition-0", "parted-partition-1", "plain"]),
         ({"topicsPattern": "none"}, []),
-        ({"topics": "plain,gone", "waitingForNonExistedTopic": "true"}, ["plain"]),
+        ({"topics": "gone,plain", "waitingForNonExistedTopic": "true"}, ["plain"]),
     ],
 )
 def test_the_partitions_of_all_topics(cluster, options, found):
@@ -104,6 +104,12 @@ def test_commit_logs_are_read_only_where_they_are_named(cluster):
 def test_a_topic_that_is_missing_is_an_error(cluster):
     with pytest.raises(TopicNotFoundError):
         find_partitions(cluster, options_of(topics="plain,gone"))
+
+
+def test_a_topic_that_is_deleted_after_it_was_listed_is_left_out(cluster, monkeypatch):
+    listed = [TopicName.parse("gone"), TopicName.parse("plain")]
+    monkeypatch.setattr(cluster, "topics_matching", lambda pattern: listed)
+    assert find_partitions(cluster, options_of(topicsPattern=".*")) == listed[1:]
 
 
 def test_a_broker_that_does_not_answer_is_an_error(cluster):
