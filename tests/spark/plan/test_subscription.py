@@ -389,17 +389,20 @@ def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses
     assert subscription.partitions[P1].acknowledged == MessageId(10, 2)
 
 
-def test_an_ack_that_fails_is_warned_of_once(cluster, caplog):
+def test_an_ack_that_fails_is_warned_of_once(cluster, caplog, monkeypatch):
+    monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
     subscription = opened(cluster)
     processed(subscription, 2)
     held = cluster.held["ack", P1] = []
-    for number in range(4):
+    refused = AuthError("no")
+    for answer, warnings in ((refused, 1), (refused, 1), (MessageId(10, 1), 1), (refused, 2), (refused, 2)):
         subscription.acknowledge_processed(60.0)
-        held[number].set_exception(AuthError("no"))
+        (held[-1].set_result if answer is not refused else held[-1].set_exception)(answer)
         subscription.acknowledge_processed(60.0)
         cluster.clock += 30.0
-    assert caplog.text.count("an acknowledgement") == 1
+        assert caplog.text.count("an acknowledgement") == warnings
     assert str(P1) in caplog.text
+    assert cluster.count("lose") == 0, "the broker has its consumer"
 
 
 def test_the_ack_of_a_consumer_that_was_closed_is_sent_again_at_once(cluster):
@@ -575,7 +578,10 @@ def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypa
     state = subscription.partitions[P0]
     with monkeypatch.context() as patch:
         without_consumer(patch, subscription)
-        subscription.acknowledge({P0: MessageId(10, 1)})
+        asked = cluster.count("last", P0)
+        for _ in range(3):
+            subscription.acknowledge({P0: MessageId(10, 1)})
+        assert cluster.count("last", P0) == asked + 1, "it is not opened again at once"
     assert state.asked == MessageId(10, -1)
     assert "the broker has closed its consumer" in caplog.text
     cluster.clock += 10.0
