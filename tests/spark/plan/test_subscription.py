@@ -49,6 +49,11 @@ def test_a_new_subscription_begins_where_it_is_told(cluster):
     assert states[P1].mark_delete == MessageId(10, 2)
 
 
+def test_a_partition_that_the_broker_removed_as_idle_is_made_again(cluster):
+    del cluster.topics[P0]
+    assert list(opened(cluster).partitions) == [P0, P1, P2]
+
+
 def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, monkeypatch):
     """A broker that repeats an old answer, and is slow, would seem to have lost what is processed."""
     monkeypatch.setattr(cluster, "may_have_old_end", (P0, P1).__contains__)
