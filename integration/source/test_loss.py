@@ -102,6 +102,11 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     sink = Collector()
     drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
     assert sink.values == expected
+    timed = Collector()
+    reader = pulsar_in_spark.spark.readStream.format("pulsar").option("service.url", broker.service_url)
+    options = {"topic": topic, "readCompacted": "true", "startingTime": "2020-01-01T00:00:00Z"}
+    drain(reader.options(**options).load(), timed, checkpoint / "timed")
+    assert timed.values == expected
     write(40, 3)
     drain(pulsar_in_spark.stream(topic, readCompacted="true"), sink, checkpoint)
     assert sink.values == [*expected, *texts(40, 41, 42)]

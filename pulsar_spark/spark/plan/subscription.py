@@ -314,13 +314,12 @@ class Subscription:
     def _last_message_id(self, topic: TopicName, consumer: Consumer) -> LastMessageId:
         """A partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id()
-        state = self.partitions.get(topic)
         if self._client.may_have_old_end(topic):
+            state = self.partitions.get(topic)
             processed = self._processed.get(topic, MessageId.EARLIEST).whole_entry
             seen = processed if state is None else state.last
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
-        is_fresh = state is None or state.position is None or not state.position.is_message
-        if self._client.read_compacted and is_fresh and not answer.last.is_message:
+        if self._client.read_compacted and not answer.last.is_message:
             return answer._replace(last=self._client.bounds(topic).last)
         return answer
 

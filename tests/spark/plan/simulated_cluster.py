@@ -1,7 +1,7 @@
 """A cluster in memory, as planning sees one: topics with ledgers and cursors, and a clock that is set."""
 
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -293,8 +293,7 @@ class SimulatedCluster(PlanningClient):
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
         self.note("probe", topic)
-        found = self.topic(topic)
-        return found.entries[bisect_left(found.ids, position)]
+        return next(each for each in self._entries(self.topic(topic)) if each.id >= position)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)

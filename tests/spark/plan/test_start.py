@@ -6,6 +6,7 @@ import pytest
 
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.start import after_start_times, start_query
@@ -155,7 +156,7 @@ def test_a_topic_that_is_deleted_while_the_query_starts_is_an_error_if_it_is_nam
         start_query(cluster, options_of(topics="t,gone"), [T, gone])
     assert cluster.topics[T].cursors == {}
     for options in ({"topicsPattern": ".*"}, {"topics": "t,gone", "waitingForNonExistedTopic": "true"}):
-        assert list(start_query(cluster, options_of(**options), [T, gone]).positions) == [T]
+        assert list(start_query(cluster, options_of(Mode.STREAM, **options), [T, gone]).positions) == [T]
 
 
 def test_a_fresh_subscription_has_the_user_s_properties(cluster, monkeypatch):

@@ -544,14 +544,29 @@ def test_what_compaction_left_begins_before_the_log(options, later, fails):
     spark.trigger(fails=fails)
     if fails:
         spark.restart()
+    for _ in range(3):
+        spark.drain()
+        expected = [at("10:1"), at("10:4"), *topic.ids]
+        assert spark.rows == [(T, each) for each in expected]
+        topic.produce(1)
+        spark.drain()
+        spark.restart()
+
+
+def test_a_log_that_compaction_has_emptied_behind_a_query_is_no_loss():
+    """What is kept ends before what is processed: the last messages were replaced, or deleted."""
+    cluster = SimulatedCluster(read_compacted=True)
+    (topic,) = cluster.create("t")
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", readCompacted="true")
+    read = topic.produce(6)
     spark.drain()
-    topic.produce(1)
-    spark.drain()
+    topic.compact_and_trim(at("10:1"), at("10:4"))
+    assert spark.drain() == []
     spark.restart()
-    topic.produce(1)
+    assert spark.drain() == []
+    read += topic.produce(2)
     spark.drain()
-    expected = [at("10:1"), at("10:4"), *topic.ids]
-    assert spark.rows == [(T, each) for each in expected]
+    assert spark.rows == [(T, each) for each in read]
 
 
 def test_what_compaction_left_of_a_new_topic_is_read():
@@ -563,7 +578,7 @@ def test_what_compaction_left_of_a_new_topic_is_read():
     new.produce(6)
     new.compact_and_trim(at("10:1"), at("10:4"))
     cluster.clock += 100.0
-    spark.drain()
-    new.produce(1)
-    spark.drain()
-    assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
+    for _ in range(2):
+        spark.drain()
+        assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
+        new.produce(1)
