@@ -40,6 +40,20 @@ def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remo
     assert mark(spark) == ids[-1]
 
 
+def test_a_restart_is_judged_by_the_start_of_a_batch_that_did_not_finish(cluster, topic, caplog):
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    topic.produce(2)
+    spark.drain()
+    topic.produce(3)
+    topic.roll_over()
+    ids = topic.produce(2)
+    spark.trigger(fails=True)
+    topic.trim()
+    spark.restart()
+    assert spark.trigger() == rows_of(T, ids)
+    assert "(10:1, 20:-1] may be lost" in caplog.text
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("remove", [True, False])
 def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic, stopped, remove, caplog):
