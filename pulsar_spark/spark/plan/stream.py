@@ -460,7 +460,7 @@ class QueryPlanner:
         A segment that the subscription was registered on all the time was read, or empty.
         """
         self._absent.add(topic)
-        if topic.scalable in self._options.topics and topic.scalable in self._holding:
+        if topic.scalable in self._holding:
             _log.warning("%s was deleted; subscription %s had read all of it", topic, name)
             return
         self._loss_check.report_absent(topic, position, name)
