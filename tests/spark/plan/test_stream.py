@@ -43,7 +43,8 @@ def test_the_simulated_cluster_has_the_face_of_the_real_one():
 def test_available_now_ends_where_the_topics_ended_at_its_beginning(cluster):
     first, second = cluster.create("t", 2)
     ids = rows_of(P0, first.produce(4)) + rows_of(P1, second.produce(2))
-    spark = SimulatedSpark(cluster, startingOffsets="earliest", maxMessagesPerTrigger="2")
+    limits = {"maxMessagesPerTrigger": "2", "minMessagesPerTrigger": "2", "maxTriggerDelay": "1h"}
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **limits)
     spark.restart(available_now=True)
     first.produce(3)
     cluster.create("t", 3)[0].produce(1)
