@@ -289,9 +289,10 @@ def test_a_topic_that_is_made_again_shows_at_once_in_quiet_times(cluster, ledger
 
 def test_new_partitions_show_at_once_in_quiet_times(cluster):
     spark, topic = follow_quietly(cluster)
+    start = Offsets.from_json(json.loads(spark.offsets[-1]))
+    assert spark.planner.latest(start) is start
     (second,) = cluster.create("t", 2)
     ids = second.produce(2)
-    start = Offsets.from_json(json.loads(spark.offsets[-1]))
     cluster.clock += 0.2
     assert spark.planner.latest(start).positions == {P0: topic.last, P1: ids[-1]}
 

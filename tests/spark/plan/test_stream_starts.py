@@ -127,6 +127,18 @@ def test_a_restart_goes_on_after_what_is_checkpointed(cluster, topic):
     assert list(topic.cursors) == [spark.subscription]
 
 
+def test_a_restart_looks_for_old_ends_after_what_is_processed(cluster, topic, monkeypatch):
+    spark, seen = SimulatedSpark(cluster, startingOffsets="earliest"), []
+    topic.produce(3)
+    spark.drain()
+    spark.restart()
+    monkeypatch.setattr(cluster, "may_have_old_end", lambda topic: True)
+    monkeypatch.setattr(cluster, "visible_end", lambda topic, told, after: seen.append(after) or told)
+    spark.trigger()
+    assert seen == [topic.last] * len(seen)
+    assert seen
+
+
 def test_a_batch_that_did_not_finish_is_planned_the_same_again(cluster, topic):
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     topic.produce(2)

@@ -569,7 +569,8 @@ def test_a_log_that_compaction_has_emptied_behind_a_query_is_no_loss():
     assert spark.rows == [(T, each) for each in read]
 
 
-def test_what_compaction_left_of_a_new_topic_is_read():
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_compaction_left_of_a_new_topic_is_read(stopped):
     cluster = SimulatedCluster(read_compacted=True)
     cluster.create("t", 1)
     spark = SimulatedSpark(cluster, startingOffsets="latest", readCompacted="true")
@@ -578,6 +579,8 @@ def test_what_compaction_left_of_a_new_topic_is_read():
     new.produce(6)
     new.compact_and_trim(at("10:1"), at("10:4"))
     cluster.clock += 100.0
+    if stopped:
+        spark.restart()
     for _ in range(2):
         spark.drain()
         assert [entry for _, entry in spark.rows] == [at("10:1"), at("10:4"), *new.ids]
