@@ -352,8 +352,6 @@ class QueryPlanner:
             if before is not None:
                 self._leave(before)
         self._ends.close()
-        self._silent = set()
-        self._told = set()
         self._subscription = found
         self._scalable.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})

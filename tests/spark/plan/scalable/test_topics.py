@@ -414,10 +414,16 @@ def test_a_start_that_cannot_be_registered_does_not_hide_the_loss_from_the_next_
             spark.trigger()
 
 
-def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again(cluster, topic, caplog):
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again(
+    cluster, topic, caplog, stopped
+):
     spark = query(topic, cluster)
     topic.write(KEYS)
     spark.drain()
+    if stopped:
+        spark.restart()
+        spark.drain()
     cluster.registered[topic.name].clear()
     topic.write(KEYS)
     topic.split(topic.active[0])
