@@ -381,6 +381,7 @@ def test_a_search_in_a_partition_that_is_gone_says_nothing(monkeypatch):
 
     monkeypatch.setattr(broker, "probe_entry", probe_entry)
     admission = Admission(Limits(max_messages=50), broker)
+    admission._scans = CallsInTurn()
     with budget(10):
         admission.plan({TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0, patience=0.01)
     assert admission.is_busy

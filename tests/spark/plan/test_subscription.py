@@ -398,11 +398,10 @@ def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses
 def test_an_ack_that_fails_is_warned_of_once(cluster, caplog, monkeypatch):
     monkeypatch.setattr(plan_subscription, "PROMPT", 0.01)
     subscription = opened(cluster)
-    processed(subscription, 2)
     held = cluster.held["ack", P1] = []
     refused = AuthError("no")
     for answer, warnings in ((refused, 1), (refused, 1), (MessageId(10, 1), 1), (refused, 2), (refused, 2)):
-        subscription.acknowledge_processed(60.0)
+        subscription.acknowledge({P1: MessageId(10, 2)})
         (held[-1].set_result if answer is not refused else held[-1].set_exception)(answer)
         subscription.acknowledge_processed(60.0)
         cluster.clock += 30.0
