@@ -15,7 +15,6 @@ REASONS = {
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
-    "spark/plan/chunk_probes.py": "tests/spark/plan/test_subscription.py drives it",
     "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",
     "unparsable.py": "values only",

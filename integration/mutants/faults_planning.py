@@ -131,7 +131,7 @@ FAULTS = (
         file="pulsar_spark/spark/plan/subscription.py",
         old="positions[topic] = state.settle(expire) if state.has_chunks else entry",
         new="positions[topic] = state.settle(expire)",
-        test="tests/spark/plan/test_subscription.py::test_probes_for_chunks_without_an_answer_hold_nobody_up",
+        test="tests/spark/plan/test_chunk_probes.py::test_probes_for_chunks_without_an_answer_hold_nobody_up",
     ),
     Fault(
         name="seen-messages-forgotten-when-the-position-moves",
