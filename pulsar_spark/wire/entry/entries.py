@@ -156,7 +156,8 @@ class Entries:
         """
         values, has = self.numbers(_MESSAGES)
         counts = values.astype(np.int32)
-        counts[has & (counts == 0)] = -1
+        if not counts.all():
+            counts[has & (counts == 0)] = -1
         return counts
 
     @property
