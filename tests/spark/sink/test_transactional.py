@@ -263,10 +263,10 @@ def test_a_quota_does_not_stop_the_commit_of_the_next_micro_batch(broker):
 def test_the_driver_believes_only_what_its_query_has_signed(broker):
     log = QueryLog(LOG, 1, LogProtection(b"a secret of the query"))
     foreign = broker.begin()
-    broker.store(LOG, encode_record(OpenedRecord(foreign)), None)
     reports = [task(broker, "a", log), task(broker, "b", log)]
-    commit_batch(broker, reports[:1], 0, log.protection)
-    abort_batch(broker, reports[1:], 1, log.protection)
+    for batch, finish in enumerate([commit_batch, abort_batch]):
+        broker.store(LOG, encode_record(OpenedRecord(foreign)), None)
+        finish(broker, [reports[batch]], batch, log.protection)
     assert broker.states[foreign] == "open"
     assert CommitLog(broker, log).state.intent == Intent(0, tuple(ids(reports[:1])))
 
