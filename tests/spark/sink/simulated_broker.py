@@ -183,7 +183,7 @@ class SimulatedTransactions:
         self._broker = broker
 
     def begin(self, ttl: float) -> TxnId:
-        return self._broker.effect("begin", apply=self._broker.begin)
+        return self._broker.effect("begin", ttl, apply=self._broker.begin)
 
     def add(self, transaction: TxnId, topics: Sequence[TopicName]) -> None:
         self._broker.effect("add", transaction, apply=lambda: self._broker.add(transaction, topics))

@@ -202,7 +202,7 @@ def test_a_marker_that_is_refused_is_the_error_itself():
 
 
 def test_what_is_in_the_topic_for_good_is_counted():
-    plan = plan_at(S.FIND_REST, unknown=(TWO, THREE))
+    plan = plan_at(S.COMMIT_REST).after(LogState(), {TWO: ENDED, THREE: ENDED})
     error = plan.after(LogState(committed=frozenset([ONE, TWO])), {}).error
     assert f"transactions {THREE} were aborted" in str(error)
     assert "the rows of 2 other transactions are in the topic and stay there" in str(error)

@@ -92,6 +92,10 @@ STATES = {
 @pytest.mark.parametrize(("records", "expected"), STATES.values(), ids=STATES.keys())
 def test_what_records_add_up_to(records, expected):
     assert LogState().after(records) == expected
+    found = LogState()
+    for record in records:
+        found = found.after([record])
+    assert found == expected
 
 
 _txns = st.builds(TxnId, st.integers(0, 1), st.integers(0, 3))

@@ -164,18 +164,24 @@ def test_all_topics_of_all_tasks_are_looked_at(caplog):
 
 @faked
 def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
-    last = {"t_0_spark-q-2": FIRST + 4, "t_1_spark-q-2": FIRST - 1, "t_1_spark-q-3": FIRST + 1}
+    last = {"t_0_spark-q-2": FIRST + 4, "t_1_spark-q-2": FIRST - 1, "t_1_spark-q-3": FIRST}
     broker: Any = Broker(**last)
-    assert count(broker, [attempt(T)], 2) == {T.of_partition(0): 5, T.of_partition(1): 2}
+    assert count(broker, [attempt(T)], 2) == {T.of_partition(0): 5, T.of_partition(1): 1}
     assert caplog.messages == [
         "producers spark-q-*: this run of the micro-batch differs from the earlier one: it has 2 tasks, "
-        "but task 3 wrote rows of the micro-batch in the earlier run. No row is missing, and up to 7 "
+        "but task 3 wrote rows of the micro-batch in the earlier run. No row is missing, and up to 6 "
         "messages may be duplicated"
     ]
     assert broker.counted == [
         RunToFind(replace(ORIGIN, task=task), SECRET, last, is_claimed=True, may_be_replay=True)
-        for task, last in ((2, FIRST + 4), (3, FIRST + 1))
+        for task, last in ((2, FIRST + 4), (3, FIRST))
     ]
+
+
+@faked
+def test_tasks_that_have_stored_only_earlier_micro_batches_do_not_end_the_search():
+    broker: Any = Broker(**{f"t_0_spark-q-{task}": 0 for task in range(2, 8)}, **{"t_1_spark-q-8": FIRST})
+    assert count(broker, [attempt(T)], 2) == {T.of_partition(1): 1}
 
 
 @faked

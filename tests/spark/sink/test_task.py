@@ -26,6 +26,7 @@ from pulsar_spark.errors import OptionError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
+from pulsar_spark.spark.options.sink import Delivery
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.sink import micro_batch, task, topic_encoders
 from pulsar_spark.spark.sink.commit_log import QueryLog
@@ -279,6 +280,17 @@ def test_the_driver_is_told_of_which_micro_batch_the_rows_are(fakes, monkeypatch
     assert write([rows(("a", "t"))], delivery="at-least-once").micro_batch is None
     run_as(monkeypatch, FakeTask())
     assert write([rows(("a", "t"))]).micro_batch is None
+
+
+def test_the_driver_is_told_what_is_not_promised(fakes, monkeypatch):
+    """Where the broker does not deduplicate, rows may be duplicated."""
+    monkeypatch.setattr(task, "log_guarantee", lambda *given: given)
+    run_as(monkeypatch, of_micro_batch(5))
+    report = write(delivery="effectively-once")
+    assert report.query == "query"
+    options, *given = report.warning
+    assert options.delivery is Delivery.EFFECTIVELY_ONCE
+    assert given == [micro_batch.micro_batch(), fakes.given["dedup"]]
 
 
 @pytest.mark.parametrize("twice", [0, 3])

@@ -14,7 +14,8 @@ import pytest
 from pulsar_spark.client import Transaction
 from pulsar_spark.errors import NotReadyError, PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
+from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog
+from pulsar_spark.spark.sink.commit_records import Intent, OpenedRecord, encode_record
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import (
     abort_batch,
@@ -38,18 +39,19 @@ def broker(monkeypatch) -> SimulatedBroker:
 
 
 def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
-    """Run a task that writes rows, one message a row."""
+    """Run a task that writes rows, one message and one batch a row, after a batch without rows."""
 
     def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
+        if transaction is not None:
+            transaction.add([DATA])
         for batch in batches:
             assert transaction is not None
-            transaction.add([DATA])
             for value in batch[0].to_pylist():
                 broker.effect("row", value, apply=partial(broker.store, DATA, value.encode(), transaction.id))
         return TaskReport({})
 
-    rows = pa.record_batch([pa.array(list(values), pa.string())], names=["value"])
-    return write_in_transaction(broker, log, 600.0, iter([rows]), write)
+    batches = [pa.record_batch([pa.array(rows, pa.string())], names=["value"]) for rows in ([], *values)]
+    return write_in_transaction(broker, log, 600.0, iter(batches), write)
 
 
 def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
@@ -100,7 +102,7 @@ def two_tasks(broker: SimulatedBroker):
 def test_a_task_announces_its_transaction_before_it_writes(broker):
     (transaction,) = ids([task(broker, "ab")])
     assert broker.effects == [
-        ("begin",),
+        ("begin", 600.0),
         ("announce", transaction),
         ("add", transaction),
         ("row", "a"),
@@ -247,6 +249,26 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
             assert run_query(broker, done, 1) == len(BATCHES) - 1
             assert rows(broker) == ALL, f"at effect {at}"
     assert partly == 5  # three transactions leave two such moments, the last micro-batch has two rows
+
+
+def test_a_quota_does_not_stop_the_commit_of_the_next_micro_batch(broker):
+    commit_batch(broker, [task(broker, "a")], 0, OPEN)
+    report = task(broker, "b", QueryLog(LOG, 1))
+    broker.grow_old()
+    broker.has_quota = True
+    commit_batch(broker, [report], 1, OPEN)
+    assert rows(broker) == ["a", "b"]
+
+
+def test_the_driver_believes_only_what_its_query_has_signed(broker):
+    log = QueryLog(LOG, 1, LogProtection(b"a secret of the query"))
+    foreign = broker.begin()
+    reports = [task(broker, "a", log), task(broker, "b", log)]
+    for batch, finish in enumerate([commit_batch, abort_batch]):
+        broker.store(LOG, encode_record(OpenedRecord(foreign)), None)
+        finish(broker, [reports[batch]], batch, log.protection)
+    assert broker.states[foreign] == "open"
+    assert CommitLog(broker, log).state.intent == Intent(0, tuple(ids(reports[:1])))
 
 
 # ---- errors and what they leave

@@ -50,6 +50,8 @@ def test_topics_are_counted_apart():
     count(topic=T)
     count(topic=T)
     assert [number(topic=topic) for topic in (T, U)] == [2, 0]
+    count(topic=U)
+    assert [number(topic=topic) for topic in (T, U)] == [2, 1]
 
 
 @pytest.mark.usefixtures("folder")
