@@ -47,6 +47,10 @@ def command_of(kind: int, **fields: object) -> pb.BaseCommand:
     return command
 
 
+def _in_32_bits(permits: int) -> int:
+    return (permits + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 @dataclass(slots=True, eq=False)
 class FakeConsumer:
     """A consumer, which a broker sends entries to while there are permits.
@@ -73,7 +77,7 @@ class FakeConsumer:
             if entries is None:
                 return
             for entry in entries:
-                self.permits -= entry.permits
+                self.permits = _in_32_bits(self.permits - entry.permits)
                 self.sent.append(entry.id)
                 place = to_wire_id(entry.id)
                 message = pb.CommandMessage(consumer_id=self.id, message_id=place)

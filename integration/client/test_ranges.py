@@ -358,3 +358,18 @@ def test_strange_entries_among_others_have_nothing_lost(
     assert [place for place, _ in found] == given
     assert "are lost" not in caplog.text
     assert caplog.text.count("an entry that cannot be decoded is left out") == 20
+
+
+def test_entries_that_overflow_the_permits_do_not_end_the_reading(
+    client: Client, cluster: Cluster, name: TopicName
+) -> None:
+    """The broker takes an entry's number of messages out of the permits, in 32 bits."""
+    given: list[MessageId] = []
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, str(name))
+        for claimed in (-(1 << 31), -(1 << 30), -(1 << 30), 1 - (1 << 31)):
+            given += [producer.send(b"good") for _ in range(50)]
+            given.append(producer.send(b"strange", num_messages_in_batch=claimed))
+        given += [producer.send(b"good") for _ in range(50)]
+    groups = read_range(client, name, BEGINNING, given[-1], poll_timeout=15.0, fail_on_data_loss=False)
+    assert [MessageId(one.ledger, one.entry) for group in groups for one in group] == given

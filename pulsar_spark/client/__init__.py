@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
     from pulsar_spark.protocol.reading.range_progress import LostRange
     from pulsar_spark.protocol.replay.run_search import RunToFind
-    from pulsar_spark.protocol.replay.task_ids import first_sequence_id
+    from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
     from pulsar_spark.protocol.writing.batcher import BatcherBuilder
     from pulsar_spark.protocol.writing.receipts import SentTotals
     from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
@@ -150,7 +150,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
             "pulsar_spark.protocol.reading.range_progress": "LostRange",
             "pulsar_spark.protocol.replay.run_search": "RunToFind",
-            "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
+            "pulsar_spark.protocol.replay.task_ids": "TaskIds first_sequence_id",
             "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",
             "pulsar_spark.protocol.writing.receipts": "SentTotals",
             "pulsar_spark.protocol.writing.routing": "HashingScheme RoutingMode TaskPlace",

@@ -325,8 +325,11 @@ class Consumer(Closing):
         if corrupt is not None:
             self._corrupt = corrupt.located(str(self.topic), str(corrupt_id))
         if count and self._permits is not None:
-            held = int(np.maximum(entries.messages, 1).sum(dtype=np.int64))
+            messages = entries.messages
+            held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
+            if messages.min() < -1:
+                self._link.renew()  # the broker has added them to the permits
         entries = _new_after(entries, self._link.last)
         if len(entries):
             self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))

@@ -213,6 +213,17 @@ class ConsumerLink:
         self.inbox.lost(NotReadyError("the subscription was moved"))
         self._is_moved = True
 
+    def renew(self) -> None:
+        """Subscribe again before the next request, after what was taken: the broker's permits are wrong.
+
+        It adds up in 32 bits, and may send far too much, or nothing more.
+        """
+        if self._permits is not None:
+            self._permits.moved()
+        self._reopening.reset()
+        self.lose(NotReadyError("an entry has changed the permits"))
+        self._is_moved = True
+
     def lose(self, why: PulsarError) -> None:
         """Subscribe again before the next request: the broker seems to have lost the consumer."""
         self.inbox.lost(why)

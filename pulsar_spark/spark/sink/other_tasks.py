@@ -12,6 +12,7 @@ from pulsar_spark.client import (
     Origin,
     RunToFind,
     Schema,
+    TaskIds,
     count_stored_run,
     first_sequence_id,
     last_sequence_id,
@@ -115,13 +116,14 @@ def count_of_other_tasks(
         while not search.is_done:
             name = f"{prefix}-{search.number}"
             last = _last_sequence_ids(client, partitions, name, is_encrypted=is_encrypted)
-            task = replace(origin, task=search.number)
-            stored = {
-                # Anybody may have used the name. Only the entries of the query count.
-                topic: count_stored_run(client, topic, RunToFind(task, known[0].secret, each))
-                for topic, each in last.items()
-                if each >= first_sequence_id(origin.batch)
-            }
+            task, secret = replace(origin, task=search.number), known[0].secret
+            stored: dict[TopicName, int] = {}
+            for topic, each in last.items():
+                if each >= first_sequence_id(origin.batch):
+                    # Anybody may have used the name. Only the entries of the query count, and are waited for.
+                    is_own = TaskIds(secret, name, str(topic)).may_be_own(each)
+                    run = RunToFind(task, secret, each, may_be_own=is_own)
+                    stored[topic] = count_stored_run(client, topic, run)
             # A name with ids of the micro-batch and without an entry of the query is somebody else's.
             search.add(
                 stored, is_known=any(each >= 0 and stored.get(topic) != 0 for topic, each in last.items())

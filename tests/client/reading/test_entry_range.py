@@ -272,6 +272,16 @@ def test_batches_of_no_messages_do_not_have_others_sent_again(broker, client, cl
     assert mine.sent == ids
 
 
+@pytest.mark.parametrize("claimed", [(-(1 << 31),), (-(1 << 30), -(1 << 30)), (1 - (1 << 31), -9)])
+def test_entries_that_overflow_the_permits_do_not_end_the_reading(broker, client, claimed):
+    """A broker takes an entry's number of messages out of the permits, in 32 bits."""
+    strange = [section_of(b"", num_messages_in_batch=count) for count in claimed]
+    sections = [*singles(numbered(3)), *strange, *singles(numbered(2000, 3))]
+    ids = broker.publish(TOPIC, *sections)
+    assert ids_of(read(client, START, ids[-1])) == ids
+    assert sum(len(each.sent) for each in broker.consumers) < 3 * len(ids)
+
+
 def test_a_corrupt_entry_after_the_end_is_no_concern(broker, client, topic):
     """Where the end is beyond its ledger, what follows is asked for, too."""
     bad = bytearray(section_of(b"bad"))

@@ -15,6 +15,7 @@ from pulsar_spark.client import (
     Producer,
     RunToFind,
     Schema,
+    TaskIds,
     TopicWriter,
     VersionedSchema,
     first_sequence_id,
@@ -173,7 +174,9 @@ def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
         "messages may be duplicated"
     ]
     assert broker.counted == [
-        RunToFind(replace(ORIGIN, task=task), SECRET, last, is_claimed=True, may_be_replay=True)
+        RunToFind(
+            replace(ORIGIN, task=task), SECRET, last, is_claimed=True, may_be_replay=True, may_be_own=False
+        )
         for task, last in ((2, FIRST + 4), (3, FIRST))
     ]
 
@@ -192,6 +195,15 @@ def test_what_somebody_else_stored_under_such_a_name_is_not_warned_of(caplog):
     assert count(broker, [attempt(T)], 2, strict=True) == {}
     assert len(broker.counted) == 2
     assert not caplog.records
+
+
+@faked
+def test_only_ids_that_the_query_can_have_used_are_waited_for():
+    """Else each name that somebody else has used would delay the query by an operation timeout."""
+    own = TaskIds(SECRET, "spark-q-2", str(T.of_partition(1))).first(ORIGIN.batch)
+    broker: Any = Broker(**{"t_0_spark-q-2": own + 4, "t_1_spark-q-2": own + 4, "t_1_spark-q-3": own + 4})
+    count(broker, [attempt(T)], 2)
+    assert [run.may_be_own for run in broker.counted] == [False, True, False]
 
 
 @faked
