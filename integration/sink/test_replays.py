@@ -147,9 +147,8 @@ def test_many_partitions_are_compared_with_few_open_files(
     assert len(peer.read_all(plain_once_topic)) == 6000
 
 
-@pytest.mark.parametrize(
-    "options", [pytest.param({}, marks=pytest.mark.long, id="default"), pytest.param(STRICT, id="strict")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
 def test_a_second_attempt_of_a_stage_stores_each_row_once(
     pulsar_in_spark: PulsarInSpark,
     spark: SparkSession,
