@@ -18,6 +18,7 @@ from pulsar_spark.client import (
     UserCode,
     last_sequence_id,
 )
+from pulsar_spark.client.writing import topic_writer
 from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
@@ -26,7 +27,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.writing.replays import Replays
-from tests.fake_broker import FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section
 
@@ -338,7 +339,8 @@ def test_what_a_stranger_stores_under_the_name_hides_no_row(
     assert "may be duplicated" not in caplog.text
 
 
-def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic, caplog):
+def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic, caplog, monkeypatch):
+    monkeypatch.setattr(topic_writer, "_MENDING_INTERVAL", HANG)  # it opens no producer before the other run
     run(client, [b"before"], 5)
     topic.stored_ids[NAME] = (1 << 63) - 1
     first = task_of(client, 6)
