@@ -44,12 +44,12 @@ from pulsar_spark.values.encode.column_values import (
     validity,
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.time_units import MICROS_OF_DAY
 from pulsar_spark.values.value_size import ValueCost
 
 Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
 
 _NANOS_OF_DAY = 86_400_000_000_000
-_MICROS_OF_DAY = 86_400_000_000
 _INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
 _DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -344,14 +344,14 @@ def _is_no_nano_of_day(nanos: Numbers) -> Flags:
 
 def _read_date_time(stored: Numbers) -> _Values:
     nanos = stored["nanos"].astype(np.int64)
-    micros, is_out = to_micros(stored["day"].astype(np.int64), _MICROS_OF_DAY, nanos // 1000)
+    micros, is_out = to_micros(stored["day"].astype(np.int64), MICROS_OF_DAY, nanos // 1000)
     return _Values(micros, is_out | _is_no_nano_of_day(nanos))
 
 
 def _write_date_time(column: pa.Array) -> Numbers:
     micros = integers(column)
     stored = np.empty(len(micros), _DATE_TIME)
-    stored["day"], rest = np.divmod(micros, _MICROS_OF_DAY)
+    stored["day"], rest = np.divmod(micros, MICROS_OF_DAY)
     stored["nanos"] = rest * 1000
     return stored
 

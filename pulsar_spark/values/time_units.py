@@ -1,4 +1,4 @@
-"""Units of timestamps, which columns have in microseconds."""
+"""Units of times, which columns have in microseconds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class TimeUnit(NamedTuple):
         return value * self.factor if self.factor > 1 else value
 
 
+MICROS_OF_DAY: Final = 86_400_000_000
 MICROS: Final = TimeUnit(1, 1)
 MILLIS: Final = TimeUnit(1000, 1)
 _UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}

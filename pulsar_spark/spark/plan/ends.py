@@ -63,6 +63,7 @@ _FOLLOWS_WITHIN = 1.0
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
 _STEP = 5.0
+
 Ask = Callable[[Sequence[TopicName]], Mapping[TopicName, LastMessageId | PulsarError]]
 
 

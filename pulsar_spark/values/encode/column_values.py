@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.encode.cells import too_large
+from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 if TYPE_CHECKING:
     from pulsar_spark.arrow.arrays import Flags, Ints
@@ -95,7 +96,7 @@ def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
         Misfit: one that is not within a day.
     """
     numbers = integers(column)
-    a_day = 86_400_000 if logical == "time-millis" else 86_400_000_000
+    a_day = MICROS_OF_DAY // (1000 if logical == "time-millis" else 1)
     require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
     return numbers
 

@@ -19,8 +19,8 @@ from pulsar_spark.arrow.arrays import Ints, offsets_of
 from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
 from pulsar_spark.values.encode.cells import MAX_SIZE, Cells, Piece, texts, to_binary, too_large
 from pulsar_spark.values.encode.column_values import floats, integers, mask, require, times_of_day, validity
+from pulsar_spark.values.time_units import MICROS_OF_DAY
 
-_MICROS_OF_DAY: Final = 86_400_000_000
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 
@@ -141,7 +141,7 @@ def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
         Misfit: a year before 1 or after 9999.
     """
     micros = integers(column)
-    _require_years(micros // _MICROS_OF_DAY, path)
+    _require_years(micros // MICROS_OF_DAY, path)
     strings = pa.array(micros).view(pa.timestamp("us")).cast(pa.string())
     end = b"" if column.type.tz is None else b"Z"
     return [_matrix(strings, b"0000-00-00T00:00:00.000000" + end)]

@@ -25,6 +25,7 @@ from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.leaves import decode_bytes
 from pulsar_spark.values.json.scan import BadJsonError
 from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNode, JsonRecord
+from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 _Number = TypeVar("_Number", np.float64, np.int64)
 
@@ -49,7 +50,6 @@ _NUMBER: Final = "changed from string to number"
 _TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
 _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
-_MICROS_OF_DAY: Final = 86_400_000_000
 
 
 class _LeftError(Exception):
@@ -295,7 +295,7 @@ def _written_times(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
         if has_zone:
             is_other = pc.or_(is_other, pc.invert(pc.ends_with(column, "Z")))
         _leave_unless(not pc.any(is_other).as_py())
-        first *= _MICROS_OF_DAY
+        first *= MICROS_OF_DAY
     times = column.cast(leaf.type)
     least = pc.min(times).value
     _leave_unless(least is None or least >= first)
