@@ -9,6 +9,7 @@ import pyarrow as pa
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro.avro_read import decoder
 from pulsar_spark.values.avro.avro_types import column_type
+from tests.values.protobuf_files import plain_rows
 
 
 def avro(tree, **properties):
@@ -50,30 +51,12 @@ def decode(made_decoder, payloads):
     return made_decoder.decode(array, pa.nulls(len(array), pa.binary()))
 
 
-def listed(column):
-    """The rows, with maps as dicts: old versions of pyarrow cannot."""
-    return [plain(row, column.type) for row in column.to_pylist()]
-
-
-def plain(value, kind):
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        assert len(dict(value)) == len(value)
-        return {key: plain(each, kind.item_type) for key, each in value}
-    if pa.types.is_list(kind):
-        return [plain(each, kind.value_type) for each in value]
-    if pa.types.is_struct(kind):
-        return {field.name: plain(value[field.name], field.type) for field in kind}
-    return value
-
-
 def rows(made_decoder, payloads):
     done = decode(made_decoder, payloads)
     assert done.is_bad is None
     assert done.column.type.equals(made_decoder.type)
     done.column.validate(full=True)
-    return listed(done.column)
+    return plain_rows(done.column)
 
 
 def renamed(tree, **more):

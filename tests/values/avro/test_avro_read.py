@@ -20,7 +20,6 @@ from tests.values.avro.decoding import (
     avro,
     decode,
     encoded,
-    listed,
     logical,
     made,
     map_of,
@@ -28,6 +27,7 @@ from tests.values.avro.decoding import (
     renamed,
     rows,
 )
+from tests.values.protobuf_files import plain_rows
 from tests.values.random_avro import OTHER_TIMES
 
 UTC = timezone.utc
@@ -354,7 +354,7 @@ def test_bad_values_between_good_ones(payload, why, around):
     done = decode(read, [PAYLOAD] * around + [payload] + [PAYLOAD] * around)
     assert done.is_bad.tolist() == [False] * around + [True] + [False] * around
     good = [GOOD] * around
-    assert listed(done.column) == [*good, None, *good]
+    assert plain_rows(done.column) == [*good, None, *good]
     assert all(part.null_count == len(part) for part in done.column[around : around + 1].flatten())
     assert why in read.explain(payload, None)
 
@@ -362,7 +362,7 @@ def test_bad_values_between_good_ones(payload, why, around):
 def test_tombstones_are_null_and_not_bad():
     done = decode(made(ROW), [None, PAYLOAD, None])
     assert done.is_bad is None
-    assert listed(done.column) == [None, GOOD, None]
+    assert plain_rows(done.column) == [None, GOOD, None]
     assert decode(made(ROW), [None]).column.to_pylist() == [None]
 
 
