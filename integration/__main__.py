@@ -126,19 +126,24 @@ def install_steps(lock: str) -> list[list[str]]:
 
 def run(python: str, *arguments: str, **environment: str) -> int:
     """Run the environment's python from the project's root, as one process group with this one."""
-    variables = {**os.environ, **_spark_variables(python), **environment}
+    variables = {**os.environ, **_variables(python), **environment}
     return subprocess.run([python, *arguments], cwd=ROOT, env=variables, check=False).returncode
 
 
 def become(python: str, *arguments: str) -> NoReturn:
     """As :func:`run`, in place of this process: signals and Ctrl-C go to what runs, and to nobody else."""
     os.chdir(ROOT)
-    os.execve(python, [python, *arguments], {**os.environ, **_spark_variables(python)})
+    os.execve(python, [python, *arguments], {**os.environ, **_variables(python)})
 
 
-def _spark_variables(python: str) -> dict[str, str]:
-    # Spark looks for its Python on the PATH, where the environment is not.
-    return {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+def _variables(python: str) -> dict[str, str]:
+    return {
+        # Spark looks for its Python on the PATH, where the environment is not.
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        # Without bytecode each of hundreds of Pythons would compile the package, and pytest all tests.
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
 
 
 def broker(python: str, rest: list[str]) -> int:
@@ -160,8 +165,6 @@ def test(python: str, rest: list[str]) -> int:
         return run(python, *_PYTEST, *rest)
     spark_home = str(Path(python).parent.parent / "spark")
     steps = (
-        # With PYTHONDONTWRITEBYTECODE each of the hundreds of Pythons that Spark starts would do this.
-        ("bytecode", lambda: run(python, "-m", "compileall", "-q", "pulsar_spark", "integration")),
         ("bytecode of Spark", lambda: run(python, "-m", "integration.spark_bytecode", spark_home)),
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),

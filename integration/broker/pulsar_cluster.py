@@ -44,6 +44,7 @@ _OF_STANDALONE = (
     "ledgerStorageClass",
     "journalSyncData",
     "journalMaxGroupWaitMSec",
+    "journalFlushWhenQueueEmpty",
     "nettyMaxFrameSizeBytes",
 )
 
