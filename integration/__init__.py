@@ -1,2 +1,2 @@
 # Of pytest, for unit tests: more than cores, since many tests wait.
-UNIT_PROCESSES = "4"
+UNIT_PROCESSES = "6"
