@@ -38,8 +38,8 @@ _ROWS = (
 )
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
-# Of pytest: the two corners run side by side.
-_PROCESSES = "2"
+# Of pytest: the two corners run side by side, and some of their tests wait.
+_PROCESSES = "3"
 _OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
 
 
