@@ -75,6 +75,12 @@ def class_archive(java: str, jars: list[Path]) -> Path:
     return cache_folder() / f"classes-{hashlib.sha256(state.encode()).hexdigest()[:16]}.jsa"
 
 
+def kept_classes(java: str, jars: list[Path]) -> list[str]:
+    """Options of a Java whose class path begins with these jars: it takes their classes as they are kept."""
+    archive = class_archive(java, jars)
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+
+
 def jars_of(sum_file: Path, cache: Path) -> list[Path]:
     """The same of another program.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from pulsar_spark_broker.jars import class_archive, pulsar_version
+from pulsar_spark_broker.jars import kept_classes, pulsar_version
 from pulsar_spark_broker.java import java_for
 
 _CONF = Path(__file__).resolve().parent / "conf"
@@ -76,12 +76,11 @@ def java_command(jars: list[Path], *, folder: Path, jvm: Jvm) -> list[str]:
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)
     java = java_for(pulsar_version())
-    archive = class_archive(java, jars)
     timers = Path(__file__).with_name("coarse_timers.py")
     return [
         *([] if jvm.optimize else [sys.executable, "-I", "-S", str(timers)]),
         java,
-        *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
+        *kept_classes(java, jars),
         *jvm.options,
         f"-Xmx{jvm.heap}",
         f"-XX:MaxDirectMemorySize={jvm.direct_memory}",

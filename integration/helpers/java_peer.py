@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from integration.broker.waiting import HANG
-from pulsar_spark_broker.jars import broker_jars
+from pulsar_spark_broker.jars import broker_jars, kept_classes
 from pulsar_spark_broker.java import java
 
 _SOURCE = Path(__file__).parents[1] / "java" / "PulsarPeer.java"
@@ -128,9 +128,10 @@ def _compiled(source: Path) -> Path:
 
 
 def _java(*folders: Path) -> list[str]:
-    path = os.pathsep.join(str(each) for each in (*folders, *broker_jars()))
+    program, jars = java(), broker_jars()
+    path = os.pathsep.join(map(str, (*jars, *folders)))
     # C1 alone: most live for a second or two.
-    return [java(), "-XX:TieredStopAtLevel=1", "-cp", path]
+    return [program, *kept_classes(program, jars), "-XX:TieredStopAtLevel=1", "-cp", path]
 
 
 def _run(arguments: Sequence[str], lines: str = "") -> str:

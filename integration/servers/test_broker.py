@@ -92,6 +92,7 @@ def test_nobody_but_this_machine_can_connect(broker_factory: BrokerFactory) -> N
         assert "0.0.0.0" in listening_addresses(os.getpid())
 
 
+@pytest.mark.long
 def test_it_is_of_the_version_that_was_asked_for(broker_factory: BrokerFactory) -> None:
     assert broker_factory().admin.version() == pulsar_version()
 

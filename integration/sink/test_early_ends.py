@@ -38,7 +38,7 @@ BY_KEY = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
     [
         ({}, 12_000, 11_000),
         pytest.param(STRICT, 12_000, 11_000, marks=pytest.mark.long),
-        (STRICT | BY_KEY, 25_000, 10_000),
+        pytest.param(STRICT | BY_KEY, 25_000, 10_000, marks=pytest.mark.long),
     ],
 )
 def test_a_run_that_ends_earlier_than_the_one_before_doubles_nothing(

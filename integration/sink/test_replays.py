@@ -95,6 +95,7 @@ def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
     assert Counter(written(peer, once_topic)) == expected
 
 
+@pytest.mark.long
 def test_where_deduplication_is_disabled_nothing_is_in_the_way_when_it_is_enabled(
     pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path
 ) -> None:

@@ -258,7 +258,7 @@ def truncate(admin: Admin, topic: str, subscription: str) -> None:
     "remove",
     [
         remove_subscription,
-        expire,
+        pytest.param(expire, marks=pytest.mark.long),
         pytest.param(skip_all, marks=pytest.mark.long),
         pytest.param(truncate, marks=pytest.mark.long),
     ],

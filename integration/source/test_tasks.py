@@ -68,6 +68,7 @@ def test_a_batch_read_of_many_small_partitions(pulsar_in_spark: PulsarInSpark, f
     assert sorted(row[:3] for row in alone) == sorted(row[:3] for row in rows)
 
 
+@pytest.mark.long
 def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
     pulsar_in_spark: PulsarInSpark, peer: Peer, filled, checkpoint: Path
 ):
