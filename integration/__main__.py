@@ -42,7 +42,7 @@ _LOCKS = ROOT / "conf" / "environment"
 _BUILD, _DEMO, _ALL = "build", "demo", "all"
 
 # Tests with a broker mostly wait. Those of one file stay together, with one broker and one Spark.
-_SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
+_SIDE_BY_SIDE = ["-n", "4", "--dist", "loadfile"]
 
 
 def main(arguments: list[str]) -> int:
