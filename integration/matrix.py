@@ -28,10 +28,12 @@ from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
 
-# What leans on libraries, and needs no Spark; what makes rows of it, and entries of rows.
+# What leans on protobuf; on any library, and needs no Spark; what makes rows of it, and entries of rows.
+_PROTOBUF = ("tests/arrow", "tests/wire", "tests/values/protobuf")
 _BYTES = ("tests/arrow", "tests/wire", "tests/values")
+_READING = ("decode", "decoded_messages", "entry_range", "message_range", "stored_run", "typed_values")
 _ROWS = (
-    "tests/client/reading",
+    *(f"tests/client/reading/test_{name}.py" for name in _READING),
     "tests/spark/rows",
     "tests/protocol/writing",
     "tests/client/writing/test_topic_writer.py",
@@ -162,14 +164,14 @@ def _copies(environment: Environment, versions: Versions, folder: Path, service_
 
 
 def without_spark(versions: Versions, folder: Path) -> int:
-    """Install libraries but no Spark, run the unit tests of bytes; returns the exit code."""
+    """Install libraries but no Spark, run the unit tests of protobuf; returns the exit code."""
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
     requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *tools_of_tests(), *versions.libraries)
     # Most of what pip would compile is not used.
     environment = installed(folder / "environment", python, "--no-compile", *requirements)
-    return _unit_tests(environment, versions, _BYTES)
+    return _unit_tests(environment, versions, _PROTOBUF)
 
 
 def tools_of_tests() -> list[str]:
