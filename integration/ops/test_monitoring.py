@@ -96,6 +96,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
     assert sink.rows == rows
 
 
+@pytest.mark.long
 def test_the_lag_of_a_query_that_catches_up(
     pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, tmp_path
 ):

@@ -348,6 +348,7 @@ def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):
     assert sorted(row["id"] for row in shared) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_topics_that_are_joined_keep_the_columns_that_are_named(pulsar_in_spark, peer, topic, checkpoint):
     """By the page's program. A new version of a topic's schema changes no state; all of its columns would."""
     orders, payments = f"{topic}-orders", f"{topic}-payments"

@@ -189,6 +189,7 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
     planner.close()
 
 
+@pytest.mark.long
 def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     transactional_broker, topic, caplog
 ):
