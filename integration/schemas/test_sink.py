@@ -367,8 +367,7 @@ def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
     "kind",
     [
         "primitive",
-        "key and value",
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("avro", "json")),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("key and value", "avro", "json")),
     ],
 )
 def test_rows_of_transactions(

@@ -83,7 +83,7 @@ def by_key(records: list[Record]) -> dict[str | None, list[int]]:
 EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
 
 
-@pytest.mark.parametrize("builder", ["DEFAULT", "KEY_BASED"])
+@pytest.mark.parametrize("builder", ["DEFAULT", pytest.param("KEY_BASED", marks=pytest.mark.long)])
 def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe, builder: str):
     options = {"pulsar.producer.batcherBuilder": builder}
     if builder == "KEY_BASED":

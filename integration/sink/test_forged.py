@@ -65,7 +65,9 @@ FORGERIES: dict[str, tuple[Sequence[Record], range, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", FORGERIES)
-@pytest.mark.parametrize(("strict", "may_be_replay"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("strict", "may_be_replay"), [(False, True), pytest.param(True, False, marks=pytest.mark.long)]
+)
 def test_entries_that_are_not_signed_change_nothing(
     client: Client,
     peer: Peer,

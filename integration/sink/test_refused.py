@@ -116,7 +116,7 @@ def rows_in(peer: Peer, topic: str) -> Counter[int]:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        pytest.param("size", {}, id="size-default"),
+        pytest.param("size", {}, id="size-default", marks=pytest.mark.long),
         pytest.param("delay", STRICT, id="delay-strict"),
         pytest.param("size", STRICT, id="size-strict", marks=pytest.mark.long),
         pytest.param("delay", {}, id="delay-default", marks=pytest.mark.long),
