@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -11,11 +13,15 @@ import pyarrow as pa
 import pytest
 
 from integration.broker import Admin
+from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
+from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
-from pulsar_spark.client import Client, Producer, ProducerOptions
-from pulsar_spark.errors import DuplicatesError, OptionError
+from pulsar_spark.client import Client, ClientOptions, Deadline, Producer, ProducerOptions
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.session import Session
+from pulsar_spark.errors import DuplicatesError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -163,6 +169,45 @@ def test_effectively_once_is_proven_by_the_first_entry(
     run(client, topic, records, batching_max_messages=10)
     assert Counter(numbers(peer, topic)) == Counter(range(30))
     assert [number_of(record) for record in read_topic(client, topic)] == numbers(peer, topic)
+
+
+class LooksUp(Client):
+    """A client that says before which topics it looks up to write to."""
+
+    def __init__(self, service_url: str, before: Callable[[TopicName], None]) -> None:
+        super().__init__(ClientOptions(service_url=service_url))
+        self._before = before
+
+    def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
+        """As that of every client."""
+        if purpose is Purpose.WRITE:
+            self._before(topic)
+        return super().locate(topic, purpose, deadline)
+
+
+def test_copies_of_a_task_do_not_wait_for_each_other(cluster: Cluster, peer: Peer, once_topic: str) -> None:
+    """One has other partitions, and gives a name away to prove deduplication; the other takes it."""
+    records = numbered(ROWS, keys=20)
+    first, second = (TopicName.parse(once_topic).of_partition(number) for number in range(2))
+    by_one: list[TopicName] = []
+    by_other: list[TopicName] = []
+
+    def let_the_other_in(topic: TopicName) -> None:
+        by_one.append(topic)
+        if topic == first and by_one.count(first) == 2:
+            copies.append(threads.submit(run, other, once_topic, records, task_of(other, required=True)))
+            wait_until(lambda: second in by_other)
+
+    copies: list[Future[int]] = []
+    with (
+        LooksUp(cluster.service_url, let_the_other_in) as one,
+        LooksUp(cluster.service_url, by_other.append) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        with pytest.raises(SendError, match="another run of this task"):
+            run(one, once_topic, records, task_of(one, required=True))
+        copies[0].result()
+    assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
 
 
 def test_what_is_not_found_is_sent_again(
