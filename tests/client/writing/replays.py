@@ -11,6 +11,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,14 +26,14 @@ from pulsar_spark.client import (
     ProducerOptions,
     TopicWriter,
 )
-from pulsar_spark.errors import DuplicatesError, PulsarError
+from pulsar_spark.errors import BusyError, DuplicatesError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import decode_batches
 from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import client_of, producing
-from tests.fake_broker import Action, FakeBroker, cut, lose_answer, pass_on, refuses
+from tests.fake_broker import Action, FakeBroker, Held, cut, lose_answer, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import FakeEntry, FakeTopic, batch_section, section_of, split_section
 
@@ -117,12 +118,14 @@ class Replays:
         if chance.random() < 0.7:
             before = [b"before %d" % number for number in range(chance.choice([1, 20]))]
             self._run(BATCH - 1, before, alone=True)
+        elif chance.random() < 0.3:
+            self._two_at_once()  # they prove that the topic deduplicates
         for _ in range(chance.choice([1, 1, 2, 4, 7])):
             if chance.random() < 0.35:
                 self._stranger()
             self._options = self._random_options()
             if chance.random() < 0.1:
-                self._two_copies()
+                chance.choice([self._two_copies, self._two_at_once])()
             else:
                 self._run(BATCH, self._rows)
             if self._partitions and chance.random() < 0.1:
@@ -193,6 +196,49 @@ class Replays:
                 self.events[f"copy: {error.code}"] += 1
             finally:
                 first.close()
+
+    def _two_at_once(self) -> None:
+        """Two copies of the task; one waits at one of its registrations until the other one tries its own."""
+        self.events["two copies at once"] += 1
+        broker, held = self._broker, Held(self._broker)
+        ended: list[PulsarError | None] = []
+        count = max(
+            1, self._partitions
+        )  # the next registration after these is for the proof, if there is one
+        at = self._chance.choice([count, self._chance.randrange(2 * count)])
+        broker.script(Type.SEND, [])
+        broker.script(Type.PRODUCER, [*[pass_on] * at, held])
+        copies = [(self._task(BATCH), list(self._blocks(self._rows))) for _ in range(2)]
+        with ThreadPoolExecutor(2) as threads:
+            first = threads.submit(self._copy, *copies[0], ended)
+            broker.wait_for(lambda: held.count or ended)
+            broker.script(Type.PRODUCER, [])
+            before = len(broker.seen(Type.PRODUCER))
+            second = threads.submit(self._copy, *copies[1], ended)
+            broker.wait_for(lambda: ended or len(broker.seen(Type.PRODUCER)) > before + 1)
+            held.release()
+            for each in (first, second):
+                each.result()
+        for error in filter(None, ended):
+            self.events[f"copy: {error.code}"] += 1
+            assert not isinstance(error, BusyError), f"a copy has waited for the other one in vain: {error}"
+
+    def _copy(self, task: DedupTask, blocks: list[MessageColumns], ended: list[PulsarError | None]) -> None:
+        with client_of(self._broker, operation_timeout=5.0) as client:
+            task.client = client
+            error = None
+            try:
+                with self._writer(client, task) as writer:
+                    for block in blocks:
+                        writer.send(block)
+                    writer.flush()
+            except PulsarError as failed:
+                error = failed
+            finally:
+                task.close()
+        with self._broker.changed:
+            ended.append(error)
+            self._broker.changed.notify_all()
 
     def _task(self, batch: int) -> DedupTask:
         given: dict[str, Any] = {"required": self._chance.random() < 0.5, "strict": self._is_strict}
