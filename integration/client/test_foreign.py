@@ -71,7 +71,7 @@ def test_another_program_of_the_same_name_is_noticed(
         broker.proxy.cut_all()
         peer.produce(held_topic, numbered(foreign, first=1000), producer_name=NAME, initial_sequence_id=9)
         broker.proxy.resume()
-        with pytest.raises(SendError, match=f"somebody else.* the producer name {NAME}"):
+        with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
             writer.flush()
     assert numbers(peer, held_topic) == [*range(10), *range(1000, 1000 + foreign)]
 
@@ -100,7 +100,7 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
         broker.proxy.cut_all()
         run(other, 20)
         broker.proxy.resume()
-        with pytest.raises(SendError, match=f"somebody else.* the producer name {NAME}"):
+        with pytest.raises(SendError, match=f"somebody else.* under the producer name {NAME}"):
             writer.flush()
     assert numbers(peer, held_topic) == list(range(20))
     run(client, 25)

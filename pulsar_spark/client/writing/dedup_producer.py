@@ -42,16 +42,17 @@ _log = logging.getLogger(__name__)
 class DedupProducer(Producer):
     """A producer on one topic partition in one run of a task.
 
-    It reads what earlier runs have stored there. Its entries say who wrote them, and where the micro-batch
-    began. To know that, it waits for the receipt of the first entry before it sends a second one.
+    Call ``begin`` once all producers of the topic are open: it reads what earlier runs have stored there. The
+    entries say who wrote them, and where the micro-batch began. To know that, it waits for the receipt of the
+    first entry before it sends a second one.
 
     It has a partition of the topic that is written to, with its number from 0, or the topic itself. Of the
     options the name and the initial sequence id are not used. ``on_receipt`` is not called for messages that
     are stored already. The other arguments are those of :class:`Producer`.
 
     Raises:
-        SendError: another run of the task has written meanwhile.
-        DuplicatesError: the task is strict, and stored messages cannot be compared.
+        BusyError: another copy of the task has the name. It is not waited for here: whoever waits for one
+            name must not have another one, or two copies would wait for each other.
         OptionError: with the first entry that is sent: deduplication is required, and disabled.
     """
 
@@ -85,20 +86,29 @@ class DedupProducer(Producer):
             first_sequence_id=self._ids.first(dedup.origin.batch),
             encryptor=encryptor,
             on_receipt=on_receipt,
+            waits_for_name=False,
             memory=memory,
         )
         self._newest_id = self.last_sequence_id  # that earlier runs can have used
-        try:
-            if partition not in run.partitions:
-                self._read_stored()
-            elif self.last_sequence_id > at.last_sequence_id:
-                raise foreign_writes(str(partition), dedup.name)
-        except BaseException:
-            super().close()  # else the next try would find the name taken
-            raise
-        run.partitions[partition] = at
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Begin to read what earlier runs have stored.
+
+        Raises:
+            SendError: another run of the task has written meanwhile.
+            DuplicatesError: the task is strict, and stored messages cannot be compared.
+            BrokerError: the stored messages cannot be read within the operation timeout.
+        """
+        partitions = self._run.partitions
+        if self.topic not in partitions:
+            self._read_stored()
+        elif self.last_sequence_id > self._partition.last_sequence_id:
+            raise foreign_writes(str(self.topic), self._dedup.name)
+        partitions[self.topic] = self._partition
         if self.last_sequence_id >= 0:
-            dedup.proven(partition)
+            self._dedup.proven(self.topic)
+        self._has_begun = True
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """As :meth:`Producer.send_batches`."""
@@ -132,7 +142,8 @@ class DedupProducer(Producer):
 
     def close(self) -> None:
         """As :meth:`Producer.close`."""
-        self._partition.last_sequence_id = self.packer.next_sequence_id - 1
+        if self._has_begun:
+            self._partition.last_sequence_id = self.packer.next_sequence_id - 1
         super().close()
 
     def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
@@ -209,11 +220,8 @@ class DedupProducer(Producer):
     def _prove(self) -> None:
         """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""
         sent = self.packer.next_sequence_id - 1
-        # The name is free for a moment. Another copy of the task that takes it may wait for a name that this
-        # one has: then this one must not wait for it.
-        is_only = len(self._dedup.topics) == len(self._run.partitions) == 1
-        last = self.reopen(self._partition.name, sent + 1, may_wait=is_only)
-        if last > sent:
+        last = self.reopen(self._partition.name, sent + 1)
+        if last > sent:  # the name was free for a moment
             raise foreign_writes(str(self.topic), self._partition.name)
         if last < sent:
             raise OptionError(

@@ -24,7 +24,7 @@ from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.errors import AuthError, BusyError, NotReadyError, PulsarError, QuotaError, assert_never
+from pulsar_spark.errors import AuthError, BusyError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
@@ -33,7 +33,7 @@ from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_N
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.receipts import SentTotals
-from pulsar_spark.protocol.writing.stored_check import StoredProof, foreign_writes
+from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.singles import EncodedSingle
@@ -68,6 +68,8 @@ class Producer:
             broker claims to have stored under a name from ``options`` are compared with what was sent, which
             needs the permission ``consume``; and messages of a transaction are an error if nothing shows that
             they are stored.
+        waits_for_name: whether it is opened again, within the operation timeout, while somebody else has its
+            name.
         memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:
@@ -78,6 +80,7 @@ class Producer:
         schema_version: the number that the options' schema has at the broker; None without a schema.
 
     Raises:
+        BusyError: somebody else has its name.
         BrokerError: the broker did not accept the producer within the operation timeout.
         SchemaError: the broker refused the options' schema.
         CryptoError: a key to encrypt with is missing.
@@ -96,6 +99,7 @@ class Producer:
         is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
         may_repeat: bool = False,
+        waits_for_name: bool = True,
         memory: MemoryBudget | None = None,
     ) -> None:
         self.topic = topic
@@ -142,7 +146,7 @@ class Producer:
             first_sequence_id=max(first_sequence_id or 0, after + 1),
             blocks_if_full=options.block_if_queue_full,
         )
-        self._open_in_time()
+        self._open_in_time(() if waits_for_name else (BusyError,))
         self.last_sequence_id = self._writer.last_sequence_id
 
     # ---- called by the owner
@@ -206,23 +210,19 @@ class Producer:
         with self._changed:
             self._wait_until(lambda: not self._writer.window)
 
-    def reopen(self, name: str, first_sequence_id: int, *, may_wait: bool = True) -> int:
+    def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continue under another name or with other sequence ids; nothing may be pending.
-
-        Without ``may_wait`` the name is this producer's, and it is an error if somebody else has taken it
-        since the broker closed this producer.
 
         Returns:
             The last sequence id that the broker has stored under that name; -1 if it knows none.
 
         Raises:
-            SendError: somebody else has taken the name, and it must not be waited for.
             BrokerError: the broker did not take the producer within the operation timeout.
         """
-        is_closed = self._drop_link()
+        self._drop_link()
         self._reopening.reset()
         self._writer.restart(name, first_sequence_id)
-        self._open_in_time(must_be_free=is_closed and not may_wait)
+        self._open_in_time()
         return self._writer.last_sequence_id
 
     def begin_close(self) -> None:
@@ -375,21 +375,9 @@ class Producer:
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 
-    def _open_in_time(self, *, must_be_free: bool = False) -> None:
-        """Open it within the operation timeout; raises SendError if its name must be free and is not."""
+    def _open_in_time(self, unless: tuple[type[PulsarError], ...] = ()) -> None:
         deadline = self._client.operation()
-
-        def attempt() -> None:
-            nonlocal must_be_free
-            is_error, must_be_free = must_be_free, False  # the next attempt may find what is left of this one
-            try:
-                self._open(deadline)
-            except BusyError as error:
-                if is_error and not isinstance(error, QuotaError):
-                    raise foreign_writes(str(self.topic), str(self._writer.name)) from error
-                raise
-
-        retry(attempt, deadline)
+        retry(lambda: self._open(deadline), deadline, unless=unless)
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker, register there and send what is pending: one attempt."""
@@ -440,10 +428,10 @@ class Producer:
                 "delivery=at-least-once and leave producerName out",
             ) from error
 
-    def _drop_link(self) -> bool:
-        """Close the registration, if there is one; return whether the broker has confirmed that."""
+    def _drop_link(self) -> None:
         link, self._link = self._link, None
-        return link is not None and link.close()
+        if link is not None:
+            link.close()
 
 
 def task_memory(options: ProducerOptions) -> MemoryBudget:

@@ -170,12 +170,8 @@ class ProducerLink:
                 self._closing = Future()
                 self._closing.set_exception(error)
 
-    def close(self) -> bool:
-        """Close the registration, and wait for the broker's answer for ``CLOSE_TIMEOUT`` at most.
-
-        Returns:
-            Whether the broker has confirmed it: somebody else can have the name then.
-        """
+    def close(self) -> None:
+        """Close the registration, and wait for the broker's answer for ``CLOSE_TIMEOUT`` at most."""
         self.begin_close()
         assert self._closing is not None
         error = self._closing.exception()
@@ -183,4 +179,3 @@ class ProducerLink:
             _log.info(
                 "%s: the producer was closed without a response of the broker: %s", self._owner.topic, error
             )
-        return error is None

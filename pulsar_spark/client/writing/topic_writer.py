@@ -20,6 +20,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.parallel import run_all
 from pulsar_spark.client.writing.dedup import DedupTask
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
@@ -116,8 +117,12 @@ class TopicWriter(Closing):
         self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:
-            self._open_all(client.partitions(topic, create=True))
-        except PulsarError:
+            names = client.partitions(topic, create=True)
+            if dedup is None:
+                self._open_all(names)
+            else:
+                self._open_for_task(names)
+        except BaseException:
             self._close_producers()
             raise
         self._router = self._new_router(place)
@@ -204,11 +209,32 @@ class TopicWriter(Closing):
         for producer in self._producers:
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
+    def _open_for_task(self, names: list[TopicName]) -> None:
+        """Open the producers of a task that deduplicates, and begin to read what is stored.
+
+        While another copy of the task has one of the names, this one keeps none: a copy that has begun may
+        lose a name for a moment, and must get it back.
+        """
+        deadline = self._client.operation()
+
+        def attempt() -> None:
+            try:
+                self._open_all(names)
+            except PulsarError:
+                self._close_producers()
+                self._producers = []
+                raise
+
+        retry(attempt, deadline)
+        producers = [each for each in self._producers if isinstance(each, DedupProducer)]
+        for some in (producers[:1], producers[1:]):  # the first one may find that this is a replay
+            _raise_first(run_all([each.begin for each in some]))
+
     def _open_all(self, names: list[TopicName]) -> None:
         """Open the missing producers of ``names``; raises the first one's error.
 
         The topic's first one is opened alone, then the others in parallel. If two writers exclude each other,
-        the later one waits at the first one, so they never hold some producers each and wait for the others.
+        the later one waits at the first one.
         """
         missing = names[len(self._producers) :]
         if self._transaction is not None:
@@ -218,9 +244,7 @@ class TopicWriter(Closing):
         for calls in (first, opening[len(first) :]):
             answers = run_all(calls)
             self._producers += [each for each in answers if isinstance(each, Producer)]
-            for error in answers:
-                if isinstance(error, PulsarError):
-                    raise error
+            _raise_first(answers)
 
     def _open(self, name: TopicName, number: int, partitions: int) -> Producer:
         on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
@@ -431,6 +455,13 @@ class TopicWriter(Closing):
             elif due is not None:
                 wait = min(wait, due - now)
         return wait
+
+
+def _raise_first(answers: Sequence[object]) -> None:
+    """Raise the first error among the answers of :func:`run_all`."""
+    for error in answers:
+        if isinstance(error, PulsarError):
+            raise error
 
 
 def _some(columns: MessageColumns, is_chosen: Flags) -> MessageColumns:

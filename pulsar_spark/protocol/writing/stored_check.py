@@ -209,7 +209,7 @@ def incomplete_message(topic: str) -> SendError:
 def foreign_writes(topic: str, name: str) -> SendError:
     """The error of a producer whose name another program has used meanwhile."""
     return SendError(
-        f"somebody else, such as another run of this task, has used the producer name {name}",
+        f"somebody else, such as another run of this task, has written under the producer name {name}",
         topic=topic,
         advice="Let Spark retry tasks (spark.task.maxFailures), and do not use one producerName in two "
         "queries",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -363,7 +364,7 @@ def test_another_run_that_still_writes_is_an_error(broker, client, topic):
         writer.send(columns(numbered(4)))
         writer.flush()
     topic.stored_ids[NAME] += 4  # the other run's
-    with pytest.raises(SendError, match="has used the producer name query-0"):
+    with pytest.raises(SendError, match="has written under the producer name query-0"):
         open_writer(client, task)
     assert broker.open_producers == []
 
@@ -377,28 +378,45 @@ def test_another_run_that_writes_while_deduplication_is_proven_is_an_error(broke
         broker.wait_for(lambda: held.count)
         run(client, numbered(12), required=True)
         held.release()
-        with pytest.raises(SendError, match="has used the producer name query-0"):
+        with pytest.raises(SendError, match="has written under the producer name query-0"):
             first.result()
     assert topic.values == numbered(12)
 
 
 def test_copies_of_a_task_do_not_wait_for_each_other(broker, client):
-    """One has another partition, and gives a name away to prove deduplication; the other takes it."""
+    """One gives its first name away to prove deduplication, and has another; the other copy comes then."""
     name, held = TopicName.parse("parted"), Held(broker)
     broker.create(name, 2)
-    first, second = map(name.of_partition, range(2))
+    topics = [str(name.of_partition(number)) for number in range(2)]
     broker.script(Type.PRODUCER, [pass_on, pass_on, held])
+    given = {"topic": name, "batching": False, "required": True}
     with ThreadPoolExecutor(2) as threads, client_of(broker) as other:
-        proving = threads.submit(run, other, numbered(12), topic=name, batching=False, required=True)
+        proving = threads.submit(run, other, numbered(12), **given)
         broker.wait_for(lambda: held.count)
-        waiting = threads.submit(run, client, numbered(12), topic=name, batching=False, required=True)
-        broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(str(second)) > 1)
+        waiting = threads.submit(run, client, numbered(12), **given)
+        broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(topics[1]) > 1)
         held.release()
-        with pytest.raises(SendError, match="has used the producer name query-0") as caught:
-            proving.result()
-        assert caught.value.topic == str(first)
+        assert [each.result()[1] for each in (proving, waiting)] == [12, 12]
+    values = [value for topic in topics for value in broker.topics[topic].values]
+    assert Counter(values) == Counter(numbered(12))
+
+
+def test_a_name_that_was_lost_is_had_again_though_another_copy_waits_for_it(broker, client):
+    """A producer that has nothing to send is not opened again at once."""
+    name = TopicName.parse("parted")
+    broker.create(name, 2)
+    first, second = (str(name.of_partition(number)) for number in range(2))
+    with closing(task_of(client)) as task, ThreadPoolExecutor(1) as threads, client_of(broker) as other:
+        with open_writer(client, task, name, batching=False) as writer:
+            writer.send(columns(numbered(4)))
+            writer.flush()
+            broker.close_all(first)
+            waiting = threads.submit(run, other, numbered(12), topic=name, batching=False)
+            broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(second) > 1)
+            writer.send(columns(numbered(8, 4)))
+            writer.flush()
         assert waiting.result()[1] == 12
-    values = [value for topic in (first, second) for value in broker.topics[str(topic)].values]
+    values = [value for topic in (first, second) for value in broker.topics[topic].values]
     assert Counter(values) == Counter(numbered(12))
 
 
@@ -413,13 +431,6 @@ def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, r
         run(client, numbered(rows), required=True)
         held.release()
         assert first.result()[1] == 12
-    assert topic.values == numbered(12)
-
-
-def test_the_only_name_of_a_task_is_waited_for(broker, client, topic):
-    """A copy that has it has no reason to wait for this one."""
-    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy)])
-    run(client, numbered(12), required=True)
     assert topic.values == numbered(12)
 
 

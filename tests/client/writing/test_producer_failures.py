@@ -265,7 +265,7 @@ def stored_by_somebody_else(topic, *sequence_ids):
 def test_what_somebody_else_wrote_by_pending_ids_is_an_error(foreign):
     """The broker would take what is pending for duplicates, and drop it."""
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
-        with pytest.raises(SendError, match="has used the producer name me"):
+        with pytest.raises(SendError, match="has written under the producer name me"):
             lose_connection_with_pending(
                 broker, client, lambda topic: stored_by_somebody_else(topic, *foreign)
             )

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pulsar_spark.client import AccessMode, Producer
-from pulsar_spark.client.writing import producer_link
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
@@ -16,7 +15,7 @@ from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.receipts import Receipts
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
-from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence, without_answer
+from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 
 NOTHING = memoryview(b"")
@@ -265,38 +264,3 @@ def test_frames_of_an_old_link_do_not_count(broker, client):
     assert not producer.pending
     producer.close()
     assert broker.topics[str(TOPIC)].values == numbered(1)
-
-
-# ---- opened again by its owner
-
-BUSY = refuses(pb.ProducerBusy)
-
-
-def test_whose_name_is_taken_while_it_is_free_does_not_wait_for_it(broker, client):
-    """Who has it may wait for another producer of the same owner."""
-    producer = open_producer(client, name="me")
-    broker.script(Type.PRODUCER, [BUSY])
-    with pytest.raises(SendError, match="has used the producer name me") as caught:
-        producer.reopen("me", 0, may_wait=False)
-    assert caught.value.topic == str(TOPIC)
-    assert len(broker.seen(Type.PRODUCER)) == 2
-    producer.close()
-
-
-@pytest.mark.parametrize(
-    ("may_wait", "close", "attempts"),
-    [
-        (True, pass_on, [BUSY]),
-        (False, without_answer, [BUSY]),  # it may not be closed yet
-        (False, pass_on, [lose_answer, BUSY]),  # it may be what is left of the lost attempt
-        (False, pass_on, [refuses(pb.ProducerBlockedQuotaExceededError)]),
-    ],
-)
-def test_which_may_find_its_name_taken_tries_again(broker, client, monkeypatch, may_wait, close, attempts):
-    monkeypatch.setattr(producer_link, "CLOSE_TIMEOUT", 0.1)
-    producer = open_producer(client, name="me")
-    broker.script(Type.CLOSE_PRODUCER, [close])
-    broker.script(Type.PRODUCER, attempts)
-    assert producer.reopen("me", 0, may_wait=may_wait) == -1
-    assert len(broker.seen(Type.PRODUCER)) == 2 + len(attempts)
-    producer.close()
