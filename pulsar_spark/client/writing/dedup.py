@@ -21,7 +21,7 @@ from pulsar_spark.client.encryption import Decryptor
 from pulsar_spark.client.reading.stored_run import StoredRun
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.errors import DuplicatesError
+from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, extras_of
 from pulsar_spark.protocol.writing.key_groups import stable_order
@@ -112,11 +112,22 @@ class DedupTask:
     decryptor: Decryptor = field(default_factory=Decryptor)
     topics: dict[TopicName, TopicRun] = field(default_factory=dict, init=False)
     _known: set[TopicName] = field(default_factory=set, init=False)
+    _by_base: dict[TopicName, TopicName] = field(default_factory=dict, init=False)
 
     @property
     def place(self) -> TaskPlace:
         """What the task writes, by which rows without keys are spread."""
         return TaskPlace(self.origin.batch, self.origin.task)
+
+    def check_name(self, topic: TopicName) -> None:
+        """Raise OptionError if rows name a topic and one of its partitions: a task has one name there."""
+        other = self._by_base.setdefault(topic.base, topic)
+        if other != topic and topic.base in (topic, other):
+            raise OptionError(
+                f"rows of one task name the topic {topic.base} and also one of its partitions",
+                topic=str(topic),
+                advice="Name either the topic or its partitions in __topic, or set delivery=at-least-once",
+            )
 
     def must_prove(self, topic: TopicName) -> bool:
         """Whether it must still be proven that a topic partition deduplicates."""

@@ -121,6 +121,7 @@ class TopicWriter(Closing):
             if dedup is None:
                 self._open_all(names)
             else:
+                dedup.check_name(topic)
                 self._open_for_task(names)
         except BaseException:
             self._close_producers()

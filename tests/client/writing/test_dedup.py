@@ -485,6 +485,27 @@ def test_a_topic_that_does_not_deduplicate(required):
         assert topic.values == numbered(12)
 
 
+@pytest.mark.parametrize("names", [["parted", "parted-partition-1"], ["parted-partition-1", "parted"]])
+def test_a_topic_and_its_partition_are_not_both_named(broker, client, names):
+    """The task would have to wait for its own producer."""
+    broker.create("parted", 2)
+    first, second = map(TopicName.parse, names)
+    with closing(task_of(client)) as task, open_writer(client, task, first):
+        with pytest.raises(OptionError, match="also one of its partitions") as caught:
+            open_writer(client, task, second)
+        assert caught.value.topic == str(second)
+    assert broker.open_producers == []
+
+
+def test_partitions_may_be_named_one_by_one(broker, client):
+    broker.create("parted", 2)
+    names = [TopicName.parse("parted").of_partition(number) for number in range(2)]
+    with closing(task_of(client)) as task:
+        for name in names:
+            run(client, numbered(4), topic=name, task=task)
+    assert [broker.topics[str(name)].values for name in names] == [numbered(4)] * 2
+
+
 def test_ids_of_the_rows_own_are_refused(client, topic):
     rows = columns(numbered(1), sequence_id=pa.array([7]))
     with open_writer(client, task_of(client)) as writer:
