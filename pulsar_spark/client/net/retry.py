@@ -54,8 +54,8 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
             raise deadline.error(f"the broker repeatedly accepted {what} and closed it again")
 
 
-def retry(action: Callable[[], T], deadline: Deadline, *, unless: tuple[type[PulsarError], ...] = ()) -> T:
-    """Run ``action`` until it succeeds or its error is final, as those of ``unless`` are here.
+def retry(action: Callable[[], T], deadline: Deadline) -> T:
+    """Run ``action`` until it succeeds or its error is final.
 
     Raises:
         PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
@@ -71,7 +71,7 @@ def retry(action: Callable[[], T], deadline: Deadline, *, unless: tuple[type[Pul
                 raise last from error
             last = error
             wait = pause * random.uniform(0.5, 1.0)
-            if not error.retriable or isinstance(error, unless) or deadline.left <= wait:
+            if not error.retriable or deadline.left <= wait:
                 raise
             _log.debug("retrying in %.2f s: %s", wait, error)
         _repeated.add_one()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pulsar_spark.client.encryption import Encryptor
+from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.stored_run import StoredRun, read_stored_run
 from pulsar_spark.client.writing.dedup import DedupTask, PartitionRun
 from pulsar_spark.client.writing.interceptors import OnReceipt
@@ -42,17 +43,18 @@ _log = logging.getLogger(__name__)
 class DedupProducer(Producer):
     """A producer on one topic partition in one run of a task.
 
-    Call ``begin`` once all producers of the topic are open: it reads what earlier runs have stored there. The
-    entries say who wrote them, and where the micro-batch began. To know that, it waits for the receipt of the
-    first entry before it sends a second one.
+    It is opened in one attempt: while it waited, another copy of the task could wait for one of its other
+    producers. Call ``read_stored`` once all producers of the topic are open.
+
+    Its entries say who wrote them, and where the micro-batch began. To know that, it waits for the receipt of
+    the first entry before it sends a second one.
 
     It has a partition of the topic that is written to, with its number from 0, or the topic itself. Of the
     options the name and the initial sequence id are not used. ``on_receipt`` is not called for messages that
     are stored already. The other arguments are those of :class:`Producer`.
 
     Raises:
-        BusyError: another copy of the task has the name. It is not waited for here: whoever waits for one
-            name must not have another one, or two copies would wait for each other.
+        BusyError: another copy of the task has the name.
         OptionError: with the first entry that is sent: deduplication is required, and disabled.
     """
 
@@ -64,6 +66,7 @@ class DedupProducer(Producer):
         number: int,
         options: ProducerOptions,
         partitions: int,
+        opening: Deadline,
         *,
         encryptor: Encryptor | None = None,
         on_receipt: OnReceipt | None = None,
@@ -86,14 +89,14 @@ class DedupProducer(Producer):
             first_sequence_id=self._ids.first(dedup.origin.batch),
             encryptor=encryptor,
             on_receipt=on_receipt,
-            waits_for_name=False,
+            opening=opening,
             memory=memory,
         )
         self._newest_id = self.last_sequence_id  # that earlier runs can have used
-        self._has_begun = False
+        self._has_read = False
 
-    def begin(self) -> None:
-        """Begin to read what earlier runs have stored.
+    def read_stored(self) -> None:
+        """Begin to read what earlier runs have stored there.
 
         Raises:
             SendError: another run of the task has written meanwhile.
@@ -102,13 +105,13 @@ class DedupProducer(Producer):
         """
         partitions = self._run.partitions
         if self.topic not in partitions:
-            self._read_stored()
+            self._read_first()
         elif self.last_sequence_id > self._partition.last_sequence_id:
             raise foreign_writes(str(self.topic), self._dedup.name)
         partitions[self.topic] = self._partition
         if self.last_sequence_id >= 0:
             self._dedup.proven(self.topic)
-        self._has_begun = True
+        self._has_read = True
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """As :meth:`Producer.send_batches`."""
@@ -142,7 +145,7 @@ class DedupProducer(Producer):
 
     def close(self) -> None:
         """As :meth:`Producer.close`."""
-        if self._has_begun:
+        if self._has_read:
             self._partition.last_sequence_id = self.packer.next_sequence_id - 1
         super().close()
 
@@ -169,7 +172,7 @@ class DedupProducer(Producer):
         field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
         packer.origin = lambda payload: field or encode_origin(origin, secret, topic, payload)
 
-    def _read_stored(self) -> None:
+    def _read_first(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)

@@ -24,7 +24,7 @@ from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
-from pulsar_spark.errors import AuthError, BusyError, NotReadyError, PulsarError, assert_never
+from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
@@ -68,8 +68,8 @@ class Producer:
             broker claims to have stored under a name from ``options`` are compared with what was sent, which
             needs the permission ``consume``; and messages of a transaction are an error if nothing shows that
             they are stored.
-        waits_for_name: whether it is opened again, within the operation timeout, while somebody else has its
-            name.
+        opening: until when one attempt to open it may take; its owner tries again. None: it tries again by
+            itself until the operation timeout.
         memory: that it shares with the task's other producers; None: it has the options' limit for itself.
 
     Attributes:
@@ -80,7 +80,6 @@ class Producer:
         schema_version: the number that the options' schema has at the broker; None without a schema.
 
     Raises:
-        BusyError: somebody else has its name.
         BrokerError: the broker did not accept the producer within the operation timeout.
         SchemaError: the broker refused the options' schema.
         CryptoError: a key to encrypt with is missing.
@@ -99,7 +98,7 @@ class Producer:
         is_encrypted: bool = False,
         on_receipt: OnReceipt | None = None,
         may_repeat: bool = False,
-        waits_for_name: bool = True,
+        opening: Deadline | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
         self.topic = topic
@@ -146,7 +145,10 @@ class Producer:
             first_sequence_id=max(first_sequence_id or 0, after + 1),
             blocks_if_full=options.block_if_queue_full,
         )
-        self._open_in_time(() if waits_for_name else (BusyError,))
+        if opening is None:
+            self._open_in_time()
+        else:
+            self._open(opening)
         self.last_sequence_id = self._writer.last_sequence_id
 
     # ---- called by the owner
@@ -375,9 +377,9 @@ class Producer:
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
 
-    def _open_in_time(self, unless: tuple[type[PulsarError], ...] = ()) -> None:
+    def _open_in_time(self) -> None:
         deadline = self._client.operation()
-        retry(lambda: self._open(deadline), deadline, unless=unless)
+        retry(lambda: self._open(deadline), deadline)
 
     def _open(self, deadline: Deadline) -> None:
         """Find the broker, register there and send what is pending: one attempt."""

@@ -117,12 +117,11 @@ class TopicWriter(Closing):
         self._window = KeyWindow(_WINDOW)
         self._producers: list[Producer] = []
         try:
-            names = client.partitions(topic, create=True)
             if dedup is None:
-                self._open_all(names)
+                self._open_all(client.partitions(topic, create=True))
             else:
                 dedup.check_name(topic)
-                self._open_for_task(names)
+                self._open_for_task(client.partitions(topic, create=True))
         except BaseException:
             self._close_producers()
             raise
@@ -220,7 +219,7 @@ class TopicWriter(Closing):
 
         def attempt() -> None:
             try:
-                self._open_all(names)
+                self._open_all(names, deadline)
             except PulsarError:
                 self._close_producers()
                 self._producers = []
@@ -229,27 +228,27 @@ class TopicWriter(Closing):
         retry(attempt, deadline)
         producers = [each for each in self._producers if isinstance(each, DedupProducer)]
         for some in (producers[:1], producers[1:]):  # the first one may find that this is a replay
-            _raise_first(run_all([each.begin for each in some]))
+            _check(run_all([each.read_stored for each in some]))
 
-    def _open_all(self, names: list[TopicName]) -> None:
-        """Open the missing producers of ``names``; raises the first one's error.
+    def _open_all(self, names: list[TopicName], opening: Deadline | None = None) -> None:
+        """Open the missing producers of ``names``; raises an error of one that was not opened.
 
-        The topic's first one is opened alone, then the others in parallel. If two writers exclude each other,
-        the later one waits at the first one.
+        The topic's first one is opened alone, then the others in parallel. Of two writers that exclude each
+        other, the later one gets no further than the first one.
         """
         missing = names[len(self._producers) :]
         if self._transaction is not None:
             self._transaction.add(missing)
-        opening = [partial(self._open, name, names.index(name), len(names)) for name in missing]
-        first = [] if self._producers else opening[:1]
-        for calls in (first, opening[len(first) :]):
-            answers = run_all(calls)
+        calls = [partial(self._open, name, names.index(name), len(names), opening) for name in missing]
+        first = [] if self._producers else calls[:1]
+        for some in (first, calls[len(first) :]):
+            answers = run_all(some)
             self._producers += [each for each in answers if isinstance(each, Producer)]
-            _raise_first(answers)
+            _check(answers)
 
-    def _open(self, name: TopicName, number: int, partitions: int) -> Producer:
+    def _open(self, name: TopicName, number: int, partitions: int, opening: Deadline | None) -> Producer:
         on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
-        if self._dedup is not None:
+        if self._dedup is not None and opening is not None:
             return DedupProducer(
                 self._dedup,
                 self._topic,
@@ -257,6 +256,7 @@ class TopicWriter(Closing):
                 number,
                 self._options,
                 partitions,
+                opening,
                 encryptor=encryptor,
                 on_receipt=on_receipt,
                 memory=self._memory,
@@ -458,11 +458,11 @@ class TopicWriter(Closing):
         return wait
 
 
-def _raise_first(answers: Sequence[object]) -> None:
-    """Raise the first error among the answers of :func:`run_all`."""
-    for error in answers:
-        if isinstance(error, PulsarError):
-            raise error
+def _check(answers: Sequence[object]) -> None:
+    """Raise the first error among the answers of :func:`run_all`: a final one if there is any."""
+    errors = [each for each in answers if isinstance(each, PulsarError)]
+    if errors:
+        raise min(errors, key=lambda error: error.retriable)
 
 
 def _some(columns: MessageColumns, is_chosen: Flags) -> MessageColumns:

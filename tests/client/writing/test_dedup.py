@@ -20,7 +20,14 @@ from pulsar_spark.client import (
     last_sequence_id,
 )
 from pulsar_spark.client.writing import topic_writer
-from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
+from pulsar_spark.errors import (
+    AuthError,
+    CryptoError,
+    DuplicatesError,
+    NotAllowedError,
+    OptionError,
+    SendError,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
@@ -420,6 +427,26 @@ def test_a_name_that_was_lost_is_had_again_though_another_copy_waits_for_it(brok
     assert Counter(values) == Counter(numbered(12))
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_producers_that_cannot_be_opened_now_are_tried_again(broker, client, at):
+    name = TopicName.parse("parted")
+    broker.create(name, 3)
+    passing = [refuses(pb.ServiceNotReady), lose_answer, refuses(pb.ProducerBusy)]
+    broker.script(Type.PRODUCER, [*[pass_on] * at, *passing])
+    assert run(client, numbered(12), topic=name)[1] == 12
+    assert broker.open_producers == []
+
+
+def test_an_error_that_lasts_is_raised_though_another_one_passes(broker, client):
+    name = TopicName.parse("parted")
+    broker.create(name, 3)
+    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy), refuses(pb.AuthorizationError)])
+    with pytest.raises(AuthError):
+        run(client, numbered(12), topic=name)
+    assert len(broker.seen(Type.PRODUCER)) == 3
+    assert broker.open_producers == []
+
+
 @pytest.mark.parametrize("rows", [0, 4])
 def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, rows):
     """It had the name while deduplication was proven, and no more rows than were stored by then."""
@@ -438,12 +465,13 @@ def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, r
 def test_whatever_happens_each_row_is_there_once(broker, block):
     """Some topics of the model that `integration chaos replays` plays for longer."""
     events = Counter()
-    for seed in range(1000 + 10 * block, 1006 + 10 * block):
+    for seed in range(1010 + 10 * block, 1016 + 10 * block):
         outcome = Replays(broker, seed).play()
         outcome.check()
         events += outcome.events
     assert events["crash"]
     assert events["early end"]
+    assert events["two copies at once"]
 
 
 # ---- whether the topic deduplicates

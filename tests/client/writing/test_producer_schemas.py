@@ -244,8 +244,9 @@ def test_the_version_is_that_of_the_first_partition_with_rows(order):
         def open_all(task, partitions, schema=None):
             for number in partitions:
                 name = topic.of_partition(number)
-                producer = DedupProducer(task, topic, name, number, producing(schema=schema), 3)
-                producer.begin()
+                options, opening = producing(schema=schema), client.operation()
+                producer = DedupProducer(task, topic, name, number, options, 3, opening)
+                producer.read_stored()
                 yield producer
 
         for partition, schema in ((2, A), (1, B)):
