@@ -139,6 +139,21 @@ FAULTS = (
         test="tests/protocol/writing/test_batcher.py::test_groups_are_cut_one_by_one",
     ),
     Fault(
+        name="task-waits-for-a-name-while-it-has-others",
+        file="pulsar_spark/client/writing/dedup_producer.py",
+        old="            opening=opening,\n",
+        new="",
+        test="tests/client/writing/test_dedup.py::test_copies_of_a_task_do_not_wait_for_each_other",
+    ),
+    Fault(
+        name="writes-of-another-copy-taken-for-own-ones",
+        file="pulsar_spark/client/writing/dedup_producer.py",
+        old="        if self._has_read:\n",
+        new="        if self:\n",
+        test="tests/client/writing/test_dedup.py::"
+        "test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed",
+    ),
+    Fault(
         name="first-entry-not-waited-for",
         file="pulsar_spark/client/writing/dedup_producer.py",
         old="if self._partition.begin is not None and not self._dedup.must_prove(self.topic):",

@@ -376,6 +376,22 @@ def test_another_run_that_still_writes_is_an_error(broker, client, topic):
     assert broker.open_producers == []
 
 
+def test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed(broker, client):
+    """Also if the first attempt finds it at one partition, and is given up because of another one."""
+    name, task = TopicName.parse("parted"), task_of(client)
+    broker.create(name, 2)
+    first = str(name.of_partition(0))
+    with open_writer(client, task, name) as writer:
+        writer.send(columns(numbered(4)))
+        writer.flush()
+    broker.topics[first].stored_ids[NAME] = TaskIds(SECRET, NAME, first).first(0) + 5
+    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy)])
+    with pytest.raises(SendError, match="has written under the producer name query-0"):
+        open_writer(client, task, name)
+    assert len(broker.seen(Type.PRODUCER)) == 6
+    assert broker.open_producers == []
+
+
 def test_another_run_that_writes_while_deduplication_is_proven_is_an_error(broker, client, topic):
     """The proof gives the name away for a moment, and another copy of the task may be waiting for it."""
     held = Held(broker)
