@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.entry.origin import identity
 from pulsar_spark.wire.frames import encode_section_head
 
 NO_MESSAGE = MessageId(-1, -1)
@@ -287,6 +288,12 @@ def split_section(section: bytes) -> tuple[pb.MessageMetadata, bytes]:
     (size,) = struct.unpack_from(">I", section, at)
     metadata = pb.MessageMetadata.FromString(section[at + 4 : at + 4 + size])
     return metadata, section[at + 4 + size :]
+
+
+def identity_of(metadata: pb.MessageMetadata) -> bytes:
+    """What the origin of a first entry is signed with, besides its payload."""
+    last = metadata.sequence_id + max(1, metadata.num_messages_in_batch) - 1
+    return identity(metadata.producer_name, metadata.sequence_id, last)
 
 
 def values_of(metadata: pb.MessageMetadata, payload: bytes | bytearray | memoryview) -> list[bytes]:

@@ -25,7 +25,7 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.wire.columns.singles import EncodedSingle
-from pulsar_spark.wire.entry.origin import encode_origin
+from pulsar_spark.wire.entry.origin import encode_origin, identity
 
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This
 # many other names are tried.
@@ -170,7 +170,10 @@ class DedupProducer(Producer):
         origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)
         packer.is_origin_alike = origin.begin is not None
         field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
-        packer.origin = lambda payload: field or encode_origin(origin, secret, topic, payload)
+        name = self._partition.name.encode()
+        packer.origin = lambda payload, ids: (
+            field or encode_origin(origin, secret, topic, payload, identity(name, *ids))
+        )
 
     def _read_first(self) -> None:
         """Begin to read the stored messages of this micro-batch, if there may be any."""
@@ -208,7 +211,15 @@ class DedupProducer(Producer):
 
     def _find(self, *, is_claimed: bool) -> StoredRun:
         dedup, last = self._dedup, self._newest_id
-        run = RunToFind(dedup.origin, dedup.secret, last, is_claimed, dedup.may_be_replay, self._may_be_own)
+        run = RunToFind(
+            dedup.origin,
+            dedup.secret,
+            self._partition.name,
+            last,
+            is_claimed=is_claimed,
+            may_be_replay=dedup.may_be_replay,
+            may_be_own=self._may_be_own,
+        )
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _begin(self) -> MessageId | None:

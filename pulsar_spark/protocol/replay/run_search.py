@@ -10,7 +10,7 @@ needs to find one of these, or the first entry itself if it is the only one:
     names its first entry                         there
     does not, and is a chunk                      here or earlier: the search continues. Other chunks of the
                                                   message lie before it, and earlier attempts to send it
-    does not, and has the last id of the          here: it is the only entry
+    does not, and has the last id of the          here: it is the only entry. Its id and name are signed
     producer's name, or a higher one
     does not                                      here or earlier: the search continues. Others may have used
                                                   the producer's name, or copied the entry
@@ -65,6 +65,7 @@ class RunToFind(NamedTuple):
     Attributes:
         origin: its numbers; of no meaning are ``begin`` and ``rows``.
         secret: that origins are signed with.
+        name: of the producer.
         last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
         is_claimed: whether that id is one of the micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
@@ -73,6 +74,7 @@ class RunToFind(NamedTuple):
 
     origin: Origin
     secret: bytes
+    name: str
     last_sequence_id: int
     is_claimed: bool = True
     may_be_replay: bool = True
@@ -80,10 +82,15 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry of the query, with the id of its last message; a chunk is a part of a message."""
+    """An entry of the query; a chunk is a part of a message.
+
+    Somebody may have copied it. Its name and the id of its last message are the query's own, as signed, only
+    if the origin has no ``begin``.
+    """
 
     id: MessageId
     origin: Origin
+    name: str
     last_sequence_id: int
     is_chunk: bool = False
 
@@ -101,6 +108,7 @@ class RunSearch:
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
+        self._has_last = False  # a first entry with the last id
         self._newest_of_task = -1  # also of other writes, under the same name
         self._oldest = MessageId.LATEST  # of its entries
         self.newest = -1
@@ -133,6 +141,10 @@ class RunSearch:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
                 self._has_chunks |= entry.is_chunk
+                wanted = self._wanted
+                self._has_last |= (
+                    entry.name == wanted.name and entry.last_sequence_id >= wanted.last_sequence_id
+                )
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
 
     @property
@@ -149,8 +161,7 @@ class RunSearch:
         """Whether it is known where the micro-batch began, or that it has not begun."""
         if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
-        is_only_entry = self.begin is not None and self.newest >= self._wanted.last_sequence_id
-        return self._is_begin_certain or (is_only_entry and not self._has_chunks)
+        return self._is_begin_certain or (self._has_last and not self._has_chunks)
 
     @property
     def is_newest_known(self) -> bool:

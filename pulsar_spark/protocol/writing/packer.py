@@ -6,6 +6,7 @@ What becomes of entries is up to the partition's writer, which says what the bro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -79,7 +80,7 @@ class Packer:
         own_ids: the sequence ids that rows bring with them.
         transaction: of the entries packed from now on, or None.
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
-        origin: makes the origin of an entry, as encoded field, from its stored payload; None for no origins.
+        origin: makes the origin of an entry, as encoded field, from its stored payload and its ids; or None.
         is_origin_alike: whether the entries packed from now on all have the same origin.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
@@ -108,7 +109,7 @@ class Packer:
         self.own_ids = SequenceIds(-1)
         self.transaction: TxnId | None = None
         self.version_field = b""
-        self.origin: Callable[[Buffer], bytes] | None = None
+        self.origin: Callable[[Buffer, tuple[int, int]], bytes] | None = None
         self.is_origin_alike = True
         self.attempt = ""
 
@@ -178,7 +179,7 @@ class Packer:
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
-        metadata += self._origin_of(payload)
+        metadata += self._origin_of(payload, ids)
         head = encode_section_head(metadata, payload)
         entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
@@ -204,7 +205,7 @@ class Packer:
             return False
         if messages.has_ids or messages.has_gaps or not self.is_origin_alike:
             return False
-        own = len(self._common() + self._origin_of(b"")) + len(
+        own = len(self._common() + self._origin_of()) + len(
             single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID)
         )
         return (
@@ -217,7 +218,7 @@ class Packer:
         """Make the entries by column."""
         before, after = around_sequence_id(self.producer_name, publish_time)
         first = self.next_sequence_id
-        sections = messages.sections(before, first, after, self._common() + self._origin_of(b""))
+        sections = messages.sections(before, first, after, self._common() + self._origin_of())
         self.next_sequence_id = first + len(messages)
         return OutgoingRun(sections, first, self.transaction)
 
@@ -238,7 +239,7 @@ class Packer:
                 if self._encryption is not None:
                     sealed_by, payload = self._sealed(payload)
                     metadata += sealed_by
-                metadata += self._origin_of(payload)
+                metadata += self._origin_of(payload, ids)
                 section_head = encode_section_head(metadata, payload)
                 yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
             elif self._chunking:
@@ -259,7 +260,7 @@ class Packer:
                 payload,
                 self._max_chunk_size,
                 self.transaction,
-                None if self._encryption is None and self.origin is None else self._chunk_of,
+                None if self._encryption is None and self.origin is None else partial(self._chunk_of, ids),
             )
         except ValueError:
             raise self._too_large(len(metadata) + len(payload)) from None
@@ -271,13 +272,13 @@ class Packer:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)
 
-    def _origin_of(self, payload: Buffer) -> bytes:
-        return b"" if self.origin is None else self.origin(payload)
+    def _origin_of(self, payload: Buffer = b"", ids: tuple[int, int] = (0, 0)) -> bytes:
+        return b"" if self.origin is None else self.origin(payload, ids)
 
-    def _chunk_of(self, part: Buffer) -> tuple[bytes, Buffer]:
+    def _chunk_of(self, ids: tuple[int, int], part: Buffer) -> tuple[bytes, Buffer]:
         """Fields to append to a chunk's metadata, and its payload."""
         fields, payload = (b"", part) if self._encryption is None else self._sealed(part)
-        return fields + self._origin_of(payload), payload
+        return fields + self._origin_of(payload, ids), payload
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None
@@ -316,7 +317,7 @@ class Packer:
     def _max_chunk_size(self) -> int:
         if self._chunk_max is None:
             return self.max_batch_size
-        added = self.room - METADATA_ROOM + len(self._origin_of(b""))
+        added = self.room - METADATA_ROOM + len(self._origin_of())
         return min(self._chunk_max - added, self.max_batch_size)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:

@@ -122,7 +122,7 @@ def count_of_other_tasks(
                 if each >= first_sequence_id(origin.batch):
                     # Anybody may have used the name. Only the entries of the query count, and are waited for.
                     is_own = TaskIds(secret, name, str(topic)).may_be_own(each)
-                    run = RunToFind(task, secret, each, may_be_own=is_own)
+                    run = RunToFind(task, secret, name, each, may_be_own=is_own)
                     stored[topic] = count_stored_run(client, topic, run)
             # A name with ids of the micro-batch and without an entry of the query is somebody else's.
             search.add(

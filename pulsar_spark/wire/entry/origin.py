@@ -3,8 +3,8 @@
 A task of a stream adds the field to each entry that it sends. A later run of the task finds the entries by
 it. The field is signed with a secret of the query, so nobody else can make one. Everybody who reads an entry
 can copy its field into another entry. The first entry of a micro-batch shows where the micro-batch began, so
-its signature is valid for its own payload only. Pulsar does not know the field: brokers store it unchanged,
-and every client skips it.
+its signature is valid for that entry only: its payload, its sequence ids and its producer's name. Pulsar does
+not know the field: brokers store it unchanged, and every client skips it.
 
     ======  =====================================================================================
     bytes   meaning
@@ -16,8 +16,8 @@ and every client skips it.
     18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
             partition; both -1 in that entry itself
     22-25   how many rows for the topic the task had taken when the entry was made
-    26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, the
-            payload
+    26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, its
+            identity and its payload
     ======  =====================================================================================
 """
 
@@ -34,8 +34,10 @@ from pulsar_spark.wire.entry.entry_fields import EntryField
 _FIELDS = struct.Struct(">IIHqiI")
 _LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign
 _SIGNATURE_SIZE = 12
+_IDENTITY = struct.Struct(">qqI")
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _MAX_ROWS = (1 << 32) - 1
+_NOWHERE = MessageId(-1, -1)
 
 # The number is far above Pulsar's own, and small enough for a tag of 2 bytes, which readers expect.
 _TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
@@ -62,7 +64,14 @@ class Origin:
     rows: int = 0
 
 
-def encode_origin(origin: Origin, secret: bytes, topic: str, payload: Buffer = b"") -> bytes:
+def identity(producer_name: bytes, first: int, last: int) -> bytes:
+    """What the metadata of an entry says: its producer, and the ids of its first and last message."""
+    return _IDENTITY.pack(first, last, len(producer_name)) + producer_name
+
+
+def encode_origin(
+    origin: Origin, secret: bytes, topic: str, payload: Buffer = b"", entry: bytes = b""
+) -> bytes:
     """Encode the field with its tag, to be appended to a serialized MessageMetadata.
 
     Args:
@@ -70,14 +79,17 @@ def encode_origin(origin: Origin, secret: bytes, topic: str, payload: Buffer = b
         secret: of the query, at most 64 bytes.
         topic: full name of the topic partition.
         payload: of the entry, as it is stored; it counts only if the origin has no ``begin``.
+        entry: its ``identity``, which counts as the payload does.
     """
-    ledger, entry = (-1, -1) if origin.begin is None else (origin.begin.ledger, origin.begin.entry)
+    begin = origin.begin or _NOWHERE
     rows = min(origin.rows, _MAX_ROWS)
-    fields = _FIELDS.pack(origin.batch, origin.task, origin.write, ledger, entry, rows)
-    return _TAG + fields + _signature(fields, secret, topic, payload if ledger < 0 else b"")
+    fields = _FIELDS.pack(origin.batch, origin.task, origin.write, begin.ledger, begin.entry, rows)
+    return _TAG + fields + _signature(fields, secret, topic, payload, entry)
 
 
-def decode_origin(field: bytes, secret: bytes, topic: str, payload: Buffer = b"") -> Origin | None:
+def decode_origin(
+    field: bytes, secret: bytes, topic: str, payload: Buffer = b"", entry: bytes = b""
+) -> Origin | None:
     """Decode a field without its tag; None if it is not signed with this secret for this topic partition.
 
     The arguments are those of ``encode_origin``.
@@ -85,10 +97,10 @@ def decode_origin(field: bytes, secret: bytes, topic: str, payload: Buffer = b""
     fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
     if len(field) != _SIZE:
         return None
-    if signature != _signature(fields, secret, topic, b"" if has_begin(field) else payload):
+    if signature != _signature(fields, secret, topic, payload, entry):
         return None
-    batch, task, write, ledger, entry, rows = _FIELDS.unpack(fields)
-    return Origin(batch, task, write, None if ledger < 0 else MessageId(ledger, entry), rows)
+    batch, task, write, ledger, number, rows = _FIELDS.unpack(fields)
+    return Origin(batch, task, write, None if ledger < 0 else MessageId(ledger, number), rows)
 
 
 def rows_of_origin(field: bytes) -> int:
@@ -102,10 +114,12 @@ def has_begin(field: bytes) -> bool:
     return field[_LEDGER : _LEDGER + 1] < b"\x80"
 
 
-def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer) -> bytes:
+def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer, entry: bytes) -> bytes:
     name = topic.encode()
     digest = hashlib.blake2b(
         fields + struct.pack(">H", len(name)) + name, key=secret, digest_size=_SIGNATURE_SIZE
     )
-    digest.update(payload)
+    if not has_begin(fields):
+        digest.update(entry)
+        digest.update(payload)
     return digest.digest()

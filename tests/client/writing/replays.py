@@ -279,7 +279,9 @@ class Replays:
         own = [entry for entry in topic.entries if self._is_own(topic, entry)]
         rows = chance.sample(self._rows, chance.randrange(1, len(self._rows) + 1))
         kinds = ["entry of somebody else", "forged rows", "forged other rows"]
-        kinds += ["higher id", "copied entry", "copied origin", "copied origin, other rows"] if own else []
+        if own:
+            kinds += ["higher id", "copied entry", "copied entry, other id"]
+            kinds += ["copied origin", "copied origin, other rows"]
         kind = chance.choice(kinds)
         self.events[kind] += 1
         number = FIRST + chance.randrange(200)
@@ -291,6 +293,8 @@ class Replays:
             self._write(topic, batch_section([b"x"] * len(rows), producer_name=NAME, sequence_id=number))
         elif kind == "copied entry":
             self._write(topic, chance.choice(own).section)
+        elif kind == "copied entry, other id":
+            self._write(topic, _with_id(chance.choice(own), chance.choice([number, (1 << 63) - 2])))
         elif kind.startswith("copied origin"):
             values = rows if kind == "copied origin" else [b"x"]
             self._write(topic, _with_origin_of(chance.choice(own), values))
@@ -350,6 +354,13 @@ def _messages(topic: FakeTopic, is_own: Any) -> Iterator[tuple[bool, list[bytes]
             yield is_own(topic, entry), columns.value.to_pylist()
         else:
             yield is_own(topic, entry), [plain]
+
+
+def _with_id(entry: FakeEntry, sequence_id: int) -> bytes:
+    """An entry of the query, by another sequence id."""
+    metadata, payload = split_section(entry.section)
+    metadata.sequence_id = sequence_id
+    return encode_section_head(metadata.SerializeToString(), payload) + payload
 
 
 def _with_origin_of(entry: FakeEntry, values: Sequence[bytes]) -> bytes:

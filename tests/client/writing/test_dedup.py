@@ -33,11 +33,12 @@ from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
 from tests.client.writing.replays import Replays
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
-from tests.fake_topics import batch_section
+from tests.fake_topics import batch_section, split_section, values_of
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -362,6 +363,28 @@ def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic
             writer.flush()
     assert topic.values == [b"before", *numbered(8)]
     assert "somebody else has used the producer name" in caplog.text
+
+
+CLAIMS = [{"sequence_id": 1 << 62}, {"num_messages_in_batch": 1 << 20}, {"producer_name": b"stranger"}, {}]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("is_spare", [False, True])
+def test_a_copy_of_the_first_entry_hides_no_row(broker, client, topic, claim, is_spare):
+    """Whatever it claims to be, also of the name that the task had before somebody used up the ids."""
+    run(client, numbered(4))
+    first = topic.entries[0].section
+    if is_spare:
+        topic.stored_ids[NAME] = (1 << 63) - 1
+    run(client, numbered(8))
+    metadata, payload = split_section(first)
+    for name, value in claim.items():
+        setattr(metadata, name, value)
+    broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
+    count = len(topic.entries)
+    run(client, numbered(12))
+    added = [value for entry in topic.entries[count:] for value in values_of(*split_section(entry.section))]
+    assert added == numbered(4, 8)
 
 
 def test_another_run_that_still_writes_is_an_error(broker, client, topic):

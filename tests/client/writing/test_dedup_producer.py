@@ -15,7 +15,7 @@ from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import FakeBroker, lose_answer
 from tests.fake_clients import Type
-from tests.fake_topics import split_section
+from tests.fake_topics import identity_of, split_section
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -55,14 +55,14 @@ def run(client, values=ROWS, name=TOPIC, *, batch=0, strict=True, may_be_replay=
 
 def origins_of(topic):
     """What each entry says, as readers find it."""
-    payloads = [split_section(one.section)[1] for one in topic.entries]
+    sections = [split_section(one.section) for one in topic.entries]
     entries = Entries.of(
         [Entry(one.id.ledger, one.id.entry, one.metadata, b"", None) for one in topic.entries]
     )
     fields = entries.texts(EntryField.ORIGIN).to_pylist()
     return [
-        None if field is None else decode_origin(field, SECRET, topic.name, payload)
-        for field, payload in zip(fields, payloads, strict=True)
+        None if field is None else decode_origin(field, SECRET, topic.name, payload, identity_of(metadata))
+        for field, (metadata, payload) in zip(fields, sections, strict=True)
     ]
 
 

@@ -13,6 +13,7 @@ from pulsar_spark.wire.entry.origin import Origin
 RUN = Origin(7, 3, 0)
 BEGIN = MessageId(5, 10)
 LAST = 1000
+NAME = "query-3"
 
 
 def entry(
@@ -22,8 +23,10 @@ def entry(
     last: int = LAST,
     run: Origin = RUN,
     is_chunk: bool = False,
+    name: str = NAME,
 ) -> OwnEntry:
-    return OwnEntry(MessageId(5, at), Origin(run.batch, run.task, run.write, names, 1), last, is_chunk)
+    origin = Origin(run.batch, run.task, run.write, names, 1)
+    return OwnEntry(MessageId(5, at), origin, name, last, is_chunk)
 
 
 def search(
@@ -33,7 +36,7 @@ def search(
     may_be_replay: bool = True,
     may_be_own: bool = True,
 ) -> RunSearch:
-    found = RunSearch(RunToFind(RUN, b"", last, is_claimed, may_be_replay, may_be_own))
+    found = RunSearch(RunToFind(RUN, b"", NAME, last, is_claimed, may_be_replay, may_be_own))
     for each in entries:
         found.take([each])
     return found
@@ -154,7 +157,7 @@ def test_entries_before_a_copy_are_read_if_the_newest_one_is_missing():
 
 
 def test_ids_of_the_write_before_are_no_hidden_rows():
-    found = RunSearch(RunToFind(Origin(7, 3, 1), b"", LAST, may_be_replay=False))
+    found = RunSearch(RunToFind(Origin(7, 3, 1), b"", NAME, LAST, may_be_replay=False))
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING
 
 
@@ -175,7 +178,7 @@ def test_an_id_of_a_later_micro_batch_is_waited_for_in_a_replay_only(may_be_repl
 )
 def test_an_entry_of_the_write_before_is_not_waited_for(run, may_be_replay, is_known):
     """Unless an earlier run of the later write can have stored rows."""
-    found = RunSearch(RunToFind(run, b"", LAST, may_be_replay=may_be_replay))
+    found = RunSearch(RunToFind(run, b"", NAME, LAST, may_be_replay=may_be_replay))
     assert not found.is_newest_known
     found.take([entry(3, run=Origin(6, 4, 0))])
     assert found.is_newest_known is is_known
@@ -201,7 +204,7 @@ def test_an_older_entry_ends_the_search_if_it_cannot_be_a_replay():
     ],
 )
 def test_an_older_entry_is_of_an_earlier_micro_batch_or_write(run, is_older):
-    found = RunSearch(RunToFind(Origin(7, 3, 2), b"", LAST))
+    found = RunSearch(RunToFind(Origin(7, 3, 2), b"", NAME, LAST))
     found.take([entry(3, run=run)])
     assert (found.verdict(is_hidden=False) is RunVerdict.NOTHING) is is_older
 
@@ -210,7 +213,7 @@ def test_entries_that_come_together_come_in_any_order():
     """All count: those after one of another run, and the first of two that name no begin."""
     later, other = entry(30, names=None, last=LAST - 5), entry(40, run=Origin(8, 4, 0))
     for entries in itertools.permutations([BEFORE, later, OLDER_FIRST, other]):
-        found = RunSearch(RunToFind(RUN, b"", LAST, may_be_replay=False))
+        found = RunSearch(RunToFind(RUN, b"", NAME, LAST, may_be_replay=False))
         found.take(entries)
         assert found.begin == BEGIN
         assert found.is_begin_known  # by the older entry

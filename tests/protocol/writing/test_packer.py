@@ -16,8 +16,9 @@ from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.entry.encode_metadata import schema_version_field
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin, identity
 from pulsar_spark.wire.frames import decode_payload_section
+from tests.fake_topics import identity_of
 from tests.wire.columns.batch_rows import message
 
 TOPIC = "persistent://a/b/t"
@@ -66,7 +67,14 @@ def stored(entry):
 def origin_of(metadata, payload=b""):
     """The origin that an entry says, as readers find it; None for none."""
     (field,) = Entries.of([Entry(1, 0, metadata, b"", None)]).texts(EntryField.ORIGIN).to_pylist()
-    return None if field is None else decode_origin(field, b"secret", TOPIC, payload)
+    return None if field is None else decode_origin(field, b"secret", TOPIC, payload, identity_of(metadata))
+
+
+def first_origin(made):
+    """Makes origins of first entries."""
+    return lambda payload, ids: encode_origin(
+        Origin(3, 1, 0), b"secret", TOPIC, payload, identity(made.producer_name.encode(), *ids)
+    )
 
 
 def batch(*values, ids=None):
@@ -116,7 +124,7 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
     """Also each chunk, and each entry that is made together with others."""
     made = packer(chunking=True)
     made.version_field, made.transaction = schema_version_field(b"version!"), transaction
-    made.origin = lambda _: encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
+    made.origin = lambda *_: encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
     entries = [made.batch(batch(b"a", b"b"), 5)]
     entries += made.singles([single(b"c", event_time=9), single(INCOMPRESSIBLE)], 5)
     assert len(entries) > 5
@@ -135,7 +143,7 @@ def test_all_entries_say_the_version_of_their_schema_and_their_origin(transactio
 def test_an_origin_is_that_of_the_entries_packed_from_then_on():
     made = packer()
     before = made.batch(batch(b"a"), 5)
-    made.origin = lambda payload: encode_origin(Origin(3, 1, 0), b"secret", TOPIC, payload)
+    made.origin = first_origin(made)
     after = made.batch(batch(b"a"), 5)
     made.origin = None
     without = made.batch(batch(b"a"), 5)
@@ -144,13 +152,13 @@ def test_an_origin_is_that_of_the_entries_packed_from_then_on():
 
 
 @pytest.mark.parametrize("kind", ["batch", "single", "compressed", "encrypted", "chunks", "run"])
-def test_an_origin_may_be_of_the_payload_as_it_is_stored(kind):
+def test_an_origin_may_be_of_one_entry_as_it_is_stored(kind):
     made = packer(
         chunking=kind == "chunks",
         compression=pb.LZ4 if kind == "compressed" else pb.NONE,
         encryption=Reversing() if kind == "encrypted" else None,
     )
-    made.origin = lambda payload: encode_origin(Origin(3, 1, 0), b"secret", TOPIC, payload)
+    made.origin = first_origin(made)
     made.is_origin_alike = False
     value = INCOMPRESSIBLE if kind == "chunks" else b"a" * 100
     if kind == "batch":
@@ -162,6 +170,8 @@ def test_an_origin_may_be_of_the_payload_as_it_is_stored(kind):
         metadata, payload = stored(entry)[:2]
         assert origin_of(metadata, payload) == Origin(3, 1, 0)
         assert origin_of(metadata, bytes(payload) + b"more") is None
+        metadata.sequence_id += 1
+        assert origin_of(metadata, payload) is None
 
 
 class Reversing:

@@ -175,7 +175,13 @@ def test_rows_of_tasks_that_are_no_more_are_warned_of(caplog):
     ]
     assert broker.counted == [
         RunToFind(
-            replace(ORIGIN, task=task), SECRET, last, is_claimed=True, may_be_replay=True, may_be_own=False
+            replace(ORIGIN, task=task),
+            SECRET,
+            f"spark-q-{task}",
+            last,
+            is_claimed=True,
+            may_be_replay=True,
+            may_be_own=False,
         )
         for task, last in ((2, FIRST + 4), (3, FIRST))
     ]
