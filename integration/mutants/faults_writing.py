@@ -154,6 +154,20 @@ FAULTS = (
         "test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed",
     ),
     Fault(
+        name="ids-of-the-first-entry-not-signed",
+        file="pulsar_spark/wire/entry/origin.py",
+        old="digest.update(entry)",
+        new='digest.update(b"")',
+        test="tests/client/writing/test_dedup.py::test_a_copy_of_the_first_entry_hides_no_row",
+    ),
+    Fault(
+        name="first-entry-of-another-name-taken-for-the-only-one",
+        file="pulsar_spark/protocol/replay/run_search.py",
+        old="entry.name == wanted.name and ",
+        new="",
+        test="tests/client/writing/test_dedup.py::test_a_copy_of_the_first_entry_hides_no_row",
+    ),
+    Fault(
         name="first-entry-not-waited-for",
         file="pulsar_spark/client/writing/dedup_producer.py",
         old="if self._partition.begin is not None and not self._dedup.must_prove(self.topic):",

@@ -119,6 +119,20 @@ def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
     assert not caplog.records
 
 
+def test_a_copy_of_the_first_entry_by_a_later_id_hides_no_row(
+    client: Client, cluster: Cluster, peer: Peer, plain_once_topic: str
+) -> None:
+    """Anybody who may produce can write it, under a producer name of their own."""
+    topic = plain_once_topic
+    run(client, topic, FIRST, dies_after=ROWS // 2, batching_max_messages=10)
+    with RawConnection(cluster.service_url) as connection:
+        first = entries_of(client, topic)[0]
+        RawProducer(connection, topic, "stranger").copy(first, ids_after(client, topic)[50])
+    assert run(client, topic, FIRST) == ROWS // 2
+    copied = Counter(range(10))
+    assert Counter(map(number_of, peer.read_all(topic))) - copied == Counter(range(ROWS))
+
+
 def test_copies_of_entries_of_the_micro_batch_lose_nothing(
     client: Client, cluster: Cluster, peer: Peer, plain_once_topic: str
 ) -> None:
