@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entry.origin import identity
 from pulsar_spark.wire.frames import encode_section_head
 
 NO_MESSAGE = MessageId(-1, -1)
@@ -290,10 +289,14 @@ def split_section(section: bytes) -> tuple[pb.MessageMetadata, bytes]:
     return metadata, section[at + 4 + size :]
 
 
-def identity_of(metadata: pb.MessageMetadata) -> bytes:
+def signed_metadata(metadata: pb.MessageMetadata) -> bytes:
     """What the origin of a first entry is signed with, besides its payload."""
-    last = metadata.sequence_id + max(1, metadata.num_messages_in_batch) - 1
-    return identity(metadata.producer_name, metadata.sequence_id, last)
+    if metadata.num_chunks_from_msg > 1:
+        return b""
+    known = pb.MessageMetadata()
+    known.CopyFrom(metadata)
+    known.DiscardUnknownFields()
+    return known.SerializeToString(deterministic=True)
 
 
 def values_of(metadata: pb.MessageMetadata, payload: bytes | bytearray | memoryview) -> list[bytes]:

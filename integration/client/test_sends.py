@@ -18,7 +18,7 @@ from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.origin import decode_origin
-from tests.fake_topics import identity_of
+from tests.fake_topics import signed_metadata
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -88,7 +88,7 @@ def test_entries_say_where_they_come_from_and_no_reader_minds(
     assert peer.read_all(topic) == numbered(6)
     found = entries_of(client, topic)
     origins = [
-        decode_origin(field, SECRET, topic, entry.payload, identity_of(entry.metadata))
+        decode_origin(field, SECRET, topic, entry.payload, signed_metadata(entry.metadata))
         for field, entry in zip(Entries.of(found).texts(EntryField.ORIGIN).to_pylist(), found, strict=True)
     ]
     begin = MessageId(found[0].ledger, found[0].entry)

@@ -42,7 +42,7 @@ from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
 from pulsar_spark.wire.entry.codecs import decompress, decompress_together
 from pulsar_spark.wire.entry.entries import Entries, Entry, decode
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin, identity
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
@@ -287,17 +287,17 @@ def _origin(wire: Wire) -> Callable[[], object]:
     chance, payload = wire.chance, wire.text()
     begin = chance.choice((None, MessageId(chance.randrange(1 << 63), chance.randrange(1 << 31))))
     made = Origin(chance.randrange(1 << 32), 3, 1, begin, chance.randrange(1 << 32))
-    field = encode_origin(made, b"secret", _TOPIC, payload, identity(b"p", 1, 1))
+    others = bytes_field(1, b"p") + number_field(2, 1) + number_field(3, 1)
+    field = encode_origin(made, b"secret", _TOPIC, payload, others)
     if wire.is_broken():
         field = wire.damaged(field)
-    fields = [bytes_field(1, b"p"), number_field(2, 1), number_field(3, 1), field]
-    section = wire.framed_section(b"".join(fields), wire.damaged(payload) if wire.is_broken() else payload)
+    section = wire.framed_section(others + field, wire.damaged(payload) if wire.is_broken() else payload)
 
     def act() -> None:
         stored = decode_payload_section(memoryview(section))
         entries = Entries.of([Entry(5, 1, stored.metadata, stored.payload, None)])
         for found in entries.texts(EntryField.ORIGIN).drop_null().to_pylist():
-            origin = decode_origin(found, b"secret", _TOPIC, stored.payload, identity(b"p", 1, 1))
+            origin = decode_origin(found, b"secret", _TOPIC, stored.payload, others)
             assert origin in (None, made)
             assert origin is None or begin is not None or bytes(stored.payload) == payload
 

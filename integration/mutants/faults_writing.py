@@ -154,9 +154,9 @@ FAULTS = (
         "test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed",
     ),
     Fault(
-        name="ids-of-the-first-entry-not-signed",
+        name="metadata-of-the-first-entry-not-signed",
         file="pulsar_spark/wire/entry/origin.py",
-        old="digest.update(entry)",
+        old='digest.update(struct.pack(">I", len(metadata)) + metadata)',
         new='digest.update(b"")',
         test="tests/client/writing/test_dedup.py::test_a_copy_of_the_first_entry_hides_no_row",
     ),

@@ -30,7 +30,7 @@ from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, identity, rows_of_origin
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, metadata_before, rows_of_origin
 from pulsar_spark.wire.wire_schema import from_wire_version
 
 # Bytes that may be in flight from the broker if nothing else is read, and rows that are decoded at a time.
@@ -179,7 +179,8 @@ class _RunReader:
 
     def take(self, entries: Entries) -> None:
         """Take entries of the topic partition."""
-        last, names = _last_ids(entries), entries.texts(EntryField.PRODUCER_NAME)
+        last = entries.sequence_id + np.maximum(entries.messages, 1) - 1
+        names = entries.texts(EntryField.PRODUCER_NAME)
         own = []
         origins, numbers = self._origins(entries)
         for row, number in enumerate(numbers.tolist()):
@@ -297,25 +298,24 @@ class _RunReader:
             decode_origin(field, secret, topic) if field is not None and is_alike else None
             for field, is_alike in zip(fields, names_begin.tolist(), strict=True)
         ]
-        last, names = _last_ids(entries), entries.texts(EntryField.PRODUCER_NAME)
-        for row in np.flatnonzero(~names_begin[numbers]).tolist():  # signed with all that is in the entry
-            payload = entries[row : row + 1].payloads[0]
-            entry = identity(names[row].as_py() or b"", int(entries.sequence_id[row]), int(last[row]))
-            origins.append(decode_origin(fields[numbers[row]], secret, topic, payload, entry))
+        for row in np.flatnonzero(~names_begin[numbers]).tolist():
+            origins.append(self._origin_of_first(entries, row, fields[numbers[row]]))
             numbers[row] = len(origins) - 1
         return origins, numbers
+
+    def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
+        """The origin of a first entry, which is signed with all that is in the entry."""
+        entry = entries.one(row)
+        metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
+        if metadata is None:
+            return None
+        return decode_origin(field, self._secret, str(self._topic), entry.payload, metadata)
 
 
 def _distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
     """The distinct values of a field, None where it is not set; and the number of each entry's, int64[n]."""
     encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-
-
-def _last_ids(entries: Entries) -> Ints:
-    """Sequence id of the last message of each entry, as its metadata says, int64[n]."""
-    last: Ints = entries.sequence_id + np.maximum(entries.messages, 1) - 1
-    return last
 
 
 def _id_of(entries: Entries, row: int) -> MessageId:

@@ -25,7 +25,7 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.wire.columns.singles import EncodedSingle
-from pulsar_spark.wire.entry.origin import encode_origin, identity
+from pulsar_spark.wire.entry.origin import canonical, encode_origin
 
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This
 # many other names are tried.
@@ -170,9 +170,8 @@ class DedupProducer(Producer):
         origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)
         packer.is_origin_alike = origin.begin is not None
         field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
-        name = self._partition.name.encode()
-        packer.origin = lambda payload, ids: (
-            field or encode_origin(origin, secret, topic, payload, identity(name, *ids))
+        packer.origin = lambda payload, metadata: (
+            field or encode_origin(origin, secret, topic, payload, canonical(metadata) if metadata else b"")
         )
 
     def _read_first(self) -> None:

@@ -6,7 +6,6 @@ What becomes of entries is up to the partition's writer, which says what the bro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -80,7 +79,8 @@ class Packer:
         own_ids: the sequence ids that rows bring with them.
         transaction: of the entries packed from now on, or None.
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
-        origin: makes the origin of an entry, as encoded field, from its stored payload and its ids; or None.
+        origin: makes the origin of an entry, as encoded field, from its stored payload and its other
+            metadata, which are empty for a chunk; None for no origins.
         is_origin_alike: whether the entries packed from now on all have the same origin.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
@@ -109,7 +109,7 @@ class Packer:
         self.own_ids = SequenceIds(-1)
         self.transaction: TxnId | None = None
         self.version_field = b""
-        self.origin: Callable[[Buffer, tuple[int, int]], bytes] | None = None
+        self.origin: Callable[[Buffer, bytes], bytes] | None = None
         self.is_origin_alike = True
         self.attempt = ""
 
@@ -179,7 +179,7 @@ class Packer:
         if self._encryption is not None:
             fields, payload = self._sealed(payload)
             metadata += fields
-        metadata += self._origin_of(payload, ids)
+        metadata += self._origin_of(payload, metadata)
         head = encode_section_head(metadata, payload)
         entry = Outgoing(*ids, batch.messages, head, payload, EntryKind.BATCH, self.transaction)
         if entry.size > self.max_message_size:
@@ -239,7 +239,7 @@ class Packer:
                 if self._encryption is not None:
                     sealed_by, payload = self._sealed(payload)
                     metadata += sealed_by
-                metadata += self._origin_of(payload, ids)
+                metadata += self._origin_of(payload, metadata)
                 section_head = encode_section_head(metadata, payload)
                 yield Outgoing(*ids, 1, section_head, payload, EntryKind.SINGLE, self.transaction)
             elif self._chunking:
@@ -260,7 +260,7 @@ class Packer:
                 payload,
                 self._max_chunk_size,
                 self.transaction,
-                None if self._encryption is None and self.origin is None else partial(self._chunk_of, ids),
+                None if self._encryption is None and self.origin is None else self._chunk_of,
             )
         except ValueError:
             raise self._too_large(len(metadata) + len(payload)) from None
@@ -272,13 +272,13 @@ class Packer:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)
 
-    def _origin_of(self, payload: Buffer = b"", ids: tuple[int, int] = (0, 0)) -> bytes:
-        return b"" if self.origin is None else self.origin(payload, ids)
+    def _origin_of(self, payload: Buffer = b"", metadata: bytes = b"") -> bytes:
+        return b"" if self.origin is None else self.origin(payload, metadata)
 
-    def _chunk_of(self, ids: tuple[int, int], part: Buffer) -> tuple[bytes, Buffer]:
+    def _chunk_of(self, part: Buffer) -> tuple[bytes, Buffer]:
         """Fields to append to a chunk's metadata, and its payload."""
         fields, payload = (b"", part) if self._encryption is None else self._sealed(part)
-        return fields + self._origin_of(payload, ids), payload
+        return fields + self._origin_of(payload), payload
 
     def _sealed(self, payload: Buffer) -> tuple[bytes, Buffer]:
         assert self._encryption is not None

@@ -3,8 +3,8 @@
 A task of a stream adds the field to each entry that it sends. A later run of the task finds the entries by
 it. The field is signed with a secret of the query, so nobody else can make one. Everybody who reads an entry
 can copy its field into another entry. The first entry of a micro-batch shows where the micro-batch began, so
-its signature is valid for that entry only: its payload, its sequence ids and its producer's name. Pulsar does
-not know the field: brokers store it unchanged, and every client skips it.
+its signature covers all of it: only a copy of the whole entry has a valid one. Pulsar does not know the
+field: brokers store it unchanged, and every client skips it.
 
     ======  =====================================================================================
     bytes   meaning
@@ -17,7 +17,7 @@ not know the field: brokers store it unchanged, and every client skips it.
             partition; both -1 in that entry itself
     22-25   how many rows for the topic the task had taken when the entry was made
     26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, its
-            identity and its payload
+            other metadata and its payload; not over the metadata of a chunk, which change if it is sent again
     ======  =====================================================================================
 """
 
@@ -29,12 +29,12 @@ from dataclasses import dataclass
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
 _FIELDS = struct.Struct(">IIHqiI")
 _LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign
 _SIGNATURE_SIZE = 12
-_IDENTITY = struct.Struct(">qqI")
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _MAX_ROWS = (1 << 32) - 1
 _NOWHERE = MessageId(-1, -1)
@@ -64,13 +64,13 @@ class Origin:
     rows: int = 0
 
 
-def identity(producer_name: bytes, first: int, last: int) -> bytes:
-    """What the metadata of an entry says: its producer, and the ids of its first and last message."""
-    return _IDENTITY.pack(first, last, len(producer_name)) + producer_name
+def canonical(metadata: bytes) -> bytes:
+    """Serialized MessageMetadata, as every protobuf library serializes it again."""
+    return pb.MessageMetadata.FromString(metadata).SerializeToString(deterministic=True)
 
 
 def encode_origin(
-    origin: Origin, secret: bytes, topic: str, payload: Buffer = b"", entry: bytes = b""
+    origin: Origin, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> bytes:
     """Encode the field with its tag, to be appended to a serialized MessageMetadata.
 
@@ -79,16 +79,16 @@ def encode_origin(
         secret: of the query, at most 64 bytes.
         topic: full name of the topic partition.
         payload: of the entry, as it is stored; it counts only if the origin has no ``begin``.
-        entry: its ``identity``, which counts as the payload does.
+        metadata: other ``canonical`` metadata of the entry; it counts as the payload does. Empty for a chunk.
     """
     begin = origin.begin or _NOWHERE
     rows = min(origin.rows, _MAX_ROWS)
     fields = _FIELDS.pack(origin.batch, origin.task, origin.write, begin.ledger, begin.entry, rows)
-    return _TAG + fields + _signature(fields, secret, topic, payload, entry)
+    return _TAG + fields + _signature(fields, secret, topic, payload, metadata)
 
 
 def decode_origin(
-    field: bytes, secret: bytes, topic: str, payload: Buffer = b"", entry: bytes = b""
+    field: bytes, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> Origin | None:
     """Decode a field without its tag; None if it is not signed with this secret for this topic partition.
 
@@ -97,7 +97,7 @@ def decode_origin(
     fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
     if len(field) != _SIZE:
         return None
-    if signature != _signature(fields, secret, topic, payload, entry):
+    if signature != _signature(fields, secret, topic, payload, metadata):
         return None
     batch, task, write, ledger, number, rows = _FIELDS.unpack(fields)
     return Origin(batch, task, write, None if ledger < 0 else MessageId(ledger, number), rows)
@@ -114,12 +114,18 @@ def has_begin(field: bytes) -> bool:
     return field[_LEDGER : _LEDGER + 1] < b"\x80"
 
 
-def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer, entry: bytes) -> bytes:
+def metadata_before(field: bytes, metadata: pb.MessageMetadata) -> bytes | None:
+    """The ``canonical`` metadata of an entry without the field; None if the field is not the last one."""
+    whole, tagged = metadata.SerializeToString(deterministic=True), _TAG + field
+    return whole[: -len(tagged)] if whole.endswith(tagged) else None
+
+
+def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer, metadata: bytes) -> bytes:
     name = topic.encode()
     digest = hashlib.blake2b(
         fields + struct.pack(">H", len(name)) + name, key=secret, digest_size=_SIGNATURE_SIZE
     )
     if not has_begin(fields):
-        digest.update(entry)
+        digest.update(struct.pack(">I", len(metadata)) + metadata)
         digest.update(payload)
     return digest.digest()

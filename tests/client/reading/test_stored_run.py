@@ -21,7 +21,7 @@ from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import FakeBroker, refuses
 from tests.fake_clients import Type
-from tests.fake_topics import batch_section, identity_of, section_of, split_section
+from tests.fake_topics import batch_section, section_of, signed_metadata, split_section
 
 SECRET, NAME, RUN = b"secret", "query-0", Origin(6, 0, 0)
 FIRST = 7 << 32
@@ -151,7 +151,7 @@ def with_payload(section, payload):
 def is_own(section):
     head, payload = split_section(section)
     field = Entries.of([Entry(0, 0, head, payload, None)]).texts(EntryField.ORIGIN)[0].as_py()
-    origin = decode_origin(field or b"", SECRET, str(TOPIC), payload, identity_of(head))
+    origin = decode_origin(field or b"", SECRET, str(TOPIC), payload, signed_metadata(head))
     return origin is not None and (origin.batch, origin.task, origin.write) == (6, 0, 0)
 
 

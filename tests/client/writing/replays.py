@@ -78,7 +78,7 @@ class Outcome:
         Somebody who copies an origin to other rows, or uses an id that the query may have used, can stop a
         strict task, and cause a warning. Nobody can do more.
         """
-        has_looked = any(event.startswith(("copied", _OWN_ID)) for event in self.events)
+        has_looked = any(event.startswith(("copied", "changed copy", _OWN_ID)) for event in self.events)
         assert not self.doubled, self
         if self.is_refused:
             assert has_looked, self
@@ -280,7 +280,7 @@ class Replays:
         rows = chance.sample(self._rows, chance.randrange(1, len(self._rows) + 1))
         kinds = ["entry of somebody else", "forged rows", "forged other rows"]
         if own:
-            kinds += ["higher id", "copied entry", "copied entry, other id"]
+            kinds += ["higher id", "copied entry", "changed copy of an entry"]
             kinds += ["copied origin", "copied origin, other rows"]
         kind = chance.choice(kinds)
         self.events[kind] += 1
@@ -293,8 +293,12 @@ class Replays:
             self._write(topic, batch_section([b"x"] * len(rows), producer_name=NAME, sequence_id=number))
         elif kind == "copied entry":
             self._write(topic, chance.choice(own).section)
-        elif kind == "copied entry, other id":
-            self._write(topic, _with_id(chance.choice(own), chance.choice([number, (1 << 63) - 2])))
+        elif kind == "changed copy of an entry":
+            ids = [number, (1 << 63) - 2]
+            field, value = chance.choice(
+                [("sequence_id", chance.choice(ids)), ("partition_key", b"x"), ("chunk_id", None)]
+            )
+            self._write(topic, _changed(chance.choice(own), field, value))
         elif kind.startswith("copied origin"):
             values = rows if kind == "copied origin" else [b"x"]
             self._write(topic, _with_origin_of(chance.choice(own), values))
@@ -356,10 +360,14 @@ def _messages(topic: FakeTopic, is_own: Any) -> Iterator[tuple[bool, list[bytes]
             yield is_own(topic, entry), [plain]
 
 
-def _with_id(entry: FakeEntry, sequence_id: int) -> bytes:
-    """An entry of the query, by another sequence id."""
+def _changed(entry: FakeEntry, field: str, value: Any) -> bytes:
+    """An entry of the query with another value of one field; without the id of a chunk it is no chunk."""
     metadata, payload = split_section(entry.section)
-    metadata.sequence_id = sequence_id
+    if value is None:
+        metadata.ClearField("num_chunks_from_msg")
+        metadata.ClearField(field)
+    else:
+        setattr(metadata, field, value)
     return encode_section_head(metadata.SerializeToString(), payload) + payload
 
 

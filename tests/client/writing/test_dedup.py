@@ -365,26 +365,52 @@ def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic
     assert "somebody else has used the producer name" in caplog.text
 
 
-CLAIMS = [{"sequence_id": 1 << 62}, {"num_messages_in_batch": 1 << 20}, {"producer_name": b"stranger"}, {}]
+CLAIMS = [
+    {},
+    {"sequence_id": 1 << 62},
+    {"num_messages_in_batch": 1 << 20},
+    {"producer_name": b"stranger"},
+    {"partition_key": b"other"},
+    {"deliver_at_time": 1},
+    {"event_time": 1},
+    {"compression": pb.LZ4},
+]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-@pytest.mark.parametrize("is_spare", [False, True])
-def test_a_copy_of_the_first_entry_hides_no_row(broker, client, topic, claim, is_spare):
-    """Whatever it claims to be, also of the name that the task had before somebody used up the ids."""
-    run(client, numbered(4))
-    first = topic.entries[0].section
-    if is_spare:
-        topic.stored_ids[NAME] = (1 << 63) - 1
-    run(client, numbered(8))
-    metadata, payload = split_section(first)
+@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize("since", ["nothing", "more rows", "more rows under another name"])
+def test_a_copy_of_the_first_entry_hides_no_row(broker, client, topic, claim, batching, since):
+    """Whatever it claims, also after somebody has used up the ids of the task's first name."""
+    stored = 4 if batching else 1
+    run(client, numbered(stored), batching=batching)
+    metadata, payload = split_section(topic.entries[0].section)
+    if since != "nothing":
+        if since == "more rows under another name":
+            topic.stored_ids[NAME] = (1 << 63) - 1
+        stored = 8
+        run(client, numbered(stored))
     for name, value in claim.items():
         setattr(metadata, name, value)
     broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
     count = len(topic.entries)
     run(client, numbered(12))
     added = [value for entry in topic.entries[count:] for value in values_of(*split_section(entry.section))]
-    assert added == numbered(4, 8)
+    assert added == numbered(12 - stored, stored)
+
+
+def test_a_chunk_that_claims_to_be_a_message_hides_no_row(broker, client, topic):
+    values = [bytes([number]) * 900 for number in range(2)]
+    options = {"batching": False, "chunking": True, "chunk_max_message_size": 300}
+    run(client, values[:1], **options)
+    chunks = len(topic.entries)
+    assert chunks > 2
+    metadata, payload = split_section(topic.entries[-1].section)
+    for name in ("uuid", "chunk_id", "num_chunks_from_msg", "total_chunk_msg_size"):
+        metadata.ClearField(name)
+    broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
+    run(client, values, **options)
+    assert len(topic.entries) == 2 * chunks + 1
 
 
 def test_another_run_that_still_writes_is_an_error(broker, client, topic):

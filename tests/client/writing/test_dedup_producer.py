@@ -15,7 +15,7 @@ from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, columns, numbered, producing
 from tests.fake_broker import FakeBroker, lose_answer
 from tests.fake_clients import Type
-from tests.fake_topics import identity_of, split_section
+from tests.fake_topics import signed_metadata, split_section
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -61,7 +61,9 @@ def origins_of(topic):
     )
     fields = entries.texts(EntryField.ORIGIN).to_pylist()
     return [
-        None if field is None else decode_origin(field, SECRET, topic.name, payload, identity_of(metadata))
+        None
+        if field is None
+        else decode_origin(field, SECRET, topic.name, payload, signed_metadata(metadata))
         for field, (metadata, payload) in zip(fields, sections, strict=True)
     ]
 
