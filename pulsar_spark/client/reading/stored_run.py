@@ -304,7 +304,7 @@ class _RunReader:
         return origins, numbers
 
     def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
-        """The origin of a first entry, which is signed with all that is in the entry."""
+        """The origin of a first entry: signed with its payload and, unless it is a chunk, its metadata."""
         entry = entries.one(row)
         metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
         if metadata is None:

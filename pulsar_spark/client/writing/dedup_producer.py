@@ -25,7 +25,7 @@ from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.wire.columns.singles import EncodedSingle
-from pulsar_spark.wire.entry.origin import canonical, encode_origin
+from pulsar_spark.wire.entry.origin import encode_origin
 
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This
 # many other names are tried.
@@ -171,7 +171,7 @@ class DedupProducer(Producer):
         packer.is_origin_alike = origin.begin is not None
         field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
         packer.origin = lambda payload, metadata: (
-            field or encode_origin(origin, secret, topic, payload, canonical(metadata) if metadata else b"")
+            field or encode_origin(origin, secret, topic, payload, metadata)
         )
 
     def _read_first(self) -> None:

@@ -37,7 +37,6 @@ _LEDGER = 10  # where the ledger id is; the first bit of its first byte is its s
 _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _MAX_ROWS = (1 << 32) - 1
-_NOWHERE = MessageId(-1, -1)
 
 # The number is far above Pulsar's own, and small enough for a tag of 2 bytes, which readers expect.
 _TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
@@ -64,11 +63,6 @@ class Origin:
     rows: int = 0
 
 
-def canonical(metadata: bytes) -> bytes:
-    """Serialized MessageMetadata, as every protobuf library serializes it again."""
-    return pb.MessageMetadata.FromString(metadata).SerializeToString(deterministic=True)
-
-
 def encode_origin(
     origin: Origin, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> bytes:
@@ -79,9 +73,11 @@ def encode_origin(
         secret: of the query, at most 64 bytes.
         topic: full name of the topic partition.
         payload: of the entry, as it is stored; it counts only if the origin has no ``begin``.
-        metadata: other ``canonical`` metadata of the entry; it counts as the payload does. Empty for a chunk.
+        metadata: other metadata of the entry, serialized; it counts as the payload does. Empty for a chunk.
     """
-    begin = origin.begin or _NOWHERE
+    if metadata and origin.begin is None:  # in the form that readers get from what they have parsed
+        metadata = _serialized(pb.MessageMetadata.FromString(metadata))
+    begin = origin.begin or MessageId.EARLIEST
     rows = min(origin.rows, _MAX_ROWS)
     fields = _FIELDS.pack(origin.batch, origin.task, origin.write, begin.ledger, begin.entry, rows)
     return _TAG + fields + _signature(fields, secret, topic, payload, metadata)
@@ -92,7 +88,7 @@ def decode_origin(
 ) -> Origin | None:
     """Decode a field without its tag; None if it is not signed with this secret for this topic partition.
 
-    The arguments are those of ``encode_origin``.
+    The arguments are those of ``encode_origin``; ``metadata`` is what ``metadata_before`` returns.
     """
     fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
     if len(field) != _SIZE:
@@ -115,9 +111,14 @@ def has_begin(field: bytes) -> bool:
 
 
 def metadata_before(field: bytes, metadata: pb.MessageMetadata) -> bytes | None:
-    """The ``canonical`` metadata of an entry without the field; None if the field is not the last one."""
-    whole, tagged = metadata.SerializeToString(deterministic=True), _TAG + field
+    """The metadata of an entry without the field, serialized; None if the field is not the last one."""
+    whole, tagged = _serialized(metadata), _TAG + field
     return whole[: -len(tagged)] if whole.endswith(tagged) else None
+
+
+def _serialized(metadata: pb.MessageMetadata) -> bytes:
+    """Serialize fields in the order of their numbers."""
+    return metadata.SerializeToString(deterministic=True)
 
 
 def _signature(fields: bytes, secret: bytes, topic: str, payload: Buffer, metadata: bytes) -> bytes:

@@ -156,6 +156,14 @@ def test_entries_before_a_copy_are_read_if_the_newest_one_is_missing():
     assert search(copy, may_be_replay=False).is_passed
 
 
+@pytest.mark.parametrize(("name", "is_only"), [(NAME, True), ("query-3-spare", False)])
+def test_only_a_first_entry_of_the_name_in_use_can_be_the_only_one(name, is_only):
+    """Another name has ids of its own."""
+    found = search(entry(30, names=None, name=name))
+    assert found.is_begin_known is is_only
+    assert found.begin == MessageId(5, 30)
+
+
 def test_ids_of_the_write_before_are_no_hidden_rows():
     found = RunSearch(RunToFind(Origin(7, 3, 1), b"", NAME, LAST, may_be_replay=False))
     assert found.verdict(is_hidden=True) is RunVerdict.NOTHING

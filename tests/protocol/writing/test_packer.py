@@ -16,7 +16,7 @@ from pulsar_spark.wire.entry.codecs import decompress
 from pulsar_spark.wire.entry.encode_metadata import schema_version_field
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.origin import Origin, canonical, decode_origin, encode_origin
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
 from pulsar_spark.wire.frames import decode_payload_section
 from tests.fake_topics import signed_metadata
 from tests.wire.columns.batch_rows import message
@@ -74,9 +74,7 @@ def origin_of(metadata, payload=b""):
 
 def first_origin():
     """Makes origins of first entries."""
-    return lambda payload, metadata: encode_origin(
-        Origin(3, 1, 0), b"secret", TOPIC, payload, canonical(metadata) if metadata else b""
-    )
+    return lambda payload, metadata: encode_origin(Origin(3, 1, 0), b"secret", TOPIC, payload, metadata)
 
 
 def batch(*values, ids=None):
