@@ -48,7 +48,7 @@ _SCOPES = (
         SOURCE,
         {
             "topics": ("topic*", "waitingForNonExistedTopic"),
-            "start and end": ("starting*", "ending*"),
+            "start and end": ("starting*", "ending*", "publishTime*"),
             "lost data and timeouts": ("failOnDataLoss", "*TimeoutMs"),
             "micro-batches and tasks": (
                 "*PerTrigger",

@@ -208,7 +208,8 @@ def test_the_first_entry_from_a_time_on(client: Client, filled: Filled) -> None:
     for time_ms in sorted(asked):
         number = bisect.bisect_left(times, time_ms)
         expected = filled.ids[number] if number < len(times) else None
-        assert first_at(client, filled.name, time_ms, BEGINNING, filled.ids[-1]) == expected
+        for margin in (0, 2, 60_000):
+            assert first_at(client, filled.name, time_ms, margin, BEGINNING, filled.ids[-1]) == expected
 
 
 def test_where_ledgers_end(client: Client, admin: Admin, filled: Filled) -> None:

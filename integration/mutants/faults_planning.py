@@ -179,4 +179,18 @@ FAULTS = (
         new="if True:",
         test="tests/spark/plan/scalable/test_topics.py::test_a_done_segment_is_acknowledged_by_a_later_run",
     ),
+    Fault(
+        name="time-searched-without-its-margin",
+        file="pulsar_spark/protocol/reading/time_search.py",
+        old="_first_late(probe, time_ms - margin_ms, first, last)",
+        new="_first_late(probe, time_ms, first, last)",
+        test="tests/protocol/reading/test_time_search.py::test_topics_at_the_margin",
+    ),
+    Fault(
+        name="start-time-searched-again-after-a-restart",
+        file="pulsar_spark/spark/plan/resolve.py",
+        old="if is_in_time or search(MessageId.EARLIEST, begin) is not None:",
+        new="if is_in_time:",
+        test="tests/spark/plan/test_resolve.py::test_a_begin_after_the_first_one_in_time_leaves_nothing_out",
+    ),
 )

@@ -188,9 +188,12 @@ class PlanningClient:
         log = probe.probe_bounds(self._client, topic)
         return position < log.begin or not log.last.is_message
 
-    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
-        """The first visible entry in ``[first, last]`` published at ``time_ms`` or later; None if none is."""
-        return probe.first_at(self._client, topic, time_ms, first, last, read_compacted=self.read_compacted)
+    def first_at(
+        self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
+    ) -> MessageId | None:
+        """The first visible entry in ``[first, last]`` published at ``time_ms`` or later, or None."""
+        compacted = self.read_compacted
+        return probe.first_at(self._client, topic, time_ms, margin_ms, first, last, read_compacted=compacted)
 
     def ledger_end(
         self, topic: TopicName, position: MessageId, last: MessageId

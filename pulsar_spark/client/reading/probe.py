@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -164,6 +164,7 @@ def first_at(
     client: Client,
     topic: TopicName,
     time_ms: int,
+    margin_ms: int,
     first: MessageId,
     last: MessageId,
     *,
@@ -171,7 +172,7 @@ def first_at(
 ) -> MessageId | None:
     """The first visible entry that was published at ``time_ms`` or later; None if there is none.
 
-    It probes few entries, about 2 log2 of their number. Publish times are taken to grow with the positions.
+    It probes few entries, about 2 log2 of their number, and reads those of about ``margin_ms`` before it.
     An entry that cannot be decoded is replaced by the next one. If there is none before ``last``, or if many
     in a row cannot be decoded, it counts as published in time.
 
@@ -179,6 +180,7 @@ def first_at(
         client: where to connect.
         topic: one partition, or a topic without partitions.
         time_ms: publish time in ms since 1970.
+        margin_ms: maximum by which publish times go back along the topic.
         first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
         last: the last visible message, or one before it.
         read_compacted: whether to read the compacted topic.
@@ -191,17 +193,23 @@ def first_at(
         if not kept.is_message or first > last.whole_entry:
             return None
 
+    def timed(entry: EntryInfo) -> time_search.TimedEntry:
+        return time_search.TimedEntry(entry.id, time_ms if entry.corrupt else entry.publish_time)
+
     def probe(position: MessageId) -> time_search.TimedEntry:
         for _ in range(_MAX_CORRUPT):
             found = probe_entry(client, topic, position, read_compacted=read_compacted)
-            if not found.corrupt:
-                return time_search.TimedEntry(found.id, found.publish_time)
-            if found.id >= last.whole_entry:
+            if not found.corrupt or found.id >= last.whole_entry:
                 break
             position = found.id.next_entry
-        return time_search.TimedEntry(found.id, time_ms)
+        return timed(found)
 
-    return time_search.first_at(probe, time_ms, first, last)
+    def read(after: MessageId) -> Generator[time_search.TimedEntry, None, None]:
+        with EntryProbe(client, topic, after, read_compacted=read_compacted) as entries:
+            while found := entries.read(_WINDOW_BYTES, _WINDOW_BYTES, last):
+                yield from (timed(each) for each in found if not each.corrupt or each.id >= last.whole_entry)
+
+    return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
 
 
 def ledger_end(

@@ -2,7 +2,8 @@
 
 Everything becomes a position "taken up to here": a start names the first message to read, so its position is
 the one before it; an end names the last one, so its position is itself. Words and times are for the broker
-to resolve and stay symbols. A time is one position for starts and ends alike: everything published before it.
+to resolve and stay symbols. A time is one position for starts and ends alike: that before the first message
+published at or after it.
 
     latest                                       a word for all partitions
     {"t": {"0": "12:5", "1": "earliest"}}        by partition; "-1" for a topic without partitions
@@ -38,7 +39,7 @@ class PositionWord(Enum):
 
 
 class AtTime(NamedTuple):
-    """The position after everything published before ``ms``, milliseconds since 1970 (UTC)."""
+    """The position before the first message published at or after ``ms``, milliseconds since 1970 (UTC)."""
 
     ms: int
 

@@ -88,6 +88,15 @@ _ENDING_TIME = SOURCE.add(
     "`endingOffsets`.",
     only=Mode.BATCH,
 )
+_PUBLISH_TIME_MARGIN = SOURCE.add(
+    "publishTimeMargin",
+    "time (ms)",
+    parsers.seconds("ms", 0.0),
+    "1m",
+    "Maximum by which publish times go back in a topic partition, because clocks differ or messages are "
+    "stored late. Beyond it `startingTime` and `endingTime` may skip messages. The driver reads the messages "
+    "of this time span to find the first one.",
+)
 _FAIL_ON_DATA_LOSS = SOURCE.add(
     "failOnDataLoss",
     "boolean",
@@ -252,6 +261,7 @@ class SourceOptions:
         pattern: the topics to read, where they are not named.
         start: where a query without a checkpoint begins.
         end: where a batch ends; latest in a stream.
+        publish_time_margin: seconds by which publish times may go back along a topic.
         limits: how much one micro-batch may hold.
         min_partitions: the minimum number of tasks, where there are as many entries.
         max_messages_per_partition: the maximum number of messages of a task, by estimate.
@@ -275,6 +285,7 @@ class SourceOptions:
     pattern: TopicPattern | None
     start: Positions
     end: Positions
+    publish_time_margin: float
     limits: Limits
     min_partitions: int | None
     max_messages_per_partition: int | None
@@ -318,6 +329,7 @@ def source_options(values: Values, mode: Mode | None) -> SourceOptions:
         pattern=values[_TOPICS_PATTERN],
         start=_start(values, mode),
         end=_end(values),
+        publish_time_margin=values[_PUBLISH_TIME_MARGIN],
         limits=Limits(
             max_messages=values[_MAX_MESSAGES_PER_TRIGGER],
             max_bytes=values[_MAX_BYTES_PER_TRIGGER],

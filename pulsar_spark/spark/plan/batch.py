@@ -63,4 +63,4 @@ def _positions(
     if given.everywhere is PositionWord.SUBSCRIPTION:
         assert options.subscription is not None
         return subscribed(client, bounds, options.subscription)
-    return resolve(client, given.of(bounds), bounds)
+    return resolve(client, given.of(bounds), bounds, options.publish_time_margin)

@@ -56,6 +56,7 @@ def resolve(
     client: PlanningClient,
     positions: Mapping[TopicName, Position],
     bounds: Mapping[TopicName, PartitionBounds],
+    margin: float,
 ) -> dict[TopicName, MessageId]:
     """The positions of a start or an end; everything up to them counts as taken.
 
@@ -67,6 +68,7 @@ def resolve(
         positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
             resolves.
         bounds: bounds of the same partitions.
+        margin: seconds by which publish times may go back along a topic.
 
     Raises:
         BrokerError: the broker did not answer.
@@ -75,7 +77,7 @@ def resolve(
     def resolve_one(topic: TopicName, position: Position) -> MessageId:
         begin, last = bounds[topic]
         if isinstance(position, AtTime):
-            return before_time(client, topic, position, begin, last)
+            return before_time(client, topic, position, margin, begin, last)
         if isinstance(position, MessageId):
             return position
         return begin if position is PositionWord.EARLIEST else last
@@ -116,22 +118,25 @@ def warn_of_late_starts(
 
 
 def before_time(
-    client: PlanningClient, topic: TopicName, time: AtTime, begin: MessageId, last: MessageId
+    client: PlanningClient, topic: TopicName, time: AtTime, margin: float, begin: MessageId, last: MessageId
 ) -> MessageId:
     """The position in ``[begin, last]`` before the first message published at or after ``time``.
 
-    If the message at ``begin`` is in time, so is everything after it: messages with earlier times, by other
-    clocks or from another cluster, are not left out. (If that message is gone, the first remaining one
-    counts.)
+    If a stored message up to ``begin`` is in time, so is everything after it: messages with earlier times, by
+    other clocks or from another cluster, are not left out.
 
     Returns:
         That position; ``last`` if all messages are older.
     """
     if begin >= last:
         return last
-    if begin != MessageId.EARLIEST and client.probe_entry(topic, begin).publish_time >= time.ms:
-        return begin
-    first = client.first_at(topic, time.ms, begin.next_entry, last)
+    search = partial(client.first_at, topic, time.ms, round(1000 * margin))
+    if begin.is_message:
+        # A position whose ledger is deleted stands for the first remaining message.
+        is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
+        if is_in_time or search(MessageId.EARLIEST, begin) is not None:
+            return begin
+    first = search(begin.next_entry, last)
     return last if first is None else first.previous
 
 

@@ -102,7 +102,9 @@ def start_query(
             positions = {topic: state.start for topic, state in subscription.partitions.items()}
         else:
             bounds = probe_bounds(client, starts)
-            positions = resolve(client, starts, bounds)
+            positions = resolve(client, starts, bounds, options.publish_time_margin)
+            for topic, position in positions.items():
+                subscription.partitions[topic].is_start_time_found = position < bounds[topic].last
             warn_of_late_starts(client, options.start.option, positions, bounds)
             _warn_of_backlog(subscription, {topic: positions[topic] for topic in is_old & starts.keys()})
             _put_back(subscription, positions)
@@ -163,7 +165,8 @@ def after_start_times(
         time = start.everywhere or start.named.get(each.topic, start.named.get(each.topic.base))
         if isinstance(time, AtTime) and not partitions[each.topic].is_start_time_found:
             begin, end = each.start.last_whole_entry, each.end.whole_entry
-            searched[each.topic] = partial(before_time, client, each.topic, time, begin, end)
+            margin = options.publish_time_margin
+            searched[each.topic] = partial(before_time, client, each.topic, time, margin, begin, end)
     firsts = run_for_each(searched)
     found = []
     for each in ranges:

@@ -85,8 +85,20 @@ def test_the_first_entry_of_a_time(broker, client, topic, time):
         )
         topic.roll()
     expected = next((ids[at] for at in range(30) if 100 + 2 * at >= time), None)
-    assert first_at(client, TOPIC, time, START, ids[-1]) == expected
+    assert first_at(client, TOPIC, time, 0, START, ids[-1]) == expected
     assert len(broker.consumers) <= 2 * 6
+
+
+def test_the_margin_before_a_time_is_read_by_one_reader(broker, client, topic):
+    """Not by a probe for each entry; and nothing is read but what the search has left."""
+    times = [100 + number - 90 * (number == 399) for number in range(400)]
+    ids = broker.publish(TOPIC, *(section_of(b"", publish_time=time) for time in times))
+    assert first_at(client, TOPIC, 450, 100, START, ids[-1]) == ids[350]
+    *probes, reader = broker.consumers
+    assert all(len(each.sent) == 1 for each in probes)
+    assert len(probes) < 12
+    assert reader.sent[0] == ids[251]
+    assert first_at(client, TOPIC, 550, 300, START, ids[-1]) is None
 
 
 # ---- what compaction left
@@ -119,7 +131,7 @@ def test_what_compaction_left_begins_before_the_log_and_may_end_there(broker, cl
 def test_a_time_is_searched_for_when_the_broker_has_opened_what_compaction_left(broker, client, topic):
     ids = broker.publish(TOPIC, *(section_of(b"", publish_time=100 + at) for at in range(3)))
     broker.script(Type.GET_LAST_MESSAGE_ID, [keeps(NO_MESSAGE)] * 2 + [keeps(ids[2])])
-    found = first_at(client, TOPIC, 101, START, ids[2], read_compacted=True)
+    found = first_at(client, TOPIC, 101, 0, START, ids[2], read_compacted=True)
     assert found == ids[1]
 
 
@@ -134,7 +146,7 @@ def test_times_are_not_searched_for_after_what_compaction_left(
     ids = broker.publish(TOPIC, *(section_of(b"", publish_time=100 + 2 * at) for at in range(5)))
     last = NO_MESSAGE if kept is None else ids[kept]
     broker.script(Type.GET_LAST_MESSAGE_ID, [keeps(last)])
-    searched = first_at(client, TOPIC, time, START, ids[-1], read_compacted=True)
+    searched = first_at(client, TOPIC, time, 0, START, ids[-1], read_compacted=True)
     assert searched == (None if found is None else ids[found])
     assert all(one.read_compacted for one in broker.seen(Type.SUBSCRIBE))
 
@@ -273,12 +285,13 @@ def test_one_that_cannot_be_taken_apart_is_still_an_entry(broker, client, topic)
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {4}, {5}, {9}, {3, 4, 5}, {4, 5, 6, 7, 8, 9}, set(range(10))])
 @pytest.mark.parametrize("time", [0, 4, 5, 9, 10])
-def test_a_time_is_found_among_entries_that_cannot_be_taken_apart(broker, client, bad, time):
+@pytest.mark.parametrize("margin", [0, 3])
+def test_a_time_is_found_among_entries_that_cannot_be_taken_apart(broker, client, bad, time, margin):
     """Nothing that is in time lies before what is found, and no more of what is not than cannot be helped."""
     sections = [BAD if number in bad else section_of(b"", publish_time=number) for number in range(10)]
     ids = broker.publish(TOPIC, *sections)
     good = sorted(set(range(10)) - bad)
-    found = first_at(client, TOPIC, time, START, ids[-1])
+    found = first_at(client, TOPIC, time, margin, START, ids[-1])
     place = 10 if found is None else ids.index(found)
     assert all(number < time for number in good if number < place)
     assert all(number >= time for number in good if number >= place)

@@ -1,6 +1,7 @@
 """The first entry from a time on, in topics that exist only as lists of entries."""
 
 import bisect
+import itertools
 from typing import NamedTuple
 
 from hypothesis import given
@@ -29,6 +30,19 @@ class Topic:
         assert number < len(self.entries), "a real probe would wait for ever"
         return self.entries[number]
 
+    def first_at(self, time_ms, first=MessageId.EARLIEST, last=None, *, margin=0):
+        """What is found; ``read`` keeps how many entries are read for that."""
+        last = last or self.entries[-1].id
+        self.read = 0
+
+        def read(after):
+            for entry in self.entries:
+                if after < entry.id <= last:
+                    self.read += 1
+                    yield entry
+
+        return first_at(self.probe, read, time_ms, margin, first, last)
+
 
 @st.composite
 def topics(draw, ordered=True):
@@ -54,7 +68,8 @@ def test_it_is_what_reading_everything_finds(topic, time_ms, data):
     begin = topic.entries[first].id if first else MessageId(-1, -1)
     expected = next((entry.id for entry in inside if entry.publish_time >= time_ms), None)
     end = MessageId(inside[-1].id.ledger, inside[-1].id.entry, data.draw(st.integers(-1, 3)))
-    assert first_at(topic.probe, time_ms, begin, end) == expected
+    assert topic.first_at(time_ms, begin, end) == expected
+    assert topic.read == 0
 
 
 @for_each("first_ledger", [3, 4, 5])
@@ -63,30 +78,69 @@ def test_it_is_found_among_entries_without_gaps(first_ledger):
     places = [(ledger, entry) for ledger in range(first_ledger, 6) for entry in range(10)]
     topic = Topic([Entry(MessageId(*place), time) for time, place in enumerate(places)])
     for entry in topic.entries:
-        found = first_at(topic.probe, entry.publish_time, MessageId(-1, -1), topic.entries[-1].id)
+        found = topic.first_at(entry.publish_time)
         assert found == entry.id
 
 
-@given(topics(ordered=False), st.integers(-1, 51))
-def test_times_that_go_back(topic, time_ms):
+def goes_back(entries):
+    """By how much publish times go back at most."""
+    latest = itertools.accumulate((entry.publish_time for entry in entries), max)
+    return max(high - entry.publish_time for high, entry in zip(latest, entries, strict=True))
+
+
+@given(topics(ordered=False), st.integers(-1, 51), st.integers(0, 2))
+def test_times_that_go_back_within_the_margin(topic, time_ms, more):
+    expected = next((entry.id for entry in topic.entries if entry.publish_time >= time_ms), None)
+    assert topic.first_at(time_ms, margin=goes_back(topic.entries) + more) == expected
+
+
+@given(topics(ordered=False), st.integers(-1, 51), st.integers(0, 20))
+def test_times_that_go_back_further(topic, time_ms, margin):
     """It ends, at an entry that is late enough, after one that is not."""
-    entries = topic.entries
-    found = first_at(topic.probe, time_ms, MessageId(-1, -1), entries[-1].id)
+    found = topic.first_at(time_ms, margin=margin)
     if found is None:
-        assert entries[-1].publish_time < time_ms
+        assert topic.entries[-1].publish_time < time_ms
         return
-    number = [entry.id for entry in entries].index(found)
-    assert entries[number].publish_time >= time_ms
-    assert number == 0 or entries[number - 1].publish_time < time_ms
+    number = [entry.id for entry in topic.entries].index(found)
+    assert topic.entries[number].publish_time >= time_ms
+    assert number == 0 or topic.entries[number - 1].publish_time < time_ms
+
+
+@for_each(
+    ("times", "first"),
+    [
+        ([-2, 1, -1], 1),  # two clocks
+        ([-60_001, *range(1000), -1], 1),  # the topic ends 1 ms too early
+        ([-60_001, -60_000, -1, -1, 0], 4),
+        ([-1, -1, -1], None),
+        ([-60_002, -60_001], None),
+        ([0, -60_000], 0),
+    ],
+)
+def test_topics_at_the_margin(times, first):
+    topic = Topic([Entry(MessageId(7, number), 100_000 + time) for number, time in enumerate(times)])
+    found = topic.first_at(100_000, margin=60_000)
+    assert found == (None if first is None else MessageId(7, first))
+
+
+def test_entries_are_read_within_the_margin():
+    """Between the entries that are probed; nothing that is older, and nothing after what is found."""
+    topic = Topic([Entry(MessageId(7, number), number) for number in range(10_000)])
+    assert topic.first_at(5000, margin=100) == MessageId(7, 5000)
+    assert topic.read == 100
 
 
 @given(st.integers(0, 200_000))
 def test_it_looks_at_few(time_ms):
     """20 ledgers of 10,000 entries; gallop and bisection within one, bisection over ids 7 apart."""
     topic = Sparse()
-    found = first_at(topic.probe, time_ms, MessageId(-1, -1), topic.at(199_999).id)
+    found = first_at(topic.probe, nothing, time_ms, 0, MessageId(-1, -1), topic.at(199_999).id)
     assert found == (topic.at(time_ms).id if time_ms < 200_000 else None)
     assert topic.probes < 45
+
+
+def nothing(after):
+    yield from ()
 
 
 class Sparse:

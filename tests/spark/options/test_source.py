@@ -97,6 +97,13 @@ def test_times_in_place_of_offsets():
     assert source(Mode.BATCH, endingTime="2024-05-01").start.everywhere is PositionWord.EARLIEST
 
 
+def test_the_margin_of_publish_times():
+    assert source().publish_time_margin == 60.0
+    assert source(Mode.BATCH, publishTimeMargin="0").publish_time_margin == 0.0
+    assert source(publishTimeMargin="1500").publish_time_margin == 1.5
+    refused("publishTimeMargin", publishTimeMargin="-1")
+
+
 def test_a_pattern_in_place_of_topics():
     options = parse_source({**URL, "topicsPattern": "a/b/t.*"}, Mode.STREAM)
     assert options.topics == ()

@@ -1,8 +1,8 @@
 """A cluster in memory, as planning sees one: topics with ledgers and cursors, and a clock that is set."""
 
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,6 +21,8 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import BusyError, NotReadyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
+from pulsar_spark.protocol.reading import time_search
+from pulsar_spark.protocol.reading.time_search import TimedEntry
 
 T = TypeVar("T")
 
@@ -298,9 +300,21 @@ class SimulatedCluster(PlanningClient):
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)
 
-    def first_at(self, topic: TopicName, time_ms: int, first: MessageId, last: MessageId) -> MessageId | None:
-        entries = [each for each in self._entries(self.topic(topic)) if first <= each.id <= last]
-        return next((each.id for each in entries if each.publish_time >= time_ms), None)
+    def first_at(
+        self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
+    ) -> MessageId | None:
+        entries = self._entries(self.topic(topic))
+        ids = [each.id for each in entries]
+
+        def read(after: MessageId) -> Generator[TimedEntry, None, None]:
+            between = entries[bisect_right(ids, after) : bisect_right(ids, last)]
+            yield from (TimedEntry(each.id, each.publish_time) for each in between)
+
+        def probe(position: MessageId) -> TimedEntry:
+            found = entries[bisect_left(ids, position)]
+            return TimedEntry(found.id, found.publish_time)
+
+        return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
 
     def ledger_end(
         self, topic: TopicName, position: MessageId, last: MessageId

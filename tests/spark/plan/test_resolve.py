@@ -67,12 +67,12 @@ def test_bounds_are_asked_of_all_partitions(cluster):
     ],
 )
 def test_what_a_user_may_give(cluster, given, position):
-    assert resolve(cluster, {T: given}, probe_bounds(cluster, [T])) == {T: at(position)}
+    assert resolve(cluster, {T: given}, probe_bounds(cluster, [T]), 60.0) == {T: at(position)}
 
 
 @pytest.mark.parametrize("given", [PositionWord.EARLIEST, PositionWord.LATEST, AtTime(5)])
 def test_in_an_empty_partition_everything_is_its_begin(cluster, given):
-    assert resolve(cluster, {U: given}, probe_bounds(cluster, [U])) == {U: at("70:-1")}
+    assert resolve(cluster, {U: given}, probe_bounds(cluster, [U]), 60.0) == {U: at("70:-1")}
 
 
 def test_empty_compacted_topics_are_asked_for_again_side_by_side(cluster):
@@ -106,9 +106,27 @@ def test_empty_topics_are_asked_for_once_where_the_log_is_read(cluster):
 
 def test_where_the_begin_is_in_time_nothing_is_left_out(cluster):
     cluster.topics[T].produce(time=50)
-    assert before_time(cluster, T, AtTime(300), at("20:0"), cluster.topics[T].last) == at("20:0")
-    assert before_time(cluster, T, AtTime(400), at("20:1"), cluster.topics[T].last) == at("20:1")
-    assert before_time(cluster, T, AtTime(300), at("10:1"), cluster.topics[T].last) == at("20:-1")
+
+    def before(time, begin):
+        return before_time(cluster, T, AtTime(time), 60.0, at(begin), cluster.topics[T].last)
+
+    assert before(300, "20:0") == at("20:0")
+    assert before(400, "20:1") == at("20:1")
+    assert before(300, "10:1") == at("20:-1")
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_begin_after_the_first_one_in_time_leaves_nothing_out(cluster, is_stored):
+    """As of a query that is started again: what is in time may be stored before its position, or not."""
+    topic = cluster.topics[T]
+    topic.produce(time=1000)
+    topic.roll_over()
+    begin, *late = topic.produce(2, time=300) + topic.produce(1, time=1000)
+    if not is_stored:
+        topic.trim()
+    found = before_time(cluster, T, AtTime(1000), 60.0, begin, topic.last)
+    assert found == (begin if is_stored else late[0])
+    assert before_time(cluster, T, AtTime(1001), 60.0, begin, topic.last) == topic.last
 
 
 def test_where_a_subscription_stands(cluster):

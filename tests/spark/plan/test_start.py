@@ -48,6 +48,12 @@ def test_the_subscription_holds_what_comes_after_the_start(cluster, options, pos
     assert found.answers[T].last == MessageId(20, 2)
 
 
+@pytest.mark.parametrize(("time", "is_found"), [(300, True), (500, True), (501, False)])
+def test_a_time_that_was_found_is_not_searched_for_again(cluster, time, is_found):
+    found = start(cluster, startingTime=iso_time(time))
+    assert found.subscription.partitions[T].is_start_time_found == is_found
+
+
 @pytest.mark.parametrize(
     ("stands", "options", "position", "mark"),
     [
