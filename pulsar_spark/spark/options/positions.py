@@ -148,6 +148,9 @@ def parse_times(option: str, text: str) -> Positions:
 def check_order(start: Positions, end: Positions) -> None:
     """Refuse an end before the start, where both are known without the broker. Both may be the same.
 
+    An end that names the message before the start's, in the same entry, is before it. Of two entries, the end
+    may be the one before the start: then there is nothing to read yet.
+
     Raises:
         OptionError: the end is before the start, of all partitions or of the one in the error.
     """
@@ -165,6 +168,8 @@ def _check_order(
 ) -> None:
     times = isinstance(first, AtTime) and isinstance(last, AtTime) and last < first
     ids = isinstance(first, MessageId) and isinstance(last, MessageId) and last < first
+    if isinstance(first, MessageId) and first.batch_index >= 0 and start.others is None:
+        ids = ids or first == last  # a query's own offset, which has `others`, names no first message
     words = first is PositionWord.LATEST and last is PositionWord.EARLIEST
     if times or ids or words:
         raise OptionError(

@@ -333,6 +333,8 @@ def test_the_time_of_each_topic_is_known():
     [
         (start('{"t": {"0": "5:3"}}'), end('{"t": {"0": "5:1"}}')),
         (start('{"t": {"0": "5:3:2"}}'), end('{"t": {"0": "5:3:0"}}')),
+        (start('{"t": {"0": "5:3:2"}}'), end('{"t": {"0": "5:3:1"}}')),
+        (start('{"t": {"0": "5:3:1"}}'), end('{"t": {"0": "5:3:0"}}')),
         (start('{"t": {"0": "5:3", "1": "latest"}}'), end('{"t": {"0": "6:1", "1": "earliest"}}')),
         (start('{"t": {"0": "latest"}}'), end("earliest")),
         (times("1700000000005"), times('{"t": 1700000000004}')),
@@ -348,6 +350,10 @@ def test_an_end_before_the_start_is_refused(first, last):
 def test_ends_that_are_not_before_the_start():
     check_order(start('{"t": {"0": "5:3"}}'), end('{"t": {"0": "5:3"}}'))
     check_order(start('{"t": {"0": "5:3"}}'), end('{"t": {"0": "5:2"}}'))
+    check_order(start('{"t": {"0": "5:3:0"}}'), end('{"t": {"0": "5:2"}}'))
+    check_order(start('{"t": {"0": "5:3:1"}}'), end('{"t": {"0": "5:3:1"}}'))
+    shown = '{"subscription": "s", "topics": {"t": {"0": "5:3:1"}}}'
+    check_order(start(shown), end(shown))
     check_order(start('{"t": {"0": "5:3"}}'), end('{"u": {"0": "4:1"}}'))
     check_order(start("subscription"), end("earliest"))
     check_order(times("1700000000005"), times('{"t": 1700000000005}'))
