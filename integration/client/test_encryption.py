@@ -17,7 +17,7 @@ from integration.chaos.messages import BEGINNING, columns_of, last_message, reco
 from integration.helpers.clients import open_writer
 from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
-from integration.helpers.java_peer import encrypt_in_java, read_in_java
+from integration.helpers.java_peer import JavaEntries, read_in_java, write_in_java
 from integration.helpers.peer import CompressionType, Peer, Record
 from pulsar_spark.client import (
     Client,
@@ -143,8 +143,19 @@ def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(
         (message.value, message.properties) for message in read_in_java(cluster.service_url, [ours], keys)
     ]
     assert values == 4 * [(record.value, dict(record.properties)) for record in RECORDS]
-    encrypt_in_java(cluster.service_url, theirs, keys, ["ec", "rsa"], 20)
     expected = [b"%d" % number for number in range(20)]
+    tasks = [
+        JavaEntries(
+            topic=theirs,
+            groups=[list(map(Record, expected))],
+            codec=codec,
+            batching=batching,
+            names=["ec", "rsa"],
+        )
+        for batching in (True, False)
+        for codec in ("NONE", "ZSTD")
+    ]
+    write_in_java(cluster.service_url, tasks, keys)
     assert [record.value for record in read(client, theirs, keys)] == 4 * expected
     (keys / "ec.private.pem").rename(keys / "away")
     try:

@@ -13,11 +13,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from integration.broker.waiting import HANG
+from integration.helpers.peer import Record
 from pulsar_spark_broker.jars import broker_jars, kept_classes
 from pulsar_spark_broker.java import java
 
@@ -59,6 +61,36 @@ class JavaMessage:
     batched: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaEntries:
+    """Messages for one topic, in groups.
+
+    Attributes:
+        topic: name of the topic.
+        groups: messages of each group.
+        codec: name of the compression.
+        batching: whether each group is one batch; else each message is an entry.
+        chunk: maximum bytes of a chunk; 0: no chunks.
+        names: names of the encryption keys.
+    """
+
+    topic: str
+    groups: Sequence[Sequence[Record]]
+    codec: str = "NONE"
+    batching: bool = False
+    chunk: int = 0
+    names: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The task as the Java program reads it."""
+        return asdict(self) | {"groups": [list(map(_as_json, group)) for group in self.groups]}
+
+
+def _as_json(record: Record) -> dict[str, Any]:
+    value = None if record.value is None else base64.b64encode(record.value).decode()
+    return asdict(record) | {"value": value, "properties": dict(record.properties)}
+
+
 def read_in_java(service_url: str, topics: Sequence[str], keys: Path | None = None) -> list[JavaMessage]:
     """Read each topic, none of them partitioned, from its first message to the current last.
 
@@ -97,9 +129,11 @@ def produce_in_java(
     _run(["produce", service_url, topic, "KEY_BASED" if key_based else "DEFAULT"], lines)
 
 
-def encrypt_in_java(service_url: str, topic: str, keys: Path, names: Sequence[str], count: int) -> None:
-    """Write the values 0, 1, ... as text, in batches and in entries of their own, compressed and not."""
-    _run(["--keys", str(keys), "encrypt", service_url, topic, ",".join(names), str(count)])
+def write_in_java(service_url: str, tasks: Iterable[JavaEntries], keys: Path | None = None) -> None:
+    """Write the entries of each task; ``keys`` is as in :func:`read_in_java`."""
+    lines = "".join(f"{json.dumps(task.as_json())}\n" for task in tasks)
+    folder = [] if keys is None else ["--keys", str(keys)]
+    _run([*folder, "write", service_url], lines)
 
 
 def run_java(source: Path, arguments: Sequence[str], lines: str = "") -> str:

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
@@ -41,7 +42,7 @@ import org.apache.pulsar.common.api.proto.MessageMetadata;
  * read URL TOPIC...       the messages of each topic that has no partitions, a line of JSON each
  * produce URL TOPIC DEFAULT|KEY_BASED  a message for each line of the input: the base64 texts of value, key as bytes
  *                         and ordering key, of which - is none; in batches that only their bytes close
- * encrypt URL TOPIC NAME,NAME COUNT    writes 0, 1, ... encrypted with these keys
+ * write URL               for each line of the input, the entries that write() describes
  * --keys FOLDER ...       as before, with the keys NAME.public.pem and NAME.private.pem
  * </pre>
  */
@@ -78,9 +79,12 @@ public class PulsarPeer {
                     produce(client, arguments[2], arguments[3]);
                 }
             }
-            case "encrypt" -> {
+            case "write" -> {
                 try (PulsarClient client = client(arguments[1])) {
-                    encrypt(client, arguments[2], arguments[3].split(","), Integer.parseInt(arguments[4]));
+                    var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+                    for (String line = input.readLine(); line != null; line = input.readLine()) {
+                        write(client, JSON.readTree(line));
+                    }
                 }
             }
             default -> throw new IllegalArgumentException(arguments[0]);
@@ -149,21 +153,46 @@ public class PulsarPeer {
         }
     }
 
-    private static void encrypt(PulsarClient client, String topic, String[] names, int count) throws Exception {
-        for (boolean batching : new boolean[] {true, false}) {
-            for (CompressionType compression : new CompressionType[] {CompressionType.NONE, CompressionType.ZSTD}) {
-                var builder = client.newProducer().topic(topic).enableBatching(batching)
-                        .compressionType(compression).cryptoKeyReader(keys).messageCrypto(new OneAtATime());
-                for (String name : names) {
-                    builder.addEncryptionKey(name);
-                }
-                try (Producer<byte[]> producer = builder.create()) {
-                    for (int number = 0; number < count; number++) {
-                        producer.sendAsync(Integer.toString(number).getBytes(StandardCharsets.US_ASCII));
+    /**
+     * Write groups of messages.
+     *
+     * <p>The task has a topic, a codec, whether groups are batches, the size of chunks (0: none), the names of
+     * encryption keys, and groups. A message has a value (base64 text or null), and perhaps a key, properties and an
+     * event time.
+     */
+    private static void write(PulsarClient client, JsonNode task) throws Exception {
+        boolean batching = task.get("batching").asBoolean();
+        int chunk = task.get("chunk").asInt();
+        var builder = client.newProducer().topic(task.get("topic").asText()).enableBatching(batching)
+                .batchingMaxMessages(100_000).batchingMaxBytes(1 << 24)
+                .compressionType(CompressionType.valueOf(task.get("codec").asText()));
+        if (batching) {
+            builder.batchingMaxPublishDelay(1, TimeUnit.MINUTES);
+        }
+        if (chunk > 0) {
+            builder.enableChunking(true).chunkMaxMessageSize(chunk);
+        }
+        if (!task.get("names").isEmpty()) {
+            builder.cryptoKeyReader(keys).messageCrypto(new OneAtATime());
+            task.get("names").forEach(name -> builder.addEncryptionKey(name.asText()));
+        }
+        try (Producer<byte[]> producer = builder.create()) {
+            for (JsonNode group : task.get("groups")) {
+                for (JsonNode each : group) {
+                    var message = producer.newMessage().value(each.get("value").binaryValue());
+                    if (each.hasNonNull("key")) {
+                        message.key(each.get("key").asText());
                     }
-                    producer.flush();
+                    each.get("properties").properties()
+                            .forEach(pair -> message.property(pair.getKey(), pair.getValue().asText()));
+                    if (each.get("event_time").asLong() > 0) {
+                        message.eventTime(each.get("event_time").asLong());
+                    }
+                    message.sendAsync();
                 }
+                producer.flushAsync(); // which ends the batch
             }
+            producer.flush();
         }
     }
 

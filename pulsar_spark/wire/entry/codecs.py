@@ -2,7 +2,7 @@
 
     ======  ==========================================================
     LZ4     one raw block, no frame
-    ZLIB    zlib stream (RFC 1950)
+    ZLIB    zlib stream (RFC 1950), of the Java client without its end
     ZSTD    one frame
     SNAPPY  raw: a varint of the size, then the block; no stream frame
     ======  ==========================================================
@@ -128,12 +128,12 @@ def _codec(kind: int) -> pa.Codec:
 
 
 def _inflate(data: Buffer, size: int) -> bytes:
-    stream = zlib.decompressobj()
+    # No end is asked for: the Java client, and so the broker's compactor, only flushes its streams.
     try:
-        plain = stream.decompress(data, size + 1)
+        plain = zlib.decompressobj().decompress(data, size + 1)
     except zlib.error:
         raise CorruptError("a ZLIB payload is malformed") from None
-    if len(plain) != size or not stream.eof:
+    if len(plain) != size:
         raise CorruptError("a ZLIB payload does not have the declared size")
     return plain
 

@@ -50,10 +50,25 @@ def test_damaged_data_gives_nothing_but_the_declared_size_or_a_refusal(kind, dat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_truncated_data_is_refused(kind):
-    compressed = compress(kind, TEXT)
+    compressed = flushed(TEXT)[:-5] if kind == pb.ZLIB else compress(kind, TEXT)
     for size in range(len(compressed)):
         with pytest.raises(CorruptError):
             decompress(kind, compressed[:size], len(TEXT), LIMIT)
+
+
+def flushed(data, flushes=1):
+    """A stream as the Java client makes it: flushed, and without its end."""
+    stream = zlib.compressobj()
+    return stream.compress(data) + b"".join(stream.flush(zlib.Z_FULL_FLUSH) for _ in range(flushes))
+
+
+@given(payloads(), st.integers(1, 3), st.integers(-3, 300))
+def test_a_zlib_stream_needs_no_end(data, flushes, more):
+    stream = flushed(data, flushes)
+    assert decompress(pb.ZLIB, stream, len(data), LIMIT) == data
+    if more:
+        with pytest.raises(CorruptError):
+            decompress(pb.ZLIB, stream, len(data) + more, LIMIT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
