@@ -15,14 +15,14 @@ import numpy as np
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.columns.singles import decode_singles
 from pulsar_spark.wire.entry import entry_work
 from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
-from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
 # Maximum bytes that one entry may decompress to, far above what producers send: 2 KB can be made to
@@ -36,6 +36,8 @@ MAX_MESSAGE_SIZES = 4
 MAX_MESSAGES = 1_000_000
 # For chunked messages instead of MAX_UNCOMPRESSED: as much as Arrow can hold, if enough bytes have come.
 MAX_CHUNKED = 2**31 - 1
+# The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
+_FORMAT = b"entry.format"
 
 
 _log = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ def decode_entries(
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
             ``leave_out_corrupt`` is false; topic and message id are in it.
+        UnsupportedError: an entry holds records of Kafka.
     """
     decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
@@ -257,6 +260,8 @@ class _Decoder:
 
     def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
         """Log that an entry is left out, or raise its error."""
+        if entries.messages[row] > 0:
+            _check_format(entries.one(row), str(self._topic))
         located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
         if not self._leave_out_corrupt:
             raise located from error
@@ -319,6 +324,19 @@ class _Decoder:
             limit = MAX_CHUNKED if chunked[row] else MAX_UNCOMPRESSED
             payloads[row] = decompress(int(kinds[row]), payloads[row], int(sizes[row]), limit)
         return payloads
+
+
+def _check_format(batch: Entry, topic: str) -> None:
+    """Raise UnsupportedError for records of Kafka. No client gives properties to a batch itself."""
+    for one in batch.metadata.properties:
+        if one.key == _FORMAT:
+            raise UnsupportedError(
+                f"an entry has Kafka-on-Pulsar's format {one.value[:40].decode(errors='replace')}",
+                topic=topic,
+                message_id=f"{batch.ledger}:{batch.entry}",
+                advice="Read the topic with a Kafka client. For new messages set entryFormat=pulsar "
+                "in Kafka-on-Pulsar, and start a new query after the last such entry",
+            )
 
 
 def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:

@@ -61,6 +61,7 @@ def record_batches(
     Raises:
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false. It names topic and
             message id.
+        UnsupportedError: an entry holds records of Kafka.
         PulsarError: an error that ``values`` raises.
     """
     assembler = _Assembler(topic, columns, values or RawValues(columns), max_rows, max_bytes)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.client.reading import decode
 from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, decode_entries
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
@@ -367,6 +367,36 @@ def test_all_corrupt_entries_may_be_left_out(caplog):
     assert "failOnDataLoss" not in caplog.text, "it is set"
 
 
+def kafka_entry(name=b"kafka", **fields):
+    """Records as Kafka-on-Pulsar can store them: a batch of Kafka, which begins with an offset of 8 bytes."""
+    records = bytes(8) + (100).to_bytes(4, "big") + bytes(100)
+    properties = [pb.KeyValue(key=b"entry.format", value=name)]
+    more = {"producer_name": b"", "properties": properties, "num_messages_in_batch": 3, **fields}
+    return Entry(5, 6, metadata(**more), memoryview(records), None)
+
+
+@pytest.mark.parametrize("leave_out_corrupt", [False, True])
+@pytest.mark.parametrize(
+    "more", [{}, {"num_messages_in_batch": MAX_MESSAGES}], ids=["usual", "refused before"]
+)
+def test_records_of_kafka_are_told_by_their_format_and_never_left_out(leave_out_corrupt, more):
+    good = [batch_entry(5, number, columns([b"good"])) for number in (5, 7)]
+    for name in (b"kafka", b"mixed_kafka"):
+        for group in ([kafka_entry(name, **more)], [good[0], kafka_entry(name, **more), good[1]]):
+            with pytest.raises(
+                UnsupportedError, match=rf"format {name.decode()}; topic {TOPIC}; message 5:6"
+            ):
+                decoded([group], leave_out_corrupt=leave_out_corrupt)
+
+
+def test_a_message_may_have_a_property_of_any_name():
+    properties = [pb.KeyValue(key=b"entry.format", value=b"kafka")]
+    single = single_entry(5, 6, b"v", properties=properties)
+    assert values([[single, batch_entry(5, 7, columns([b"w"]), properties=properties)]]) == [b"v", b"w"]
+    with pytest.raises(CorruptError):
+        decoded([[single._replace(metadata=metadata(properties=properties, compression=pb.ZSTD))]])
+
+
 def test_the_first_of_several_corrupt_entries_is_named():
     bad = CORRUPT["framing"]
     for group in ([bad, bad._replace(entry=7)], [CORRUPT["a single's key"], bad._replace(entry=7)]):
@@ -495,7 +525,7 @@ ATTACKS = {
 ATTACK = """
 import resource
 from pulsar_spark.client.reading.decode import decode_entries
-from pulsar_spark.errors import CorruptError
+from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.entries import Entries, Entry
