@@ -44,6 +44,7 @@ from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
 from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.keys_and_texts import check_properties
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
 
@@ -140,8 +141,8 @@ class TopicWriter(Closing):
         Raises:
             SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
-            OptionError: a row, or the user's router, names a partition that is not there; or an interceptor
-                has failed.
+            OptionError: a row, or the user's router, names a partition that is not there; a property is not
+                UTF-8; or an interceptor has failed.
         """
         self._look_for_partitions()
         columns = self._interceptors.before_send(columns, str(self._topic))
@@ -339,6 +340,8 @@ class TopicWriter(Closing):
                 raise
 
     def _send(self, columns: MessageColumns) -> None:
+        if columns.properties is not None:
+            check_properties(columns.properties)
         count = len(self._producers)
         partitions = self._router.route(columns, count, time.monotonic())
         if self._dedup is not None:

@@ -43,15 +43,10 @@ def encode_keys(
     """
     if as_bytes:
         is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
-    elif len(keys) and keys.type == pa.binary() and _is_ascii(keys):
+    elif _are_utf8(keys):
         return keys, None
     else:
-        try:
-            keys.cast(pa.string())
-        except pa.ArrowInvalid:
-            is_base64 = np.array([not _is_utf8(key) for key in keys.to_pylist()])
-        else:
-            return keys, None
+        is_base64 = np.array([not _is_utf8(key) for key in keys.to_pylist()])
     return _converted(keys, is_base64, _to_base64), is_base64 if is_base64.any() else None
 
 
@@ -64,6 +59,26 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
     if keys.null_count:
         is_base64 = is_base64 & keys.is_valid().to_numpy(zero_copy_only=False)
     return _converted(keys, is_base64, _from_base64)
+
+
+def check_properties(properties: pa.MapArray) -> None:
+    """Raise OptionError for a name or value that is not UTF-8, because readers would get another text.
+
+    A replay, too, would not recognize the stored row.
+    """
+    offsets = properties.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    names, values = (
+        each.slice(first, last - first).cast(pa.binary()) for each in (properties.keys, properties.items)
+    )
+    for what, texts in (("name", names), ("value", values)):
+        if not _are_utf8(texts):
+            bad = next(place for place, text in enumerate(texts.to_pylist()) if not _is_utf8(text))
+            row, name = int(np.searchsorted(offsets, first + bad, side="right")) - 1, names[bad].as_py()
+            raise OptionError(
+                f"row {row} of the batch: the {what} of the property {name[:40]!r} is not UTF-8",
+                advice="Write such bytes as text, such as base64(...)",
+            )
 
 
 def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
@@ -80,6 +95,16 @@ def to_strings(texts: pa.BinaryArray) -> pa.StringArray:
 def _is_ascii(texts: pa.BinaryArray) -> bool:
     """Whether all bytes are ASCII: for many keys it takes less than a third of Arrow's look at UTF-8."""
     return bool(bytes_of(texts).max(initial=0) <= 0x7F)
+
+
+def _are_utf8(texts: pa.BinaryArray) -> bool:
+    if len(texts) and texts.type == pa.binary() and _is_ascii(texts):
+        return True
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _is_utf8(key: bytes | None) -> bool:

@@ -481,6 +481,32 @@ def test_rows_that_an_interceptor_could_not_change_are_not_sent(broker, client):
     assert broker.topics[str(TOPIC)].values == numbered(2)
 
 
+@pytest.mark.parametrize("is_intercepted", [True, False])
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_property_that_is_not_utf8_is_refused_before_anything_is_sent(
+    broker, client, batching, is_intercepted
+):
+    """A broker takes it, but readers get another text, and a replay does not know the row."""
+    offsets, names, values = pa.array([0, 0, 1, 1], pa.int32()), pa.array(["n"]), pa.array([b"\xff"])
+    properties = pa.MapArray.from_arrays(offsets, names, values.view(pa.string()))
+    rows = columns(numbered(3))
+    if not is_intercepted:
+        rows = replace(rows, properties=properties)
+
+    class Adds(ProducerInterceptor):
+        def before_send(self, columns):
+            return replace(columns, properties=properties)
+
+    code = UserCode(interceptors=[Adds()] if is_intercepted else [])
+    with (
+        open_writer(client, code=code, batching=batching) as writer,
+        pytest.raises(OptionError, match="row 1 of the batch: the value of the property b'n' is") as caught,
+    ):
+        writer.send(rows)
+    assert caught.value.topic == str(TOPIC)
+    assert broker.topics[str(TOPIC)].values == []
+
+
 def test_interceptors_learn_what_failed_or_was_given_up(broker, client):
     for end, kind in (("close", ClosedError), ("fail", SendError)):
         notes = Notes()

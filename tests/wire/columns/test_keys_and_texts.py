@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.columns.keys_and_texts import decode_keys, encode_keys, to_strings
+from pulsar_spark.errors import CorruptError, OptionError
+from pulsar_spark.wire.columns.keys_and_texts import check_properties, decode_keys, encode_keys, to_strings
 from tests.loops import for_each
 
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=8), st.text(max_size=8).map(str.encode)), max_size=8)
@@ -95,3 +95,27 @@ def test_only_the_keys_of_a_slice_say_whether_they_are_base64(before, after, odd
 def test_no_keys_at_all_may_have_no_offsets():
     none = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
     assert encode_keys(none) == (none, None)
+
+
+def maps(*rows):
+    """Properties of messages, of any bytes, as Spark gives them: nothing checks its strings."""
+    column = pa.array([list(row.items()) for row in rows], pa.map_(pa.binary(), pa.binary()))
+    offsets = pa.array(column.offsets.to_numpy())
+    texts = (each.view(pa.string()) for each in (column.keys, column.items))
+    return pa.MapArray.from_arrays(offsets, *texts)
+
+
+def test_properties_that_are_utf8():
+    for rows in ([], [{}], [{b"a": b"b"}, {}, {"\N{PILE OF POO}".encode(): "é".encode(), b"": b""}]):
+        check_properties(maps(*rows))
+
+
+@pytest.mark.parametrize(("name", "value", "what"), [(b"n\xff", b"", "name"), (b"n", b"\xc3(", "value")])
+def test_a_property_that_is_not_utf8_is_named_with_its_row(name, value, what):
+    rows = [{b"a": b"b", b"c": b"d"}, {}, {b"e": "é".encode(), name: value}, {b"f": b"\xff"}]
+    for first in range(3):
+        with pytest.raises(OptionError) as found:
+            check_properties(maps(*rows).slice(first))
+        wrong = f"row {2 - first} of the batch: the {what} of the property {name!r} is not UTF-8"
+        assert found.value.what == wrong
+    check_properties(maps(*rows).slice(0, 2))
