@@ -39,7 +39,7 @@ from pulsar_spark.spark.sink.joined_batches import joined
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.topic_encoders import topic_encoders
+from pulsar_spark.spark.sink.topic_encoders import topic_encoders, warn_of_bytes
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.spark.sink.transactional import write_in_transaction
 
@@ -120,6 +120,8 @@ def _send(
             if count:
                 raise error.noting(f"up to {count} messages may be duplicated") from error
             raise
+    if chosen is None:
+        warn_of_bytes(client, writers.topics)
     warning = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
     # Other writes need no number.

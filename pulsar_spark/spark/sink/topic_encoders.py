@@ -9,8 +9,9 @@ run then returns to the version of those rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from uuid import uuid4
 
 from pulsar_spark.client import (
@@ -21,18 +22,24 @@ from pulsar_spark.client import (
     ValueEncoder,
     VersionedSchema,
     kind_of_values,
+    now,
     row_encoder,
     schema_of_rows,
     shared_client,
 )
-from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
+from pulsar_spark.errors import OptionError, PulsarError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 _log = logging.getLogger(__name__)
+
+# Seconds for which a process knows whether topics have schemas.
+_KNOWN_FOR = 60
+_WRITTEN_BY_COLUMNS = (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE)
 
 # The column that the source reads keys of a KEY_VALUE schema into.
 _KEY = "key"
@@ -109,6 +116,31 @@ def topic_encoders(
         return None
     rows = shape.value.type
     return TopicEncoders(rows, pinned, lambda topic: _choose(client, options, rows, topic))
+
+
+def warn_of_bytes(client: Client, topics: Iterable[TopicName]) -> None:
+    """Log a WARNING for the first topic with a schema, because its rows were written as bytes."""
+    for topic in topics:
+        try:
+            kind = _schema_type(client, topic, int(now() / _KNOWN_FOR))
+        except PulsarError as error:
+            _log.info("%s: no broker says whether the topic has a schema: %s", topic, error)
+            return
+        if kind in _WRITTEN_BY_COLUMNS:
+            if is_first_to_say(f"bytes for {topic}"):
+                _log.warning(
+                    "%s has a schema (%s), but rows are written as bytes, without a version: readers by the "
+                    "schema fail on them. Set the option valueFormat",
+                    *(topic, kind.name),
+                )
+            return
+
+
+@lru_cache(maxsize=1000)
+def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | None:
+    """The type of a topic's schema, requested once in each period by a process."""
+    latest = client.schemas.latest(topic)
+    return None if latest is None else latest.schema.type
 
 
 def with_topic_format(options: SinkOptions, client: Client) -> SinkOptions:

@@ -22,7 +22,7 @@ from pulsar_spark.client import (
     Transaction,
     VersionedSchema,
 )
-from pulsar_spark.errors import OptionError, PulsarError, SendError
+from pulsar_spark.errors import AuthError, OptionError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
@@ -56,6 +56,7 @@ class Fakes:
         self.producer: Any = None
         self.given: dict[str, Any] = {}
         self.schemas = self
+        self.latest = lambda topic: None
 
     def writers(self, open_writer: Any, producer: object, **given: Any) -> FakeWriters:
         assert open_writer.args == (self,)
@@ -206,6 +207,48 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
     assert asked == [U]
     write([rows(("a", "t"))])
     assert fakes.given["schema_of"] is None
+
+
+def test_bytes_for_a_topic_of_records_are_warned_of_once(fakes, monkeypatch, caplog):
+    """A task has one line, for the first such topic; the topics' schemas are requested once a minute."""
+    asked, said = [], []
+    kinds = {T: SchemaType.STRING, U: SchemaType.JSON, TopicName.parse("v"): SchemaType.AVRO}
+
+    def latest(topic):
+        asked.append(topic)
+        return VersionedSchema(0, Schema(kinds[topic])) if topic in kinds else None
+
+    fakes.latest = latest
+    monkeypatch.setattr(
+        topic_encoders, "is_first_to_say", lambda text: text not in said and not said.append(text)
+    )
+    for time in (60, 119, 120):
+        monkeypatch.setattr(topic_encoders, "now", lambda time=time: time)
+        for name in ("t", "none", "u"):
+            write([rows(("a", name))])
+    assert [topic.local for topic in asked] == 2 * ["t", "none", "u"]
+    assert caplog.messages == [
+        f"{U} has a schema (JSON), but rows are written as bytes, without a version: readers by the "
+        "schema fail on them. Set the option valueFormat"
+    ]
+    caplog.clear()
+    said.clear()
+    write([rows(("a", "u"), ("b", "v"), ("c", "t"))])
+    assert len(caplog.messages) == 1
+    caplog.clear()
+    texts = VersionedSchema(0, Schema(SchemaType.STRING))
+    write([rows(("a", "v"))], schemas={TopicName.parse("v"): texts}, valueFormat="primitive")
+    assert caplog.messages == []
+
+
+def test_a_task_that_cannot_ask_for_schemas_has_written_all_the_same(fakes, caplog):
+    def refuse(topic):
+        raise AuthError("no permission", topic=str(topic))
+
+    fakes.latest = refuse
+    with caplog.at_level(logging.INFO):
+        write([rows(("a", "t"))])
+    assert "no broker says whether the topic has a schema: [PULSAR_AUTH] no permission" in caplog.text
 
 
 @pytest.mark.parametrize(
