@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row
 
 from integration.broker import Admin
+from integration.broker.waiting import wait_until
 from integration.docs import ROOT, blocks
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.helpers.cluster import Cluster
@@ -259,6 +260,26 @@ def test_a_topic_that_got_its_schema_late(pulsar_in_spark, peer, topic):
     first = spark_offset(pulsar_in_spark, topic, 2)
     offsets = json.dumps({topic: {"-1": first}})
     assert dicts(typed(pulsar_in_spark, topic, startingOffsets=offsets).collect()) == expected
+
+
+def test_deletions_by_the_cpp_client(pulsar_in_spark, peer, admin, topic):
+    """It cannot send a null: an empty payload with a key is its deletion, which compaction takes for one."""
+    with producing(peer, topic, V0, 10) as producer:
+        for key, payload in (("a", value(0, 1)), ("b", value(0, 2)), ("a", b"")):
+            producer.send_async(payload, None, partition_key=key)
+        producer.flush()
+    with closing(peer.client.create_producer(topic)) as without_schema:
+        without_schema.send(b"", partition_key="b")
+    wanted = {"metadataColumns": "__key,__isNull"}
+    rows = typed(pulsar_in_spark, topic, **wanted).select("id", "__key", "__isNull").collect()
+    keys = [(1, b"a", False), (2, b"b", False), (None, b"a", True), (None, b"b", True)]
+    assert [tuple(row) for row in rows] == keys
+    assert typed(pulsar_in_spark, topic, mode="DROPMALFORMED").count() == 4
+    raw = pulsar_in_spark.read(topic, metadataColumns="__isNull").collect()
+    assert [(bytes(row.value), row["__isNull"]) for row in raw[2:]] == [(b"", False)] * 2
+    admin.compact(topic)
+    wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
+    assert pulsar_in_spark.read(topic, readCompacted="true").count() == 0
 
 
 # ---- columns

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, joined, with_nulls
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
@@ -113,8 +114,8 @@ class TypedValues:
         pinned: the version that the read began with, or -1.
 
     Attributes:
-        column: n rows of the target's type; null where the row is bad or a tombstone.
-        payloads: what they were made of, ``binary`` [n].
+        column: n rows of the target's type; null where the row is bad, a tombstone or a deletion.
+        payloads: what they were made of, ``binary`` [n]; null for tombstones and deletions.
         keys: of the messages, where the schema is of keys and values, ``binary`` [n]; else nulls.
         is_bad: bool[n]; None where all rows are good.
     """
@@ -141,8 +142,27 @@ class TypedValues:
             self._has_too_much = groups.have_too_much(payloads, keys, items_per_byte)
             payloads, keys = (with_nulls(each, self._has_too_much) for each in (payloads, keys))
         self.column, self.is_bad = groups.decode(payloads, keys)
+        deleted = self._deleted()
+        if deleted is not None:
+            self.payloads, payloads = (with_nulls(each, deleted) for each in (self.payloads, payloads))
+            self.column, self.is_bad = groups.decode(payloads, keys)
         if self._has_too_much is not None and self._has_too_much.any():
             self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
+
+    def _deleted(self) -> Flags | None:
+        """Return the bad rows that are deletions, bool[n]; None if there are none.
+
+        Most clients cannot send a null. So an empty payload with a key is a deletion for the broker's
+        compaction, and here if the schema has no such value.
+        """
+        if self.is_bad is None:
+            return None
+        sizes = pc.fill_null(pc.binary_length(self.payloads), -1).to_numpy()
+        deleted: Flags = self.is_bad & (sizes == 0)
+        if deleted.any():
+            keys = self._messages.key.slice(self._first, len(deleted))
+            deleted &= keys.is_valid().to_numpy(zero_copy_only=False)
+        return deleted if deleted.any() else None
 
     def error(self, row: int, *, is_fatal: bool) -> SchemaError:
         """The error of a bad row, with its position, version and field.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pulsar_spark.client import DecodedMessages, TypedValueReader, TypedValues
 from pulsar_spark.errors import assert_never
-from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
+from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE, IS_NULL
 from pulsar_spark.spark.rows.schema import VALUE, RowColumns
 
 _log = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ class SchemaValues:
         self._reader = reader
         self._has_fields = columns.has_fields
         self._has_corrupt = CORRUPT_VALUE in columns.metadata
+        self._has_is_null = IS_NULL in columns.metadata
         self._has_warned = False
         self._bad_rows = bad_rows
 
@@ -101,6 +102,8 @@ class SchemaValues:
             columns = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
         else:
             columns = {VALUE: column}
+        if self._has_is_null:
+            columns[IS_NULL] = values.payloads.is_null()
         if values.is_bad is None:
             return PayloadColumns(len(column), columns)
         self._report(messages, values, values.is_bad)

@@ -257,6 +257,75 @@ def test_tombstones_that_nothing_reads_are_rows_of_nulls(broker):
     assert (rows_of(values), values.is_bad) == ([None, None], None)
 
 
+# ---- deletions by clients that cannot send a null
+
+
+def pair(encoding, value):
+    properties = {"kv.encoding.type": encoding, "key.schema.type": "INT32", "value.schema.type": value}
+    return Schema(SchemaType.KEY_VALUE, bytes(8), properties)
+
+
+KEY, KEY_1 = (7).to_bytes(4, "big"), (1).to_bytes(4, "big")
+INLINE = (4).to_bytes(4, "big") + KEY_1 + (4).to_bytes(4, "big") + KEY
+# A schema, a value of it, the row of the value, and of a deletion.
+DELETED = {
+    "AVRO": (avro("int"), b"\2", {"x": 1}, None),
+    "JSON": (Schema(SchemaType.JSON, avro("int").data), b'{"x":1}', {"x": 1}, None),
+    "INT32": (Schema(SchemaType.INT32), KEY, 7, None),
+    "INLINE": (pair("INLINE", "INT32"), INLINE, {"key": 1, "value": 7}, None),
+    "SEPARATED": (pair("SEPARATED", "INT32"), KEY_1, {"key": 7, "value": 1}, {"key": 7, "value": None}),
+}
+
+
+def read_as(schema, *entries):
+    typed = TypedValueReader(
+        Broker(schema).versions_of, TOPIC, ReaderSchema(schema), formats.column_type(schema)
+    )
+    (values,) = typed.read(messages_of(*entries))
+    return values
+
+
+@pytest.mark.parametrize(("schema", "value", "row", "deleted"), DELETED.values(), ids=DELETED.keys())
+@pytest.mark.usefixtures("all_kinds")
+def test_an_empty_payload_with_a_key_is_a_deletion(schema, value, row, deleted):
+    """In batches and alone, beside values, tombstones and bad rows; without a key it is bad."""
+    fields = {"schema_version": bytes(8), "partition_key": b"AAAABw==", "partition_key_b64_encoded": True}
+    values = read_as(
+        schema,
+        entry(0, 0, value, b"", None, b"\xff", keys=[KEY] * 4),
+        entry(1, 0, b"", value, keys=[None, KEY]),
+        single_entry(5, 2, b"", **fields),
+    )
+    assert rows_of(values) == [row, deleted, deleted, None, None, row, deleted]
+    assert values.is_bad.tolist() == [False, False, False, True, True, False, False]
+    assert values.payloads.to_pylist() == [value, None, None, b"\xff", b"", value, None]
+    assert values.error(4, is_fatal=True).message_id == "5:1:0"
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_a_deletion_needs_a_key_that_is_a_value_where_keys_are_values():
+    values = read_as(pair("SEPARATED", "INT32"), entry(0, 0, b"", KEY, keys=[b"no", KEY]))
+    assert (rows_of(values), values.is_bad.tolist()) == ([None, {"key": 7, "value": 7}], [True, False])
+    assert "key: 2 bytes" in values.error(0, is_fatal=True).what
+
+
+@pytest.mark.usefixtures("all_kinds")
+def test_an_empty_payload_that_is_a_value_is_no_deletion():
+    for schema, row in (
+        (Schema(SchemaType.STRING), ""),
+        (pair("SEPARATED", "STRING"), {"key": 7, "value": ""}),
+        (Schema(SchemaType.AVRO, b'{"type": "record", "name": "R", "fields": []}'), {}),
+    ):
+        values = read_as(schema, entry(0, 0, b"", None, keys=[KEY, KEY]))
+        assert (rows_of(values)[0], values.is_bad) == (row, None)
+        assert values.payloads.to_pylist() == [b"", None]
+
+
+def test_deletions_need_no_version(broker):
+    (values,) = reader_of(broker).read(messages_of(entry(0, None, b"", b"", keys=[b"k", None])))
+    assert (rows_of(values), values.is_bad.tolist()) == ([None, None], [False, True])
+
+
 def test_a_version_that_was_deleted():
     broker = Broker(*HISTORY, missing=[0, 2])
     reader = reader_of(broker)

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import SchemaType
-from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE
+from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE, IS_NULL
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.spark.rows.values import BadRows, RawValues, SchemaValues
@@ -52,6 +52,16 @@ def test_fields_are_columns_and_a_tombstone_is_a_row_of_nulls():
         (None, None, "7:0:1"),
         (3, 4, "7:1"),
     ]
+
+
+def test_a_deletion_is_a_tombstone():
+    entry = batch_entry(7, 0, columns([b"1,2", b"", None, b""], [b"k", b"k", b"k", None]), **VERSION)
+    rows = [(1, 2, False), (None, None, True), (None, None, True)]
+    assert rows_of(entry, wanted=(IS_NULL,), bad_rows=BadRows.DROPMALFORMED) == rows
+    rows.append((None, None, False))
+    assert rows_of(entry, wanted=(IS_NULL,), bad_rows=BadRows.PERMISSIVE) == rows
+    with pytest.raises(SchemaError, match="message 7:0:3"):
+        rows_of(entry, wanted=(IS_NULL,))
 
 
 def test_a_record_in_one_column():
