@@ -26,6 +26,7 @@ from integration.helpers.payloads import avro_value, register
 from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, Schema
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
 
 AVRO = {"valueFormat": "avro"}
 
@@ -234,6 +235,18 @@ def test_tombstones_of_records(
     here.write(here.read(topic, valueFormat="struct").drop("__topic"), copy, **AVRO, upsert="true")
     assert values(client, peer, copy) == values(client, peer, topic)
     assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
+
+
+def test_bytes_for_a_topic_of_records_are_warned_of(
+    client: Client, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = TopicName.parse(f"{topic}-other")
+    admin.create_topic(str(other))
+    register(admin, topic, "JSON", {"type": "record", "name": "Own", "fields": []})
+    warn_of_bytes(client, [other])
+    assert caplog.messages == []
+    warn_of_bytes(client, [other, TopicName.parse(topic)])
+    assert "has a schema (JSON), but rows are written as bytes" in caplog.text
 
 
 def test_rows_that_name_their_topics(

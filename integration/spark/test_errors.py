@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
 from integration.helpers.cluster import Cluster
+from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark import register
+from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark_broker.ports import free_port
 
 # What is wrong from the start must not be waited for: no test takes a part of this.
@@ -111,6 +113,26 @@ def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic,
     rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
     sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     assert "Cast it after .load()" in error_of(lambda: finish(begun(sink)))
+
+
+def test_a_property_that_is_not_utf8(pulsar_in_spark: PulsarInSpark, topic):
+    rows = pulsar_in_spark.spark.range(3).selectExpr(
+        "'v' AS value", "map('n', if(id = 1, CAST(X'C328' AS STRING), 'ok')) AS __messageProperties"
+    )
+    text = error_of(lambda: pulsar_in_spark.write(rows.coalesce(1), topic))
+    assert "[PULSAR_OPTION] row 1 of the batch: the value of the property b'n' is not UTF-8" in text
+    assert topic in text
+
+
+def test_records_that_kafka_on_pulsar_has_stored(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic):
+    records = bytes(8) + (100).to_bytes(4, "big") + bytes(100)
+    with RawConnection(cluster.service_url) as connection:
+        producer = RawProducer(connection, topic)
+        properties = [pb.KeyValue(key=b"entry.format", value=b"kafka")]
+        place = producer.send(records, properties=properties, num_messages_in_batch=2)
+    text = error_of(lambda: pulsar_in_spark.read(topic, failOnDataLoss="false").collect())
+    assert "[PULSAR_UNSUPPORTED] an entry has Kafka-on-Pulsar's format kafka" in text
+    assert f"topic {topic}; message {place}" in text
 
 
 def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):
