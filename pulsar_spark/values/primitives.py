@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.encode.column_values import (
     Misfit,
@@ -92,7 +92,17 @@ def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Return the type of a column of the schema's values."""
+    """Return the type of a column of the schema's values.
+
+    Raises:
+        UnsupportedError: they are text that is not UTF-8.
+    """
+    charset = schema.properties.get("__charset", "UTF-8")  # of the Java client's StringSchema
+    if charset not in ("UTF-8", "US-ASCII"):
+        raise UnsupportedError(
+            f"text in the charset {charset[:40]} has no column",
+            advice=f"Use valueFormat=raw, and decode(value, {charset[:40]!r}) in the query",
+        )
     return _BYTES.get(schema.type) or _FIXED[schema.type].column
 
 
@@ -101,7 +111,9 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
     Raises:
         SchemaError: the schema's values are no values of ``target``.
+        UnsupportedError: as :func:`column_type`.
     """
+    column_type(writer)
     if not is_promotable(column_type(reader), target):
         raise SchemaError(
             f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import primitives
 from tests.loops import for_each
@@ -364,3 +364,18 @@ def test_a_row_that_would_become_another_value_is_named(kind, rows, what):
     with pytest.raises(SchemaError, match=f"row 0 of the batch: .*{what}"):
         encode(kind, rows[2:])
     assert encode(kind, rows[1:2]).to_pylist() == [None]
+
+
+@pytest.mark.parametrize("charset", ["UTF-16BE", "ISO-8859-1"])
+def test_text_of_java_that_is_not_utf8_has_no_column(charset):
+    """UTF-16 of ASCII is UTF-8, too, but another text."""
+    other = Schema(SchemaType.STRING, b"", {"__charset": charset})
+    utf8 = Schema(SchemaType.STRING, b"", {"__charset": "UTF-8"})
+    for make in (
+        lambda: primitives.column_type(other),
+        lambda: primitives.decoder(other, utf8, pa.string()),
+        lambda: primitives.encoder(other, pa.string()),
+    ):
+        with pytest.raises(UnsupportedError, match=rf"charset {charset} has no column\. Use valueFormat=raw"):
+            make()
+    assert primitives.column_type(utf8) == pa.string()

@@ -334,8 +334,7 @@ def _check_format(batch: Entry, topic: str) -> None:
                 f"an entry has Kafka-on-Pulsar's format {one.value[:40].decode(errors='replace')}",
                 topic=topic,
                 message_id=f"{batch.ledger}:{batch.entry}",
-                advice="Read the topic with a Kafka client. For new messages set entryFormat=pulsar "
-                "in Kafka-on-Pulsar, and start a new query after the last such entry",
+                advice="Read it with a Kafka client. For new ones set entryFormat=pulsar in Kafka-on-Pulsar",
             )
 
 

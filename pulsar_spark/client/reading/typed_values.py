@@ -152,8 +152,7 @@ class TypedValues:
     def _deleted(self) -> Flags | None:
         """Return the bad rows that are deletions, bool[n]; None if there are none.
 
-        Most clients cannot send a null. So an empty payload with a key is a deletion for the broker's
-        compaction, and here if the schema has no such value.
+        Most clients cannot send a null: for the broker's compaction an empty payload with a key is one.
         """
         if self.is_bad is None:
             return None

@@ -37,8 +37,7 @@ from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 _log = logging.getLogger(__name__)
 
-# Seconds for which a process knows whether topics have schemas.
-_KNOWN_FOR = 60
+_KNOWN_FOR = 60  # seconds for which a process knows whether topics have schemas
 _WRITTEN_BY_COLUMNS = (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE)
 
 # The column that the source reads keys of a KEY_VALUE schema into.

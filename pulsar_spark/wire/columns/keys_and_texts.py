@@ -62,15 +62,11 @@ def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.Bi
 
 
 def check_properties(properties: pa.MapArray) -> None:
-    """Raise OptionError for a name or value that is not UTF-8, because readers would get another text.
-
-    A replay, too, would not recognize the stored row.
-    """
+    """Raise OptionError for a name or value that is not UTF-8, because readers would get another text."""
     offsets = properties.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    names, values = (
-        each.slice(first, last - first).cast(pa.binary()) for each in (properties.keys, properties.items)
-    )
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    names = properties.keys.slice(first, count).cast(pa.binary())
+    values = properties.items.slice(first, count).cast(pa.binary())
     for what, texts in (("name", names), ("value", values)):
         if not _are_utf8(texts):
             bad = next(place for place, text in enumerate(texts.to_pylist()) if not _is_utf8(text))
