@@ -59,6 +59,10 @@ def _identity(arguments: argparse.Namespace) -> Identity:
             "--auth-params is given without --auth-plugin",
             advice="Give the authentication plugin, such as token",
         )
+    if arguments.tls_trust_cert_path is not None and not arguments.admin_url.lower().startswith("https:"):
+        raise OptionError(
+            "--tls-trust-cert-path has no effect without TLS", advice="Write https:// in --admin-url"
+        )
     credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
     try:
         return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))

@@ -10,7 +10,7 @@ from pulsar_spark.late_names import late_names
 
 if TYPE_CHECKING:
     from pulsar_spark.arrow.arrays import parts_by_size
-    from pulsar_spark.client.client import Client, ClientOptions, check_identity, shared_client
+    from pulsar_spark.client.client import Client, ClientOptions, shared_client
     from pulsar_spark.client.closing import Closing
     from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
     from pulsar_spark.client.consuming.inbox import TopicEnd
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.first_contact import check_reachable, impatient_client
     from pulsar_spark.client.layout_watch import LayoutWatch
+    from pulsar_spark.client.login_checks import check_identity, login_risk
     from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url, namespace_parts
     from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
     from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
@@ -100,7 +101,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
         __name__,
         {
             "pulsar_spark.arrow.arrays": "parts_by_size",
-            "pulsar_spark.client.client": "Client ClientOptions check_identity shared_client",
+            "pulsar_spark.client.client": "Client ClientOptions shared_client",
             "pulsar_spark.client.closing": "Closing",
             "pulsar_spark.client.consuming.consumer": "Consumer close_consumers",
             "pulsar_spark.client.consuming.inbox": "TopicEnd",
@@ -111,6 +112,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             ),
             "pulsar_spark.client.first_contact": "check_reachable impatient_client",
             "pulsar_spark.client.layout_watch": "LayoutWatch",
+            "pulsar_spark.client.login_checks": "check_identity login_risk",
             "pulsar_spark.client.net.admin": "Admin Ledger checked_admin_url namespace_parts",
             "pulsar_spark.client.net.auth": "Authentication Credentials Identity",
             "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",

@@ -18,17 +18,15 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.auth import Credentials, Identity
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.http import is_in_clear
 from pulsar_spark.client.net.pool import Purpose, SessionPool
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.client.net.tls import TlsOptions, context_without_files
+from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.client.schemas import TopicSchemas
 from pulsar_spark.errors import (
     AuthError,
     ConnectError,
     DeadlineError,
-    OptionError,
     ProtocolError,
     TopicNotFoundError,
     from_server,
@@ -87,42 +85,6 @@ class ClientOptions:
     credentials: Credentials | None = None
 
 
-def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
-    """Raise OptionError for invalid options of login or TLS, without reading files or connecting.
-
-    With TLS to the brokers, the login must not be sent elsewhere in clear, except to this machine itself.
-
-    Args:
-        options: of the client.
-        admin_url: of the admin service that will be asked with the same login, or None.
-    """
-    identity = _identity(options)
-    context_without_files(options.tls)
-    has_tls = options.service_url.strip().startswith("pulsar+ssl:")
-    if identity.by_certificate and not has_tls:
-        raise OptionError("a login by certificate requires TLS", advice="Write pulsar+ssl:// in service.url")
-    if options.tls.proxy is not None and not has_tls:
-        raise OptionError(
-            "proxyServiceUrl requires TLS: the proxy reads the broker's name in the TLS handshake",
-            advice="Write pulsar+ssl:// in service.url",
-        )
-    if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):
-        raise OptionError(
-            "the login would be sent unencrypted to admin.url, although service.url has TLS",
-            advice="Write https:// in admin.url, or leave it out",
-        )
-    if has_tls and identity.issuer_url is not None and is_in_clear(identity.issuer_url):
-        raise OptionError(
-            "the client's secret would be sent unencrypted to the OAuth2 issuer, although service.url has "
-            "TLS",
-            advice="Write https:// in issuerUrl of authParams",
-        )
-
-
-def _identity(options: ClientOptions) -> Identity:
-    return Identity(options.credentials, options.tls, options.connection_timeout)
-
-
 class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
@@ -133,7 +95,7 @@ class Client(Closing):
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._identity = _identity(options)
+        self._identity = Identity(options.credentials, options.tls, options.connection_timeout)
         self._pool = SessionPool(
             parse_service_url(options.service_url),
             self._identity,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 
+from pulsar_spark.client import ClientOptions, login_risk
 from pulsar_spark.spark.application_folder import application_folder
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
@@ -30,6 +31,13 @@ def set_up_logs(level: int | None) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(_FORMAT)
         _logger.addHandler(handler)
+
+
+def warn_of_login(options: ClientOptions) -> None:
+    """Warn, once in the application, if others can read the secret of the login; raises as ``login_risk``."""
+    risk = login_risk(options)
+    if risk is not None and is_first_to_say(risk):
+        _logger.warning("%s", risk)
 
 
 def is_first_to_say(what: str) -> bool:

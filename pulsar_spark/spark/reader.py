@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import LostRange, now, prefetch, read_ranges, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
-from pulsar_spark.spark.logs import set_up_logs
+from pulsar_spark.spark.logs import set_up_logs, warn_of_login
 from pulsar_spark.spark.monitoring.planner_file import PlannerFile
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
@@ -144,6 +144,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned_rows()
             options = parse_source(self._options, Mode.STREAM)
             set_up_logs(options.log_level)
+            warn_of_login(options.client)
             # Spark ends the planner with SIGTERM and does not call stop(): exit through the planner's finally
             # block.
             signal.signal(signal.SIGTERM, _exit)
@@ -167,6 +168,7 @@ class PulsarReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks for topic partitions that hold messages. Spark requires a list, of any length."""
         set_up_logs(self._options.log_level)
+        warn_of_login(self._options.client)
         return _partitions(self._options, plan_read(self._options))
 
     @short_errors

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable, impatient_client, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import is_first_to_say, set_up_logs
+from pulsar_spark.spark.logs import is_first_to_say, set_up_logs, warn_of_login
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
@@ -40,6 +40,7 @@ class PulsarWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
+        warn_of_login(options.client)
         if options.values.format is SinkFormat.COLUMNS:
             with impatient_client(options.client) as client:
                 options = with_topic_format(options, client)
@@ -73,6 +74,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
+        warn_of_login(options.client)
         if options.values.format is SinkFormat.COLUMNS:
             options = with_topic_format(options, shared_client(options.client))
         self._options = options

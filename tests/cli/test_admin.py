@@ -36,6 +36,24 @@ def last(admin):
     return method, path.removeprefix("/admin/v2/")
 
 
+def test_trusted_authorities_without_tls_are_refused(admin, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "admin",
+                "--admin-url",
+                admin.url,
+                "--tls-trust-cert-path",
+                "/ca.pem",
+                "topics",
+                "public/default",
+            ]
+        )
+    assert ended.value.code == 2
+    assert "Write https:// in --admin-url" in capsys.readouterr().err
+    assert admin.requests == []
+
+
 def test_what_is_shown(admin, run):
     admin.topics[TOPIC] = {"mine": FakeSubscription(7)}
     for arguments, path, answer in (

@@ -7,8 +7,6 @@ from pulsar_spark.client import (
     ClientOptions,
     Consumer,
     Credentials,
-    TlsOptions,
-    check_identity,
     shared_client,
 )
 from pulsar_spark.client.net.pool import Purpose
@@ -18,7 +16,6 @@ from pulsar_spark.errors import (
     ClosedError,
     ConnectError,
     NotReadyError,
-    OptionError,
     ProtocolError,
     TopicNotFoundError,
 )
@@ -312,43 +309,6 @@ def test_check_is_silent_where_the_broker_takes_the_client_in():
             with client_of(broker, credentials=credentials) as client, pytest.raises(AuthError):
                 client.check()
         assert len(broker.seen(Type.CONNECT)) == 3
-
-
-def test_a_login_by_certificate_needs_tls():
-    tls = TlsOptions(certificate="cert.pem", key="key.pem")
-    check_identity(ClientOptions(service_url="pulsar+ssl://localhost", tls=tls))
-    check_identity(ClientOptions(service_url="pulsar://localhost"))
-    with pytest.raises(OptionError, match="requires TLS"):
-        check_identity(ClientOptions(service_url="pulsar://localhost", tls=tls))
-
-
-TOKEN = Credentials("token", "abc")
-OAUTH2 = '{"issuerUrl": "%s://%s/", "privateKey": "file:///key"}'
-
-
-@pytest.mark.parametrize(
-    "host", ["issuer", "192.0.2.1", "localhost.example.com", "127.0.0.1.nip.io", "[::2]:80"]
-)
-def test_a_login_does_not_go_out_in_clear_beside_tls(host):
-    safe, plain = "pulsar+ssl://broker", "pulsar://broker"
-    issuer = Credentials("oauth2", OAUTH2 % ("http", host))
-    for service, login, admin in ((safe, TOKEN, f"http://{host}"), (safe, issuer, None)):
-        with pytest.raises(OptionError, match="sent unencrypted"):
-            check_identity(ClientOptions(service_url=service, credentials=login), admin)
-    # Who has no TLS at all has asked for it, and where no secret is sent there is none to be read.
-    check_identity(ClientOptions(service_url=plain, credentials=TOKEN), f"http://{host}")
-    check_identity(ClientOptions(service_url=plain, credentials=issuer), f"http://{host}")
-    check_identity(ClientOptions(service_url=safe), f"http://{host}")
-    check_identity(ClientOptions(service_url=safe, credentials=TOKEN), f"https://{host}")
-    safe_issuer = Credentials("oauth2", OAUTH2 % ("https", host))
-    check_identity(ClientOptions(service_url=safe, credentials=safe_issuer), None)
-
-
-@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080"])
-def test_a_login_may_go_to_this_machine_in_clear(host):
-    issuer = Credentials("oauth2", OAUTH2 % ("http", host))
-    for login in (TOKEN, issuer):
-        check_identity(ClientOptions(service_url="pulsar+ssl://broker", credentials=login), f"http://{host}")
 
 
 def test_the_client_of_a_process_is_made_once(broker):

@@ -7,8 +7,9 @@ import sys
 import pytest
 from pyspark import SparkFiles
 
+from pulsar_spark.client import ClientOptions, Credentials
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import LEVELS, is_first_to_say, set_up_logs
+from pulsar_spark.spark.logs import LEVELS, is_first_to_say, set_up_logs, warn_of_login
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from tests.test_modules import ROOT
 
@@ -70,6 +71,16 @@ def test_where_spark_has_no_folder_each_process_says_it(tmp_path, monkeypatch):
     file.touch()
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(file))
     assert is_first_to_say("a")
+
+
+def test_a_login_at_risk_is_one_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    for url in ("pulsar://broker", "pulsar://broker", "pulsar://localhost"):
+        warn_of_login(ClientOptions(service_url=url, credentials=Credentials("token", "my-secret")))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "service.url has no TLS" in record.getMessage()
+    assert "my-secret" not in caplog.text
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,7 @@ def test_a_bad_admin_url_is_not_repeated(url):
 
 def test_how_to_reach_the_cluster():
     client = sink(
+        service_url="pulsar+ssl://localhost:6651",
         pulsar_client_authPluginClassName="token",
         pulsar_client_authParams="token:abc",
         pulsar_client_tlsTrustCertsFilePath="/ca.pem",
@@ -50,7 +51,7 @@ def test_how_to_reach_the_cluster():
         pulsar_client_maxLookupRedirects="6",
         pulsar_client_listenerName="external",
     ).client
-    assert client.service_url == "pulsar://localhost:6650"
+    assert client.service_url == "pulsar+ssl://localhost:6651"
     assert client.credentials == Credentials("token", "token:abc")
     assert client.tls == TlsOptions(
         trust_certs="/ca.pem",

@@ -1,0 +1,84 @@
+"""The checks of the options of login and TLS: which are refused, and which put a secret at risk."""
+
+from __future__ import annotations
+
+from pulsar_spark.client.client import ClientOptions
+from pulsar_spark.client.net.auth import Identity
+from pulsar_spark.client.net.http import is_in_clear, is_on_this_host
+from pulsar_spark.client.net.tls import TlsOptions, context_without_files
+from pulsar_spark.errors import OptionError
+from pulsar_spark.protocol.lookup import parse_service_url
+
+
+def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
+    """Raise OptionError for invalid options of login or TLS, without reading files or connecting.
+
+    With TLS to the brokers, the login must not be sent elsewhere in clear, except to this machine itself.
+    Options of TLS are refused if no connection uses them.
+
+    Args:
+        options: of the client.
+        admin_url: of the admin service that will be asked with the same login, or None.
+    """
+    identity = _identity(options)
+    context_without_files(options.tls)
+    has_tls = _has_tls(options)
+    if identity.by_certificate and not has_tls:
+        raise OptionError("a login by certificate requires TLS", advice="Write pulsar+ssl:// in service.url")
+    if options.tls.proxy is not None and not has_tls:
+        raise OptionError(
+            "proxyServiceUrl requires TLS: the proxy reads the broker's name in the TLS handshake",
+            advice="Write pulsar+ssl:// in service.url",
+        )
+    others = (admin_url, identity.issuer_url)
+    if options.tls != TlsOptions() and not has_tls and not any(url and _is_https(url) for url in others):
+        raise OptionError(
+            "options of TLS are set, but service.url has no TLS, so they have no effect",
+            advice="Write pulsar+ssl:// in service.url, or leave out the options that begin with tls",
+        )
+    if has_tls and identity.sends_secret and admin_url is not None and is_in_clear(admin_url):
+        raise OptionError(
+            "the login would be sent unencrypted to admin.url, although service.url has TLS",
+            advice="Write https:// in admin.url, or leave it out",
+        )
+    if has_tls and identity.issuer_url is not None and is_in_clear(identity.issuer_url):
+        raise OptionError(
+            "the client's secret would be sent unencrypted to the OAuth2 issuer, although service.url has "
+            "TLS",
+            advice="Write https:// in issuerUrl of authParams",
+        )
+
+
+def login_risk(options: ClientOptions) -> str | None:
+    """Return why others can read the login's secret, with the cure; None if they cannot.
+
+    Raises OptionError for invalid options of login, or an invalid service URL.
+    """
+    if not _identity(options).sends_secret:
+        return None
+    if not _has_tls(options):
+        if all(is_on_this_host(f"pulsar://{address}") for address in parse_service_url(options.service_url)):
+            return None
+        why, cure = "service.url has no TLS", "Write pulsar+ssl:// in service.url"
+    elif options.tls.allow_insecure:
+        why, cure = "tlsAllowInsecureConnection accepts any certificate", "Set it to false"
+    elif not options.tls.verify_hostname:
+        why, cure = (
+            "tlsHostnameVerificationEnable=false accepts the certificate of any host",
+            "Set it to true",
+        )
+    else:
+        return None
+    return f"others on the network can read the secret of the login, because {why}. {cure}"
+
+
+def _has_tls(options: ClientOptions) -> bool:
+    return options.service_url.strip().startswith("pulsar+ssl:")
+
+
+def _is_https(url: str) -> bool:
+    return url.strip().lower().startswith("https:")
+
+
+def _identity(options: ClientOptions) -> Identity:
+    return Identity(options.credentials, options.tls, options.connection_timeout)
