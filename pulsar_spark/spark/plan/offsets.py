@@ -71,6 +71,8 @@ class Offsets:
             OptionError: it is not such a dict, but for example the offset of another source or of a newer
                 version.
         """
+        if not isinstance(data, dict):  # for example the number that Spark's rate source writes
+            raise _not_ours(data)
         if data.keys() > {"subscription", "topics"}:
             newer = sorted(data.keys() - {"subscription", "topics"})
             raise OptionError(
@@ -136,7 +138,7 @@ def _text(position: MessageId) -> str:
     return _DONE if position == MessageId.LATEST else str(position)
 
 
-def _not_ours(data: Json) -> OptionError:
+def _not_ours(data: object) -> OptionError:
     return OptionError(
         f"the checkpoint contains an offset that this source did not write: {str(data)[:200]}",
         advice="Use the query's own checkpointLocation, or a new one",

@@ -44,6 +44,10 @@ def test_what_is_written_is_read(position):
     "data",
     [
         {},
+        5,
+        None,
+        [1],
+        "2:3",
         {"subscription": "s"},
         {"subscription": 1, "topics": {}},
         {"subscription": "s", "topics": {"a": "1:2"}},
