@@ -42,7 +42,7 @@ _ROWS = (
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 # Of pytest: the two corners run side by side, and some of their tests wait.
 _PROCESSES = "3"
-_OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.*", "crc32c==2.7.*")
+_OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.6", "crc32c==2.7.*")
 
 
 @dataclass(frozen=True, slots=True)

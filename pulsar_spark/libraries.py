@@ -14,7 +14,7 @@ from pulsar_spark.errors import LibraryError
 
 CARRIED = Path(__file__).parent / "carried"
 # setup.cfg says the same, and docs/developers/dependencies.md why each is needed.
-OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29)}
+OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29, 6)}
 
 # Within an archive there are no folders to ask for.
 if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:

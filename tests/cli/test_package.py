@@ -100,7 +100,7 @@ def test_what_is_installed_wins(jar, site, tmp_path):
     (tmp_path / "google" / "protobuf").mkdir(parents=True)
     (tmp_path / "google" / "protobuf" / "__init__.py").write_text("__version__ = '4.25.3'")
     done = python("import pulsar_spark", jar, site, tmp_path)
-    assert "[PULSAR_LIBRARY] protobuf 4.25.3 is too old: pulsar_spark needs 5.29 or newer" in done.stderr
+    assert "[PULSAR_LIBRARY] protobuf 4.25.3 is too old: pulsar_spark needs 5.29.6 or newer" in done.stderr
 
 
 def test_what_is_missing_is_named_at_once(jar, site, tmp_path):
