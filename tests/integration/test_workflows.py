@@ -49,6 +49,25 @@ def test_one_job_alone_may_do_more_than_read():
     assert not re.search(r"secrets\.|password|api-token", "".join(TEXTS.values()))
 
 
+def test_each_action_is_a_full_commit_that_keeps_no_credentials():
+    steps = [
+        step for file in FILES.values() for job in file["jobs"].values() for step in job.get("steps", [])
+    ]
+    actions = [step for step in steps if "uses" in step]
+    assert len(actions) >= 8
+    for step in actions:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", step["uses"])
+        if "/checkout@" in step["uses"]:
+            assert step["with"]["persist-credentials"] is False
+    for text in TEXTS.values():  # a reader sees which version a commit is
+        assert len(re.findall(r"uses: .*@[0-9a-f]{40}  # v[0-9.]+$", text, re.MULTILINE)) == text.count("@")
+
+
+def test_the_cache_of_a_run_has_no_class_archives():
+    (cache,) = [step for step in FILES["ci"]["jobs"]["test"]["steps"] if "/cache@" in step.get("uses", "")]
+    assert "!~/.cache/pulsar_spark/classes-*" in cache["with"]["path"].split()
+
+
 def test_the_version_is_read_as_python_has_it():
     """By a pattern of sed: the package is not installed there."""
     (pattern,) = re.findall(r"s/(.*)/\\1/p", TEXTS["release"])
