@@ -166,13 +166,15 @@ class StandaloneBroker(Restartable):
         config = folder / "broker.conf"
         listening = {name: str(port) for name, port in self._ports.items() if name != "bookie"}
         settings = self._settings | listening
+        log = folder / "broker.log"
+        for file in (config, log):  # the settings may hold secrets, and the broker logs some of them
+            file.touch(mode=0o600)
+            file.chmod(0o600)
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = broker_command(
             jars, folder=folder, config=config, bookie_port=self._ports["bookie"], jvm=self._jvm
         )
         orphan_folder = None if folder == self._given_data_dir else folder
-        log = folder / "broker.log"
-        log.touch()
         logged_before = log.stat().st_size
         self._process = BrokerProcess(command, log=log, orphan_folder=orphan_folder)
         try:

@@ -224,6 +224,8 @@ def test_data_outlives_the_launcher_on_other_ports(
     second = broker_factory(data_dir=tmp_path / "data")
     with Peer(second.service_url) as peer:
         assert peer.read_all(topic) == MIXED
+    for name in ("broker.conf", "broker.log"):  # settings hold secrets
+        assert (tmp_path / "data" / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_bad_setting_shows_the_end_of_the_log() -> None:
