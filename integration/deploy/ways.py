@@ -14,9 +14,11 @@ from integration.broker.waiting import wait_until
 from integration.deploy.environments import Environment, build_wheel, installed
 from integration.deploy.standalone import Daemon
 from integration.deploy.submit import Submission
+from integration.helpers.secrets_driver import documented_redaction
 from pulsar_spark.cli import package
 from pulsar_spark_broker.ports import free_port
 
+SECRET = b"shown-nowhere"  # the token of the script
 APP = Path(__file__).with_name("app.py")
 COPY_STREAM = Path(__file__).with_name("copy_stream.py")
 
@@ -58,6 +60,9 @@ def by_connect(environment: Environment, home: Path, master: str, service_url: s
     script = Path(shutil.copy(APP, home))
     command = [str(environment.spark_home / "sbin" / "start-connect-server.sh"), "--master", master]
     settings = {"spark.connect.grpc.binding.port": str(port), "spark.local.dir": str(home / "local")}
+    (home / "events").mkdir()
+    settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": (home / "events").as_uri()}
+    settings |= {"spark.eventLog.compress": "false", **documented_redaction()}
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
     variables = environment.variables() | {"SPARK_LOCAL_IP": "127.0.0.1"}
     server = Daemon([*command, *conf], variables | {"SPARK_NO_DAEMONIZE": "1"}, home / "server.log")
@@ -73,6 +78,10 @@ def by_connect(environment: Environment, home: Path, master: str, service_url: s
         )
     finally:
         server.kill()
+    files = [file for file in home.rglob("*") if file.is_file() and file != script]
+    # There was something to hide.
+    assert any("events" in file.parts and b"pulsar.client.****" in file.read_bytes() for file in files)
+    assert [file for file in files if SECRET in file.read_bytes()] == []
     return json.loads(done.stdout.splitlines()[-1])
 
 

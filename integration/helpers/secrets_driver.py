@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.broker.waiting import HANG
-from integration.helpers.local_spark import SHORT_RUN, local_spark
+from integration.helpers.local_spark import ROOT, SHORT_RUN, local_spark
 
 # Run by each Python as it starts: what workers log must be seen, too.
 _CHATTY = """import logging
@@ -49,6 +49,12 @@ def dump(jobs: list[Job]) -> str:
     return json.dumps([asdict(job) for job in jobs])
 
 
+def documented_redaction() -> dict[str, str]:
+    """The settings by which docs/security.md hides secrets."""
+    lines = (ROOT / "docs" / "security.md").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line.startswith("spark.sql.redaction."))
+
+
 def environment(folder: Path) -> None:
     """Write what has to be on the driver's PYTHONPATH into `folder`."""
     folder.mkdir()
@@ -64,8 +70,7 @@ def main(folder: Path, jobs: list[Job]) -> None:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{folder / 'events'}",
         "spark.eventLog.compress": "false",
-        # As docs/security.md says.
-        "spark.sql.redaction.options.regex": "(?i)url|authparams",
+        **documented_redaction(),
     }
     spark = local_spark(folder / "spark", "secrets", settings, java=SHORT_RUN)
     for job in jobs:

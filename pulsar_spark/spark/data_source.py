@@ -35,6 +35,11 @@ _REDACTION = {
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
 }
 
+# Spark Connect shows plans as text, an option as here. The setting's pattern replaces the parts that match.
+_CONNECT_TEXT = 'key: "%s"\n  value: "x"'
+_CONNECT_REDACTION = "spark.sql.redaction.string.regex"
+_CONNECT_PATTERN = '(?i)(authparams|password)"[^"]*".*'
+
 # Secrets that are values; transactionLogKey only names a place.
 _SECRETS = [option.name for option in CONNECTION if option.secret]
 
@@ -127,15 +132,15 @@ def register(spark: SparkSession) -> None:
         spark.createDataFrame([], "value binary")  # which makes it the active session of this thread
     for source in (PulsarSparkDataSource, PulsarDataSource):
         spark.dataSource.register(source)
-    _log_shown_options(spark)
+    _log_shown_options(spark, has_server=has_server)
     if has_server:
         _require_on_server(spark)
     else:
         _link_for_streams(getattr(spark.sparkContext, "_python_includes", None))
 
 
-def _log_shown_options(spark: SparkSession) -> None:
-    """Log the options that may hold a secret and that Spark would show.
+def _log_shown_options(spark: SparkSession, *, has_server: bool) -> None:
+    """Log the options that may hold a secret and that Spark, or a Spark Connect server, would show.
 
     The level is INFO: the values are not known yet, and if they name a file there is nothing to do.
     """
@@ -147,6 +152,13 @@ def _log_shown_options(spark: SparkSession) -> None:
             "spark.sql.redaction.options.regex to (?i)url|authparams|password, or give the secret's place "
             "as file:// or env:",
             ", ".join(shown),
+        )
+    pattern = spark.conf.get(_CONNECT_REDACTION, None) if has_server else ""
+    if has_server and not all(pattern and _is_redacted(_CONNECT_TEXT % name, pattern) for name in _SECRETS):
+        _log.info(
+            "Spark Connect shows the options of each plan in its UI and the event log. If one contains a "
+            "secret, set %s to %s on the server, or give the secret's place as file:// or env:",
+            *(_CONNECT_REDACTION, _CONNECT_PATTERN),
         )
 
 

@@ -21,6 +21,7 @@ from pulsar_spark.spark.data_source import PulsarDataSource, register
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.sink.report import TaskReport
+from tests.test_modules import ROOT
 
 URL = {"service.url": "pulsar://localhost:6650"}
 VALUE = StructType().add("value", StringType())
@@ -201,6 +202,29 @@ def test_spark_hides_passwords_unless_it_is_told_otherwise(settings, shown, capl
     named = ", ".join(f"pulsar.client.{name}" for name in shown)
     assert caplog.text.count("Spark shows option") == bool(shown)
     assert f"Spark shows option {named} in plans" in caplog.text or not shown
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_shown"),
+    [
+        (None, True),
+        ("", True),
+        ('(?i)(authparams|password)"[^"]*".*', False),  # as docs/security.md says
+        ('authParams"[^"]*".*', True),  # passwords are shown
+        ("token", True),
+    ],
+)
+def test_a_connect_server_that_would_show_secrets_is_told_of(pattern, is_shown, monkeypatch, caplog):
+    monkeypatch.setattr(source_module, "is_remote", lambda: True)
+    monkeypatch.setattr(source_module, "_require_on_server", lambda spark: None)
+    settings = {"spark.sql.redaction.options.regex": "(?i)url|authparams|password"}
+    with caplog.at_level(logging.INFO):
+        register(Session(settings | {"spark.sql.redaction.string.regex": pattern}))  # type: ignore[arg-type]
+    assert ("Spark Connect shows the options" in caplog.text) == is_shown
+    page = (ROOT / "docs" / "security.md").read_text()
+    assert all(
+        setting in page for setting in (source_module._CONNECT_REDACTION, source_module._CONNECT_PATTERN)
+    )
 
 
 # ---- what came as a file
