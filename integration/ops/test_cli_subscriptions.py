@@ -62,27 +62,30 @@ def test_only_what_nobody_needs_is_removed(
             hold(client, part, name).close()
     counts = [int(admin.internal_stats(str(part))["numberOfEntries"]) for part in parts]
     with hold(client, parts[1], held):
+        whole = TopicName.parse(topic)
         listed = [
-            f"{name} {part} {connected} {backlog} {found}"
-            for part, count in zip(parts, counts, strict=True)
+            f"{name} {whole} 2 {connected} {backlog} {found}"
             for name, connected, backlog, found in sorted(
                 [
                     (query, "no", 0, checkpoint),
-                    (gone, "no", count, "none"),
-                    (held, "yes" if part == parts[1] else "no", count, "none"),
+                    (gone, "no", sum(counts), "none"),
+                    (held, "yes", sum(counts), "none"),
                 ]
             )
+        ]
+        each = [line for line in run("--partitions", "--subscription", held) if line.startswith(held)]
+        assert each == [
+            f"{held} {part} 1 {connected} {count} not searched"
+            for part, count, connected in zip(parts, counts, ("no", "yes"), strict=True)
         ]
         assert run("--checkpoint", str(tmp_path)) == [*listed, "2 unused; run with --remove to remove them"]
         named = ["--checkpoint", str(tmp_path), "--subscription", held, "--remove"]
         assert run(*named) == [*(line for line in listed if line.startswith(held)), "0 removed"]
-        removed = [f"removed {gone} from {part}" for part in parts]
-        assert run("--checkpoint", str(tmp_path), "--remove") == [*listed, *removed, "2 removed"]
+        removed = f"removed {gone} from {whole} (2 partitions)"
+        assert run("--checkpoint", str(tmp_path), "--remove") == [*listed, removed, "2 removed"]
     left = {query, held, f"other-{UUID}", f"spark-pulsar-more-{UUID}", "spark-pulsar"}
     assert [set(admin.subscriptions(str(part))) for part in parts] == [left] * 2
-    assert run("--prefix", "other") == [
-        f"other-{UUID} {part} no {count} not searched" for part, count in zip(parts, counts, strict=True)
-    ]
+    assert run("--prefix", "other") == [f"other-{UUID} {whole} 2 no {sum(counts)} not searched"]
 
 
 def test_a_subscription_that_is_in_use_is_not_removed(

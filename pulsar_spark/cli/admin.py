@@ -46,7 +46,8 @@ def add_command(commands: Any) -> None:
     partitions.add_argument(
         "number", nargs="?", type=int, help="create the topic with this many partitions or segments"
     )
-    action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
+    stats = action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
+    stats.add_argument("--partitions", action="store_true", help="also those of each partition")
     action("stats-internal", "show ledgers and cursors of a topic", "topic", _internal_stats)
     action("subscriptions", "list the subscriptions of a topic", "topic", _subscriptions)
     unsubscribe = action("unsubscribe", "remove a subscription from a topic", "topic", _unsubscribe)
@@ -132,16 +133,20 @@ def _scalable(admin: Admin, topic: TopicName, *what: str) -> Any:
 
 def _stats(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
-    return _scalable(admin, topic, "stats") if topic.is_scalable else _statistics(admin, topic, "stats")
+    if topic.is_scalable:
+        return _scalable(admin, topic, "stats")
+    return _statistics(admin, topic, "stats", f"perPartition={json.dumps(given.partitions)}")
 
 
 def _internal_stats(admin: Admin, given: argparse.Namespace) -> Any:
     return _statistics(admin, topic_of(given.topic), "internalStats")
 
 
-def _statistics(admin: Admin, topic: TopicName, kind: str) -> Any:
-    is_partitioned = _count_partitions(admin, topic) != 0
-    return admin.call("GET", *topic, f"partitioned-{kind}" if is_partitioned else kind)
+def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> Any:
+    """Statistics of all partitions together, or of a topic without partitions."""
+    if _count_partitions(admin, topic):
+        return admin.call("GET", *topic, f"partitioned-{kind}", query=query)
+    return admin.call("GET", *topic, kind)
 
 
 def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
 from pulsar_spark.cli.checkpoints import UUID, named_in
-from pulsar_spark.client import Admin
-from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
+from pulsar_spark.client import Admin, SubscriptionStats, run_all
+from pulsar_spark.errors import BusyError, OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
-_HEADER = ("SUBSCRIPTION", "TOPIC", "CONNECTED", "BACKLOG", "CHECKPOINT")
+_HEADER = ("SUBSCRIPTION", "TOPIC", "PARTITIONS", "CONNECTED", "BACKLOG", "CHECKPOINT")
 
 _DESCRIPTION = """
-List the durable subscriptions that streaming queries made: on each topic partition, whether a query is
-connected, the backlog in entries, and the checkpoint that references it. The subscription of a deleted query
-remains, and the broker keeps all new messages for it. --remove removes the subscriptions that no checkpoint
-references and to which no query is connected.
+List the durable subscriptions that streaming queries made: for each topic, the number of partitions that have
+it, whether a query is connected, the backlog in entries, and the checkpoint that references it. The
+subscription of a deleted query remains, and the broker keeps all new messages for it. --remove removes the
+subscriptions that no checkpoint references and to which no query is connected.
 """
 
 
@@ -78,6 +80,7 @@ def add_command(commands: Any) -> None:
         metavar="DIR",
         help="a checkpoint, or a folder with checkpoints below it; can be repeated",
     )
+    parser.add_argument("--partitions", action="store_true", help="list each topic partition by itself")
     parser.add_argument(
         "--remove", action="store_true", help="remove unused subscriptions; requires --checkpoint"
     )
@@ -107,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
     # The checkpoints are read after the subscriptions were listed: a subscription found without a consumer
     # has its checkpoint written by now.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
-    _print_table(found, named)
+    _print_table(found, named, by_partition=arguments.partitions)
     forsaken = [] if named is None else forsaken_of(found, named)
     if arguments.remove:
         _remove(admin, forsaken)
@@ -118,16 +121,22 @@ def run(arguments: argparse.Namespace) -> None:
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
     """Yield the durable subscriptions named ``<prefix>-<uuid>``. A topic deleted meanwhile has none."""
     name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
-    for topic in topics:
-        try:
-            if not any(map(name.fullmatch, admin.subscriptions(topic))):
-                continue
-            stats = admin.stats(topic)
-        except TopicNotFoundError:
+    topics = list(topics)
+    found = run_all([partial(_find_on, admin, topic, name) for topic in topics])
+    for topic, answer in zip(topics, found, strict=True):
+        if isinstance(answer, TopicNotFoundError):
             continue
-        for each in sorted(stats):
-            if name.fullmatch(each.name) and each.durable:
-                yield Found(each.name, topic, each.connected, each.backlog)
+        if isinstance(answer, PulsarError):
+            raise answer
+        for each in sorted(answer):
+            yield Found(each.name, topic, each.connected, each.backlog)
+
+
+def _find_on(admin: Admin, topic: TopicName, name: re.Pattern[str]) -> list[SubscriptionStats]:
+    # Names are a small answer, and most topics have no such subscription.
+    if not any(map(name.fullmatch, admin.subscriptions(topic))):
+        return []
+    return [each for each in admin.stats(topic) if name.fullmatch(each.name) and each.durable]
 
 
 def _named(found: Iterable[Found], name: str | None) -> list[Found]:
@@ -165,30 +174,43 @@ def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[Topi
     return list(found)
 
 
-def _print_table(found: list[Found], named: dict[str, Path] | None) -> None:
-    rows = [_HEADER]
+def _print_table(found: list[Found], named: dict[str, Path] | None, *, by_partition: bool) -> None:
+    groups: dict[tuple[TopicName, str], list[Found]] = {}
     for each in found:
-        checkpoint = "not searched" if named is None else str(named.get(each.uuid, "none"))
-        connected = "yes" if each.connected else "no"
-        rows.append((each.name, str(each.topic), connected, str(each.backlog), checkpoint))
+        groups.setdefault((each.topic if by_partition else each.topic.base, each.name), []).append(each)
+    rows = [_HEADER]
+    for (topic, name), parts in groups.items():
+        checkpoint = "not searched" if named is None else str(named.get(parts[0].uuid, "none"))
+        connected = "yes" if any(each.connected for each in parts) else "no"
+        backlog = sum(each.backlog for each in parts)
+        rows.append((name, str(topic), str(len(parts)), connected, str(backlog), checkpoint))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _remove(admin: Admin, forsaken: list[Found]) -> None:
-    removed = 0
-    for each in forsaken:
-        try:
-            admin.remove_subscription(each.topic, each.name)
-        except BusyError:
+    answers = run_all([partial(admin.remove_subscription, each.topic, each.name) for each in forsaken])
+    removed: Counter[tuple[str, TopicName]] = Counter()
+    failure = None
+    for each, answer in zip(forsaken, answers, strict=True):
+        if isinstance(answer, BusyError):
             _say(f"kept {each.name} on {each.topic}: a query is connected now")
-        except TopicNotFoundError:
+        elif isinstance(answer, TopicNotFoundError):
             _say(f"{each.name} on {each.topic} no longer exists")
+        elif isinstance(answer, PulsarError):
+            failure = failure or answer
         else:
-            removed += 1
-            _say(f"removed {each.name} from {each.topic}")
-    _say(f"{removed} removed")
+            removed[each.name, each.topic.base] += 1
+    for (name, topic), count in removed.items():
+        _say(
+            f"removed {name} from {topic} ({count} partitions)"
+            if count > 1
+            else f"removed {name} from {topic}"
+        )
+    _say(f"{removed.total()} removed")
+    if failure is not None:
+        raise failure
 
 
 def _say(line: str) -> None:

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from pulsar_spark.client.first_contact import check_reachable, impatient_client
     from pulsar_spark.client.layout_watch import LayoutWatch
     from pulsar_spark.client.login_checks import check_identity, login_risk
-    from pulsar_spark.client.net.admin import Admin, Ledger, checked_admin_url, namespace_parts
+    from pulsar_spark.client.net.admin import (
+        Admin,
+        Ledger,
+        SubscriptionStats,
+        checked_admin_url,
+        namespace_parts,
+    )
     from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
     from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
     from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
@@ -113,7 +119,9 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.first_contact": "check_reachable impatient_client",
             "pulsar_spark.client.layout_watch": "LayoutWatch",
             "pulsar_spark.client.login_checks": "check_identity login_risk",
-            "pulsar_spark.client.net.admin": "Admin Ledger checked_admin_url namespace_parts",
+            "pulsar_spark.client.net.admin": (
+                "Admin Ledger SubscriptionStats checked_admin_url namespace_parts"
+            ),
             "pulsar_spark.client.net.auth": "Authentication Credentials Identity",
             "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",
             "pulsar_spark.client.net.page_server": "HttpAnswer PageServer",

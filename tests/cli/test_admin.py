@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pulsar_spark.cli import main
+from pulsar_spark.client.net.http import MAX_ANSWER
 from pulsar_spark.ids import TopicName
 from tests.fake_admin import FakeAdmin, FakeSubscription
 
@@ -58,7 +59,8 @@ def test_what_is_shown(admin, run):
     admin.topics[TOPIC] = {"mine": FakeSubscription(7)}
     for arguments, path, answer in (
         (("partitions", "t"), f"{AT}/partitions", {"partitions": 3}),
-        (("stats", "t"), f"{AT}/partitioned-stats", {"msgInCounter": 5}),
+        (("stats", "t"), f"{AT}/partitioned-stats?perPartition=false", {"msgInCounter": 5}),
+        (("stats", "t", "--partitions"), f"{AT}/partitioned-stats?perPartition=true", {"partitions": {}}),
         (("stats-internal", "t"), f"{AT}/partitioned-internalStats", {"ledgers": []}),
         (("retention", "public/default"), f"{NAMESPACE}/retention", {"retentionSizeInMB": 1}),
         (("deduplication", "public/default"), f"{NAMESPACE}/deduplication", True),
@@ -124,6 +126,15 @@ def test_what_is_wrong(admin, run, capsys):
         assert ended.value.code == 2
         assert why in capsys.readouterr().err
     assert all(method == "GET" for method, *_ in admin.requests)
+
+
+def test_an_answer_that_is_too_large_is_named(admin, run):
+    admin.others["GET", f"{AT}/partitions"] = {"partitions": 5000}
+    admin.others["GET", f"{AT}/partitioned-internalStats"] = "x" * MAX_ANSWER
+    text = run("stats-internal", "t", code=1)
+    assert "larger than 16 MiB" in text
+    assert "Name one partition, such as TOPIC-partition-0" in text
+    assert "does not answer" not in text
 
 
 SCALABLE = "topic://public/default/t"

@@ -11,6 +11,7 @@ from tests.fake_admin import FakeAdmin, FakeSubscription
 UUIDS = [f"0f8fad5b-d9cb-469f-a165-7086772895{number:02}" for number in range(4)]
 NAMES = [f"spark-pulsar-{uuid}" for uuid in UUIDS]
 TOPIC = TopicName.parse("topic")
+TOPIC_NAME = str(TOPIC)
 PARTS = [TOPIC.of_partition(number) for number in range(2)]
 
 
@@ -41,7 +42,7 @@ def checkpoint(tmp_path):
     return folder
 
 
-HEADER = "SUBSCRIPTION TOPIC CONNECTED BACKLOG CHECKPOINT"
+HEADER = "SUBSCRIPTION TOPIC PARTITIONS CONNECTED BACKLOG CHECKPOINT"
 
 
 def removals(admin):
@@ -59,18 +60,38 @@ def test_all_durable_subscriptions_of_queries_are_listed(admin, run):
     admin.topics[TopicName.parse("public/else/t")] = {NAMES[3]: FakeSubscription()}
     assert run() == [
         HEADER,
-        f"{NAMES[0]} {PARTS[1]} no 3 not searched",
-        f"{NAMES[1]} {PARTS[1]} yes 7 not searched",
+        f"{NAMES[0]} {TOPIC_NAME} 1 no 3 not searched",
+        f"{NAMES[1]} {TOPIC_NAME} 1 yes 7 not searched",
     ]
-    assert run("--prefix", "other") == [HEADER, f"other-{UUIDS[0]} {PARTS[0]} no 0 not searched"]
+    assert run("--prefix", "other") == [HEADER, f"other-{UUIDS[0]} {TOPIC_NAME} 1 no 0 not searched"]
     assert run("--namespace", "public/else", "--namespace", "public/else") == [
         HEADER,
-        f"{NAMES[3]} public/else/t no 0 not searched".replace("public", "persistent://public"),
+        f"{NAMES[3]} public/else/t 1 no 0 not searched".replace("public", "persistent://public"),
     ]
     assert (
         run("--topic", "topic-partition-0", "--topic", "public/else/t")[1:]
         == run("--namespace", "public/else")[1:]
     )
+
+
+def test_partitions_are_added_up_unless_they_are_asked_for(admin, run):
+    for number in range(200):
+        used = FakeSubscription(number, is_connected=number == 7)
+        admin.topics[TOPIC.of_partition(number)] = {NAMES[0]: used}
+    assert run() == [HEADER, f"{NAMES[0]} {TOPIC_NAME} 200 yes {sum(range(200))} not searched"]
+    listed = run("--partitions")
+    assert len(listed) == 201
+    assert f"{NAMES[0]} {TOPIC.of_partition(7)} 1 yes 7 not searched" in listed
+
+
+def test_a_removal_that_is_refused_does_not_hide_the_others(admin, run, capsys, checkpoint):
+    for part in PARTS:
+        admin.topics[part] = {NAMES[1]: FakeSubscription()}
+    refused = f"persistent/public/default/{PARTS[0].local}/subscription/{NAMES[1]}"
+    admin.refusals["DELETE", refused] = 403, "no right"
+    said = run("--checkpoint", str(checkpoint), "--remove", code=1)
+    assert said[-2:] == [f"removed {NAMES[1]} from {TOPIC_NAME}", "1 removed"]
+    assert NAMES[1] in admin.topics[PARTS[0]]
 
 
 def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, checkpoint):
@@ -79,13 +100,13 @@ def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, ch
     admin.topics[PARTS[1]][NAMES[2]].is_connected = True  # of one partition: the query lives
     arguments = ["--topic", "topic", "--checkpoint", str(checkpoint.parent.parent)]
     listed = run(*arguments)
-    assert listed[1] == f"{NAMES[0]} {PARTS[0]} no 0 {checkpoint}"
-    assert listed[2] == f"{NAMES[1]} {PARTS[0]} no 0 none"
+    assert listed[1] == f"{NAMES[0]} {TOPIC_NAME} 2 no 0 {checkpoint}"
+    assert listed[2] == f"{NAMES[1]} {TOPIC_NAME} 2 no 0 none"
     assert listed[-1] == "2 unused; run with --remove to remove them"
     assert removals(admin) == []
     assert run(*arguments, "--remove") == [
         *listed[:-1],
-        *(f"removed {NAMES[1]} from {part}" for part in PARTS),
+        f"removed {NAMES[1]} from {TOPIC_NAME} (2 partitions)",
         "2 removed",
     ]
     assert [list(admin.topics[part]) for part in PARTS] == [[NAMES[0], NAMES[2]]] * 2
@@ -95,10 +116,10 @@ def test_one_subscription_is_listed_and_removed(admin, run, checkpoint):
     for part in PARTS:
         admin.topics[part] = {name: FakeSubscription() for name in NAMES}
     arguments = ["--checkpoint", str(checkpoint), "--subscription"]
-    listed = [HEADER, *(f"{NAMES[2]} {part} no 0 none" for part in PARTS)]
+    listed = [HEADER, f"{NAMES[2]} {TOPIC_NAME} 2 no 0 none"]
     assert run(*arguments, NAMES[2]) == [*listed, "2 unused; run with --remove to remove them"]
-    removed = [f"removed {NAMES[2]} from {part}" for part in PARTS]
-    assert run(*arguments, NAMES[2], "--remove") == [*listed, *removed, "2 removed"]
+    removed = f"removed {NAMES[2]} from {TOPIC_NAME} (2 partitions)"
+    assert run(*arguments, NAMES[2], "--remove") == [*listed, removed, "2 removed"]
     for part in PARTS:
         assert list(admin.topics[part]) == [NAMES[0], NAMES[1], NAMES[3]]
     assert run(*arguments, NAMES[0], "--remove")[-1] == "0 removed", "the checkpoint names it"
@@ -142,7 +163,7 @@ def test_a_topic_that_is_deleted_meanwhile_has_none(admin, run):
         admin.topics[TopicName.parse(name)] = {NAMES[0]: FakeSubscription()}
     path = "/admin/v2/persistent/public/default"
     admin.vanishing = {f"{path}/a/subscriptions", f"{path}/b/stats"}
-    assert run() == [HEADER, f"{NAMES[0]} persistent://public/default/c no 0 not searched"]
+    assert run() == [HEADER, f"{NAMES[0]} persistent://public/default/c 1 no 0 not searched"]
 
 
 # Wrong usage -> what is said.

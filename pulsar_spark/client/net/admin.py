@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pulsar_spark.client.net.auth import Identity
-from pulsar_spark.client.net.http import HttpError, fetch, is_in_clear, parse_json
+from pulsar_spark.client.net.http import MAX_ANSWER, HttpError, fetch, is_in_clear, parse_json
 from pulsar_spark.client.net.tls import TlsOptions, tls_context
 from pulsar_spark.errors import (
     AuthError,
@@ -184,15 +184,17 @@ class Admin:
         """
         self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
-    def call(self, method: str, *parts: str, body: object = None) -> Any:
+    def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
         """Send any other request; return the JSON of its answer, or None if that is empty.
 
         Args:
             method: of HTTP.
             parts: names that make the path below ``admin/v2``; a topic is four of them.
+            query: parameters of the URL.
             body: sent as JSON; None: nothing is sent.
         """
-        answer = self._request(method, "/".join(map(_part, parts)), None, body)
+        path = "/".join(map(_part, parts))
+        answer = self._request(method, f"{path}?{query}" if query else path, None, body)
         try:
             return parse_json(answer) if answer.strip() else None
         except ValueError as error:
@@ -270,6 +272,12 @@ class Admin:
             if isinstance(error.cause, ssl.SSLCertVerificationError):
                 what = f"the certificate of {self.url} was rejected: {error.cause.verify_message}"
                 raise TlsError(what, topic=place) from None
+            if error.is_too_large:
+                raise ProtocolError(
+                    f"the answer of {self.url} to {method} {path} is larger than {MAX_ANSWER >> 20} MiB",
+                    topic=place,
+                    advice="Name one partition, such as TOPIC-partition-0",
+                ) from None
             what = _without(login, str(error))
             raise ConnectError(
                 f"the admin service at {self.url} does not answer: {what}", topic=place, advice=_ADVICE

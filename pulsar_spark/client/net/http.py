@@ -45,11 +45,13 @@ class HttpError(Exception):
 
     Attributes:
         cause: what the socket, TLS or HTTP layer raised, where it was one of them.
+        is_too_large: whether the answer came, and is larger than the limit.
     """
 
-    def __init__(self, what: str, cause: BaseException | None = None) -> None:
+    def __init__(self, what: str, cause: BaseException | None = None, *, is_too_large: bool = False) -> None:
         super().__init__(what)
         self.cause = cause
+        self.is_too_large = is_too_large
 
 
 def fetch(
@@ -91,7 +93,7 @@ def fetch(
     if guard.is_over:
         raise HttpError(f"no complete response within {timeout:g} s")
     if len(body) > max_size:
-        raise HttpError(f"a response of more than {max_size} bytes")
+        raise HttpError(f"a response of more than {max_size} bytes", is_too_large=True)
     return status, body
 
 
