@@ -209,13 +209,18 @@ class Client(Closing):
                 )
         return [topic for topic in names.values() if topic is not None]
 
-    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
-        """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name.
+    def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
+        """The topics that ``pattern`` means, sorted, each with its partitions that the broker has made.
 
-        For a topic that is deleted meanwhile, ``partitions`` raises TopicNotFoundError.
+        A topic without partitions has itself. A partitioned topic may have more partitions than the broker
+        has made: ``partitions`` returns all. It raises TopicNotFoundError for a topic that is deleted
+        meanwhile.
         """
-        found = self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex)
-        return sorted({topic.base for topic in found if pattern.matches(topic)})
+        found: dict[TopicName, set[TopicName]] = {}
+        for topic in self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex):
+            if pattern.matches(topic):
+                found.setdefault(topic.base, set()).add(topic)
+        return {name: frozenset(found[name]) for name in sorted(found)}
 
     def admin(self, url: str) -> Admin:
         """The admin service at ``url``, with this client's login."""

@@ -26,6 +26,8 @@ _REOPEN_INTERVAL = 1.0
 _CLOSE_TIMEOUT = 1.0
 # Maximum deleted topics that are remembered: some may never be taken.
 _MAX_DELETED = 10_000
+# Maximum topics that came or went, and are named by themselves; with more of them all topics are listed.
+_MAX_NAMED = 1000
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class _Deleted:
 
 
 class _Updates:
-    """Counts the updates of one watch; the session's thread calls it."""
+    """The updates of one watch; the session's thread calls ``deliver`` and ``lost``."""
 
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
@@ -66,29 +68,38 @@ class _Updates:
         # Only the session's thread writes here. Not 0: what came before the watch was open is not reported.
         self.count = 1
         self.lost_by: PulsarError | None = None
+        self._named: dict[TopicName, None] = {}
+        self._lock = threading.Lock()
 
     def deliver(self, frames: list[Frame]) -> None:
         for frame in frames:
             update = frame.command.watchTopicUpdate
-            gone = list(filter(self._is_meant, update.deleted_topics))
-            self._deleted.add(gone)
-            if gone or any(map(self._is_meant, update.new_topics)):
+            gone, new = self._meant(update.deleted_topics), self._meant(update.new_topics)
+            self._deleted.add(map(str, gone))
+            if gone or new:
+                with self._lock:
+                    self._named.update(dict.fromkeys(topic.base for topic in (*gone, *new)))
                 self.count += 1
 
     def lost(self, error: PulsarError) -> None:
         self.lost_by = error
         self.count += 1
 
-    def _is_meant(self, name: str) -> bool:
-        topic = TopicName.found(name)
-        return topic is not None and self._pattern.matches(topic)
+    def take_named(self) -> list[TopicName]:
+        with self._lock:
+            named, self._named = self._named, {}
+        return list(named)
+
+    def _meant(self, names: Iterable[str]) -> list[TopicName]:
+        topics = map(TopicName.found, names)
+        return [topic for topic in topics if topic is not None and self._pattern.matches(topic)]
 
 
 class TopicWatch(Closing):
     """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
 
-    A lost watch is opened again, on a short-lived thread, when ``changed`` is asked. If the broker has no
-    watches (its feature flags say so), or this client may not watch, ``changed`` is true once a minute.
+    A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker has no watches
+    (its feature flags say so), or this client may not watch, all topics must be listed once a minute.
 
     Args:
         client: where to connect.
@@ -117,12 +128,12 @@ class TopicWatch(Closing):
         deadline = client.operation()
         retry(lambda: self._open(deadline), deadline)
 
-    @property
-    def changed(self) -> bool:
-        """Whether the topics must be listed (again); reading it clears it. Makes no request.
+    def take_changes(self) -> list[TopicName] | None:
+        """The topics that came or went, or got partitions, since the last call. Makes no request.
 
-        True when it is first read; then when a matching topic or partition came or went, when the watch was
-        lost or is open again, and once a minute.
+        Returns:
+            The topics without their partitions; None if all topics must be listed: at the first call, when
+            the watch was lost or is open again, once a minute, and after very many changes.
         """
         now = time.monotonic()
         with self._lock:
@@ -133,10 +144,13 @@ class TopicWatch(Closing):
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._reopen, name="pulsar watch", daemon=True)
                     self._thread.start()
-            if self._seen == seen and now < self._list_at:
-                return False
+            named = updates.take_named()
+            # A watch does not name what changed before it was open, or after it was lost.
+            is_unnamed = self._seen != seen and (seen == 0 or updates.lost_by is not None)
+            if not is_unnamed and now < self._list_at and len(named) <= _MAX_NAMED:
+                return named
             self._list_at = now + _LIST_INTERVAL
-            return True
+            return None
 
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
         """Whether a topic partition was deleted since the last call; it may exist again. Makes no request.

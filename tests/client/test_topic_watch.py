@@ -32,6 +32,10 @@ def time_passes(monkeypatch):
     return pass_by
 
 
+def changed(watch):
+    return watch.take_changes() != []
+
+
 def settle(client):
     """What the broker sent before has come."""
     client.topics_of_namespace("public", "default")
@@ -39,22 +43,22 @@ def settle(client):
 
 def test_it_changes_when_it_is_opened_and_when_a_wanted_topic_comes_or_goes(broker, client):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
-        assert not watch.changed
+        assert changed(watch)
+        assert not changed(watch)
         commands = len(broker.commands)
         broker.create("unwanted")
         broker.create("persistent://public/other/wanted")
         settle(client)
-        assert not watch.changed
+        assert not changed(watch)
         broker.create("wanted-1")
         settle(client)
-        assert watch.changed
-        assert not watch.changed
+        assert changed(watch)
+        assert not changed(watch)
         broker.create("wanted-2", 2)
         broker.delete("wanted-2-partition-1")
         settle(client)
-        assert watch.changed
-        assert not watch.changed
+        assert changed(watch)
+        assert not changed(watch)
         assert len(broker.commands) == commands + 3  # those of this test
     (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
     assert asked.namespace == "public/default"
@@ -101,6 +105,34 @@ def test_only_the_last_deletions_are_remembered(broker, client, monkeypatch):
         assert [watch.take_deleted(topic) for topic in topics] == [False, True, True]
 
 
+def test_what_came_or_went_is_named_once(broker, client):
+    names = {name: TopicName.parse(name) for name in ("wanted-1", "wanted-2", "wanted-3")}
+    with TopicWatch(client, PATTERN) as watch:
+        assert watch.take_changes() is None, "what there was before is not named"
+        broker.create("wanted-1")
+        broker.create("wanted-2", 2)
+        broker.create("unwanted")
+        settle(client)
+        assert sorted(watch.take_changes()) == [names["wanted-1"], names["wanted-2"]]
+        assert watch.take_changes() == []
+        broker.delete("wanted-2-partition-1")
+        broker.delete("wanted-1")
+        broker.create("wanted-1")
+        settle(client)
+        assert sorted(watch.take_changes()) == [names["wanted-1"], names["wanted-2"]]
+
+
+def test_very_many_changes_are_not_named(broker, client, monkeypatch):
+    monkeypatch.setattr(topic_watch, "_MAX_NAMED", 3)
+    with TopicWatch(client, PATTERN) as watch:
+        watch.take_changes()
+        for count, is_named in ((3, True), (4, False), (1, True)):
+            for number in range(count):
+                broker.create(f"wanted-{count}-{number}")
+            settle(client)
+            assert (watch.take_changes() is not None) == is_named
+
+
 def test_a_deletion_may_be_waited_for(broker, client):
     topic = TopicName.parse("wanted")
     with TopicWatch(client, PATTERN) as watch, ThreadPoolExecutor(1) as pool:
@@ -112,23 +144,23 @@ def test_a_deletion_may_be_waited_for(broker, client):
 
 def test_topics_of_no_kind_that_can_be_read_do_not_count(broker, client):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
+        assert changed(watch)
         (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
         name = "non-persistent://public/default/wanted"
         names = {"new_topics": [name], "topics_hash": ""}
         broker.send(Type.WATCH_TOPIC_UPDATE, watcher_id=asked.watcher_id, **names)
         settle(client)
-        assert not watch.changed
+        assert not changed(watch)
 
 
 def test_names_that_cannot_be_read_do_not_count(broker, client):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
+        assert changed(watch)
         (asked,) = broker.seen(Type.WATCH_TOPIC_LIST)
         names = {"new_topics": ["persistent://public/default/", "nonsense"], "topics_hash": ""}
         broker.send(Type.WATCH_TOPIC_UPDATE, watcher_id=asked.watcher_id, **names)
         settle(client)
-        assert not watch.changed
+        assert not changed(watch)
 
 
 @pytest.mark.parametrize(
@@ -142,70 +174,72 @@ def test_names_that_cannot_be_read_do_not_count(broker, client):
 )
 def test_the_broker_lists_no_more_than_it_must(broker, client, time_passes, text, may_list, asked):
     with TopicWatch(client, TopicPattern.parse(text), may_list=may_list) as watch:
-        assert watch.changed
-        assert not watch.changed
+        assert changed(watch)
+        assert not changed(watch)
         time_passes(61)
-        assert watch.changed
+        assert changed(watch)
     assert [each.topics_pattern for each in broker.seen(Type.WATCH_TOPIC_LIST)] == asked
 
 
-def test_once_a_minute_topics_are_listed_in_any_case(client, time_passes):
+def test_once_a_minute_topics_are_listed_in_any_case(broker, client, time_passes):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
+        assert changed(watch)
         time_passes(59)
-        assert not watch.changed
+        broker.create("wanted")  # named, so nothing is listed for it
+        settle(client)
+        assert watch.take_changes() == [TopicName.parse("wanted")]
         time_passes(2)
-        assert watch.changed
-        assert not watch.changed
+        assert watch.take_changes() is None
+        assert not changed(watch)
 
 
 def test_a_lost_watch_is_opened_again(broker, client, time_passes):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
+        assert changed(watch)
         broker.cut()
-        wait_until(lambda: watch.changed)  # something may have come meanwhile
+        wait_until(lambda: watch.take_changes() is None)  # something may have come meanwhile
         broker.wait_for_command(Type.WATCH_TOPIC_LIST, 2)
-        wait_until(lambda: watch.changed)  # or before the watch stood
-        assert not watch.changed
+        wait_until(lambda: watch.take_changes() is None)  # or before the watch stood
+        assert not changed(watch)
         broker.create("wanted")
         settle(client)
-        assert watch.changed
+        assert changed(watch)
 
 
 def test_attempts_to_watch_again_are_a_second_apart(broker, client, time_passes):
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
+        assert changed(watch)
         broker.script(Type.WATCH_TOPIC_LIST, [refuses(pb.UnknownError)])
         broker.cut()
-        wait_until(lambda: watch.changed)
+        wait_until(lambda: changed(watch))
         broker.wait_for_command(Type.WATCH_TOPIC_LIST, 2)
         for _ in range(10):
-            assert not watch.changed
+            assert not changed(watch)
         assert len(broker.seen(Type.WATCH_TOPIC_LIST)) == 2
-        wait_until(lambda: time_passes(1.5) or watch.changed)
+        wait_until(lambda: time_passes(1.5) or changed(watch))
         assert len(broker.seen(Type.WATCH_TOPIC_LIST)) == 3
 
 
 def test_a_broker_without_watches(time_passes):
     with FakeBroker(has_watches=False) as broker, client_of(broker) as client:
         with TopicWatch(client, PATTERN) as watch:
-            assert watch.changed
-            assert not watch.changed
+            assert changed(watch)
+            assert not changed(watch)
             broker.create("wanted")
             settle(client)
-            assert not watch.changed
+            assert not changed(watch)
             time_passes(61)
-            assert watch.changed
+            assert changed(watch)
         assert broker.seen(Type.WATCH_TOPIC_LIST) == []
 
 
 def test_who_may_not_watch_looks_once_a_minute(broker, client, time_passes):
     broker.script(Type.WATCH_TOPIC_LIST, [refuses(pb.AuthorizationError)])
     with TopicWatch(client, PATTERN) as watch:
-        assert watch.changed
-        assert not watch.changed
+        assert changed(watch)
+        assert not changed(watch)
         time_passes(61)
-        assert watch.changed
+        assert changed(watch)
     assert broker.seen(Type.WATCH_TOPIC_LIST_CLOSE) == []
 
 

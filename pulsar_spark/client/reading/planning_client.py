@@ -98,8 +98,8 @@ class PlanningClient:
         """Whether the brokers have topics with segments."""
         return self._client.service(self._client.operation()).scalable_topics
 
-    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
-        """The topics that ``pattern`` means, sorted; a partitioned one once, by its own name."""
+    def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
+        """The topics that ``pattern`` means, each with its partitions that the broker has made."""
         return self._client.topics_matching(pattern)
 
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> TopicWatch:

@@ -55,21 +55,67 @@ def find_partitions(
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
         BrokerError: no broker answered.
     """
-    listed = [] if options.pattern is None else client.topics_matching(options.pattern)
+    listed = {} if options.pattern is None else client.topics_matching(options.pattern)
     names = [*options.topics, *listed]
     found: dict[TopicName, None] = {}
-    answers = run_all([partial(partitions_of or client.partitions, name) for name in names])
-    for name, partitions in zip(names, answers, strict=True):
+    for name, partitions in _answers(names, partitions_of or client.partitions).items():
         if isinstance(partitions, TopicNotFoundError):
             if not options.must_exist:
                 continue
             if if_missing is None:
                 raise partitions
             partitions = list(if_missing(partitions, name))
-        elif isinstance(partitions, PulsarError):
-            raise partitions
         found.update(dict.fromkeys(partitions))
     return list(found)
+
+
+def _answers(
+    names: Sequence[TopicName], partitions_of: Callable[[TopicName], Sequence[TopicName]]
+) -> dict[TopicName, Sequence[TopicName] | TopicNotFoundError]:
+    """The partitions of each topic, or that it does not exist; raises the first of other errors."""
+    found: dict[TopicName, Sequence[TopicName] | TopicNotFoundError] = {}
+    answers = run_all([partial(partitions_of, name) for name in names])
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, PulsarError) and not isinstance(answer, TopicNotFoundError):
+            raise answer
+        found[name] = answer
+    return found
+
+
+class PatternTopics:
+    """The topics of a pattern and their partitions; only topics that have changed are asked for partitions.
+
+    Args:
+        client: client that lists topics.
+        pattern: the pattern.
+    """
+
+    def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
+        self._client = client
+        self._pattern = pattern
+        # For each topic: the names by which it was listed (None: it was not), and its partitions.
+        self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
+
+    def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
+        """List the partitions of all topics that exist.
+
+        Args:
+            changed: the topics that may have changed since the last list; None: all topics are listed, and
+                those whose names differ from the last list are asked for their partitions.
+        """
+        asked: dict[TopicName, frozenset[TopicName] | None]
+        if changed is None:
+            listed = self._client.topics_matching(self._pattern)
+            known = {name: each for name, each in self._known.items() if each[0] == listed.get(name, 0)}
+            asked = {name: parts for name, parts in listed.items() if name not in known}
+        else:
+            asked = dict.fromkeys(changed)
+            known = {name: each for name, each in self._known.items() if name not in asked}
+        for name, partitions in _answers([*asked], self._client.partitions).items():
+            if not isinstance(partitions, TopicNotFoundError):
+                known[name] = (asked[name], partitions)
+        self._known = known
+        return [topic for _, partitions in known.values() for topic in partitions]
 
 
 def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicMigratedError]:
@@ -156,6 +202,8 @@ class Topics:
         self._client = client
         self._options = options
         self._patterns = _patterns(options)
+        self._pattern = None if options.pattern is None else PatternTopics(client, options.pattern)
+        self._to_ask: set[TopicName] = set()  # topics of the pattern of which a partition was dropped
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._missing: set[TopicName] = set()
@@ -181,29 +229,40 @@ class Topics:
         calls = {}
         # A list that has come and was not taken does not show what watches have reported since.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
-            changed = [watch.changed for watch in self._watches]
-            changed += [self._may_have_segments(topic) for topic in self._options.scalable_topics]
-            self._stale = self._stale or any(changed) or len(self._watches) < len(self._patterns)
+            changed = self._take_changes()
+            has_segments = [self._may_have_segments(topic) for topic in self._options.scalable_topics]
+            self._stale = changed is None or bool(changed) or any(has_segments)
             if self._stale:
-                calls = {_LIST: self._list}
+                calls = {_LIST: partial(self._list, changed)}
                 self._dropped.clear()
         for found in self._listing.run(calls, PROMPT).values():
             self._take(found)
         self._warn_of_migrated(looks=bool(calls))
+
+    def _take_changes(self) -> set[TopicName] | None:
+        """The topics that may have changed since the last list; None if all must be listed."""
+        changes = [watch.take_changes() for watch in self._watches]
+        changed, self._to_ask = self._to_ask, set()
+        for each in changes:
+            changed.update(each or ())
+        must_list = self._stale or None in changes or len(self._watches) < len(self._patterns)
+        return None if must_list else changed
 
     def _may_have_segments(self, topic: TopicName) -> bool:
         """Whether a scalable topic may have other segments than listed; a missing one, after a pause."""
         is_due = self._pauses.is_over(str(topic), self._client.now())
         return is_due and self._scalable.may_have_changed(topic)
 
-    def _list(self) -> list[TopicName]:
-        """Watch what is not watched yet, and list all partitions; runs on a thread."""
+    def _list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
+        """Watch the patterns that are not watched yet, and list all partitions; runs on a thread."""
         may_list = self._options.pattern is not None
         # If one cannot be opened, those opened before it are kept.
         for pattern in self._patterns[len(self._watches) :]:
             watch = self._client.watch_topics(pattern, may_list=may_list)
-            _ = watch.changed  # the list shows what has changed by now
+            watch.take_changes()  # the list shows the changes up to now
             self._watches.append(watch)
+        if self._pattern is not None:
+            return self._pattern.list(changed)
         missing, self._missing = self._missing, set()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
@@ -282,6 +341,8 @@ class Topics:
     def drop(self, topic: TopicName) -> None:
         """Stop reading ``topic``, unless a list that begins later has it again."""
         self._dropped.add(topic)
+        if self._pattern is not None:
+            self._to_ask.add(topic.base)
         if self._scalable.forget(topic):
             self._stale = True  # the others do not wait for it any more
         self.partitions = [each for each in self.partitions if each != topic]

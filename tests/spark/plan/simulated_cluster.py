@@ -245,12 +245,17 @@ class SimulatedCluster(PlanningClient):
     def watch_layout(self, topic: TopicName) -> Any:
         return _LayoutChanges(self, topic)
 
-    def topics_matching(self, pattern: TopicPattern) -> list[TopicName]:
-        return sorted({topic.base for topic in self.topics if pattern.matches(topic)})
+    def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
+        self.note("list topics")
+        found = [topic for topic in sorted(self.topics) if pattern.matches(topic)]
+        return {
+            base: frozenset(topic for topic in found if topic.base == base)
+            for base in dict.fromkeys(topic.base for topic in found)
+        }
 
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> Any:
         self.note("watch topics", str(pattern), may_list)
-        return _TopicChanges(self)
+        return _TopicChanges(self, pattern)
 
     def admin(self, url: str) -> Any:
         assert url is not None
@@ -544,14 +549,24 @@ class _Tail:
 class _TopicChanges:
     """A TopicWatch."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, pattern: TopicPattern) -> None:
         cluster.open_readers += 1
-        self._cluster, self._seen = cluster, -1
+        self._cluster, self._seen, self._pattern = cluster, -1, pattern
+        self._topics: dict[TopicName, SimulatedTopic] = {}
 
-    @property
-    def changed(self) -> bool:
+    def take_changes(self) -> list[TopicName] | None:
         before, self._seen = self._seen, self._cluster.changes
-        return before != self._seen
+        old, self._topics = self._topics, dict(self._cluster.topics)
+        if before == self._seen:
+            return []
+        if before == -1:
+            return None
+        named = {
+            topic.base
+            for topic in old.keys() | self._topics.keys()
+            if old.get(topic) is not self._topics.get(topic)
+        }
+        return sorted(topic for topic in named if self._pattern.matches(topic))
 
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
         found = topic in self._cluster.deleted

@@ -174,12 +174,60 @@ def test_many_named_topics_are_watched_together(cluster, monkeypatch, most, watc
 def test_a_dropped_topic_is_read_again_when_it_is_found_again(cluster):
     topics = watched(cluster, topicsPattern="p.*")
     topics.refresh()
+    cluster.delete("plain")
     topics.drop(TopicName.parse("plain"))
     topics.refresh()
     assert "plain" not in names(topics.partitions)
     cluster.create("plain")
     topics.refresh()
     assert "plain" in names(topics.partitions)
+
+
+def test_only_topics_that_changed_are_asked_for_their_partitions(cluster):
+    for number in range(50):
+        cluster.create(f"p{number}")
+    topics = watched(cluster, topicsPattern="p.*")
+    topics.refresh()
+    asked, listed = cluster.count("list"), cluster.count("list topics")
+
+    def asks(count, lists=0):
+        nonlocal asked, listed
+        topics.refresh()
+        assert (cluster.count("list"), cluster.count("list topics")) == (asked + count, listed + lists)
+        asked, listed = asked + count, listed + lists
+        assert sorted(topics.partitions) == find_partitions(cluster, options_of(topicsPattern="p.*"))
+        asked, listed = cluster.count("list"), cluster.count("list topics")
+
+    cluster.create("p-new")
+    asks(1)
+    cluster.create("parted", 5)
+    asks(1)
+    cluster.delete("p7")
+    asks(1)
+    cluster.create("unrelated")
+    asks(0)
+    for watch in topics._watches:  # as once a minute, and after a lost connection
+        watch._seen = -1
+    cluster.create("p-unseen")
+    cluster.delete("p8")
+    asks(3, lists=1)  # those named before are asked for once more
+    cluster.create("p-new")
+    for watch in topics._watches:
+        watch._seen = -1
+    asks(0, lists=1)
+
+
+def test_after_a_list_that_failed_all_topics_are_listed(cluster):
+    topics = watched(cluster, topicsPattern="p.*")
+    topics.refresh()
+    cluster.create("p-new")
+    cluster.failing[TopicName.parse("p-new")] = ConnectError("cut")
+    topics.refresh()
+    assert "p-new" not in names(topics.partitions)
+    cluster.failing.clear()
+    cluster.clock += 60.0
+    topics.refresh()
+    assert "p-new" in names(topics.partitions)
 
 
 def test_a_named_topic_that_is_gone_is_left_to_the_planner(cluster, caplog):
@@ -221,7 +269,7 @@ def test_a_named_topic_that_is_gone_hides_nothing_of_the_others(cluster, caplog,
 def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     topics = watched(cluster, topic="plain")
     topics.refresh()
-    cluster.create("unrelated")
+    cluster.create("plain")
     plain = TopicName.parse("plain")
     cluster.failing[plain] = ConnectError("cut")
     with caplog.at_level(logging.WARNING):
@@ -234,7 +282,7 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
     cluster.clock += 1.0
     topics.refresh()
     assert cluster.count("list") == listed + 1
-    cluster.create("unrelated")
+    cluster.create("plain")
     cluster.failing[plain] = AuthError("no")
     with pytest.raises(AuthError):
         topics.refresh()
@@ -243,7 +291,7 @@ def test_a_broker_that_is_silent_is_asked_again(cluster, caplog):
 def test_lists_that_fail_are_tried_again_after_a_pause_that_grows(cluster, monkeypatch):
     topics = watched(cluster, topic="plain")
     topics.refresh()
-    cluster.create("unrelated")
+    cluster.create("plain")
     tried = []
 
     def fail(topic):
@@ -493,7 +541,7 @@ def test_all_topics_are_looked_at_in_turn_also_those_of_a_pattern(cluster, caplo
         caplog.clear()
         topics = watched(cluster, **options)
         for _ in range(10):
-            cluster.create("unrelated")
+            cluster.create("t0")
             looked = cluster.count("layout")
             topics.refresh()
             assert cluster.count("layout") - looked <= 2
