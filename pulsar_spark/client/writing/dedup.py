@@ -129,6 +129,14 @@ class DedupTask:
                 advice="Name either the topic or its partitions in __topic, or set delivery=at-least-once",
             )
 
+    def opens_all(self, topic: TopicName) -> bool:
+        """Whether producers are opened also without rows, to find what earlier runs have stored anywhere.
+
+        Spark does not report that it repeats a stage. Then the first rows of a task look for their copies in
+        their own partitions only, and later rows in all partitions.
+        """
+        return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
+
     def must_prove(self, topic: TopicName) -> bool:
         """Whether it must still be proven that a topic partition deduplicates."""
         return self.required and topic.base not in self._known

@@ -183,10 +183,9 @@ class DedupProducer(Producer):
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
-        is_first = not self._run.rows  # later, only partitions are opened that earlier runs did not have
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
         # A broker that restarts takes the last id of a name from the last entry that bears it, by anybody.
-        if is_first and (is_claimed or (dedup.may_be_replay and not self._may_be_own)):
+        if is_claimed or (dedup.may_be_replay and not self._may_be_own):
             partition.stored = found = self._find(is_claimed=is_claimed)
             partition.begin = found.begin
             count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer, task_memory
 from pulsar_spark.client.writing.producer_link import CLOSE_TIMEOUT
-from pulsar_spark.client.writing.producer_options import NO_USER_CODE, ProducerOptions, UserCode
+from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMode, ProducerOptions, UserCode
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
@@ -67,7 +67,8 @@ class TopicWriter(Closing):
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
     A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
-    batches those of each key. A separate thread sends a batch that has been open for the publish delay, and
+    batches those of each key. A producer is opened with the first row of its partition, except where
+    ``_open`` says otherwise. A separate thread sends a batch that has been open for the publish delay, and
     opens lost producers again while no call is made. Rows that are put together by key wait for
     4 MiB of them or for ``flush``, whatever time passes.
 
@@ -86,8 +87,8 @@ class TopicWriter(Closing):
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
-        BrokerError: the topic cannot be reached, or its producers cannot be opened within the operation
-            timeout.
+        BrokerError: the topic cannot be reached, or producers that are opened now cannot be opened within the
+            operation timeout.
     """
 
     def __init__(
@@ -116,15 +117,15 @@ class TopicWriter(Closing):
         self._interceptors = Interceptors(code.interceptors)
         self._is_key_based = options.batching and options.is_key_based
         self._window = KeyWindow(_WINDOW)
-        self._producers: list[Producer] = []
+        self._producers: dict[int, Producer] = {}  # by number of the partition
+        if dedup is not None:
+            dedup.check_name(topic)
+        self._names = client.partitions(topic, create=True)
+        has_shared_name = transaction is None and (dedup is not None or options.name is not None)
         try:
-            if dedup is None:
-                self._open_all(client.partitions(topic, create=True))
-            else:
-                dedup.check_name(topic)
-                self._open_for_task(client.partitions(topic, create=True))
+            self._open([0] if has_shared_name else [])
         except BaseException:
-            self._close_producers()
+            _close(self._producers.values())
             raise
         self._router = self._new_router(place)
         self._look_again = look_again
@@ -143,6 +144,7 @@ class TopicWriter(Closing):
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
             OptionError: a row, or the user's router, names a partition that is not there; a property is not
                 UTF-8; or an interceptor has failed.
+            BrokerError: the producer of a partition's first row cannot be opened.
         """
         self._look_for_partitions()
         columns = self._interceptors.before_send(columns, str(self._topic))
@@ -169,12 +171,12 @@ class TopicWriter(Closing):
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
         with self._failing_for_good():
             self._send_held()
-            for producer in self._producers:
+            for producer in self._producers.values():
                 producer.send_open_batch()
-            for producer in self._producers:
+            for producer in self._producers.values():
                 if isinstance(producer, DedupProducer):
                     producer.release()  # of all, before one of them waits for its last receipt
-            for producer in self._producers:
+            for producer in self._producers.values():
                 producer.flush()
         self._interceptors.acknowledge()
 
@@ -182,14 +184,14 @@ class TopicWriter(Closing):
     def sent(self) -> dict[TopicName, SentTotals]:
         """What is acknowledged so far, of each partition that has something."""
         with self._changed:
-            sent = {producer.topic: producer.sent for producer in self._producers}
+            sent = {producer.topic: producer.sent for producer in self._producers.values()}
         return {topic: part for topic, part in sent.items() if part.messages}
 
     def begin_close(self) -> None:
         """Give the producers up without waiting for what is pending or for brokers; call ``close`` then."""
         # Without the lock: the keeper may hold it while it opens a producer again.
         self._closing = self._closing or Deadline(CLOSE_TIMEOUT)
-        for producer in self._producers:
+        for producer in list(self._producers.values()):
             producer.begin_close()
 
     def close(self) -> None:
@@ -201,53 +203,61 @@ class TopicWriter(Closing):
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
         assert self._closing is not None
-        self._close_producers()
+        producers = list(self._producers.values())
+        _close(producers)
         if self._changed.acquire(timeout=self._closing.left):
             self._changed.notify_all()
             self._changed.release()
         self._keeper.join(self._closing.left)
         self._interceptors.acknowledge()
-        for producer in self._producers:
+        for producer in producers:
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
-    def _open_for_task(self, names: list[TopicName]) -> None:
-        """Open the producers of a task that deduplicates, and begin to read what is stored.
+    def _open(self, numbers: Sequence[int]) -> None:
+        """Open the missing producers of partitions; of all, if each must be claimed or may have stored rows.
 
-        While another copy of the task has one of the names, this one keeps none: a copy that has begun may
-        lose a name for a moment, and must get it back.
+        Writers that have the same names exclude each other by the topic's first partition, which they open
+        before all others. A task that deduplicates keeps no producer that it has opened here while it waits
+        for a name: a copy that has begun may lose a name for a moment, and must get it back.
         """
+        dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED
+        if claims_all or (dedup is not None and dedup.opens_all(self._topic)):
+            numbers = range(len(self._names))
+        missing = [number for number in numbers if number not in self._producers]
+        if not missing:
+            return
+        if dedup is None:
+            self._open_missing(missing)
+            return
         deadline = self._client.operation()
 
         def attempt() -> None:
             try:
-                self._open_all(names, deadline)
+                self._open_missing(missing, deadline)
             except PulsarError:
-                self._close_producers()
-                self._producers = []
+                _close([self._producers.pop(number) for number in missing if number in self._producers])
                 raise
 
         retry(attempt, deadline)
-        producers = [each for each in self._producers if isinstance(each, DedupProducer)]
-        for some in (producers[:1], producers[1:]):  # the first one may find that this is a replay
+        opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
+        for some in (opened[:1], opened[1:]):  # the first one may find that this is a replay
             _check(run_all([each.read_stored for each in some]))
+        self._open([])  # the others, if one of these has found that
 
-    def _open_all(self, names: list[TopicName], opening: Deadline | None = None) -> None:
-        """Open the missing producers of ``names``; raises an error of one that was not opened.
-
-        The topic's first one is opened alone, then the others in parallel. Of two writers that exclude each
-        other, the later one gets no further than the first one.
-        """
-        missing = names[len(self._producers) :]
+    def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
+        """Open producers, the writer's first one alone and the others in parallel; raises the first error."""
         if self._transaction is not None:
-            self._transaction.add(missing)
-        calls = [partial(self._open, name, names.index(name), len(names), opening) for name in missing]
-        first = [] if self._producers else calls[:1]
-        for some in (first, calls[len(first) :]):
-            answers = run_all(some)
-            self._producers += [each for each in answers if isinstance(each, Producer)]
+            self._transaction.add(self._names[number] for number in numbers)
+        first = [] if self._producers else numbers[:1]
+        for some in (first, numbers[len(first) :]):
+            answers = run_all([partial(self._new_producer, number, opening) for number in some])
+            for number, answer in zip(some, answers, strict=True):
+                if isinstance(answer, Producer):
+                    self._producers[number] = answer
             _check(answers)
 
-    def _open(self, name: TopicName, number: int, partitions: int, opening: Deadline | None) -> Producer:
+    def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
+        name, partitions = self._names[number], len(self._names)
         on_receipt, encryptor = self._interceptors.on_receipt(str(name)), self._code.encryptor
         if self._dedup is not None and opening is not None:
             return DedupProducer(
@@ -273,12 +283,6 @@ class TopicWriter(Closing):
             memory=self._memory,
         )
 
-    def _close_producers(self) -> None:
-        for producer in self._producers:
-            producer.begin_close()
-        for producer in self._producers:
-            producer.close()
-
     def _look_for_partitions(self) -> None:
         """Write to partitions that were added; runs in the caller's thread, without the lock."""
         now = time.monotonic()
@@ -297,12 +301,13 @@ class TopicWriter(Closing):
             )
             return
         with self._failing_for_good():
-            if len(names) > len(self._producers):
+            if len(names) > len(self._names):
                 _log.info("%s has %d partitions now", self._topic, len(names))
-                self._open_all(names)
+                self._names = names
+                self._open([])
 
     def _new_router(self, place: TaskPlace | None) -> Router:
-        options, count = self._options, len(self._producers)
+        options, count = self._options, len(self._names)
         by_time = options.batching and place is None
         start = (
             random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
@@ -332,7 +337,7 @@ class TopicWriter(Closing):
             if self._failure is not None:
                 raise self._failure
             try:
-                for producer in self._producers:
+                for producer in self._producers.values():
                     producer.check()
                 yield
             except Exception as error:
@@ -342,8 +347,10 @@ class TopicWriter(Closing):
     def _send(self, columns: MessageColumns) -> None:
         if columns.properties is not None:
             check_properties(columns.properties)
-        count = len(self._producers)
+        count = len(self._names)
         partitions = self._router.route(columns, count, time.monotonic())
+        if len(self._producers) < count:
+            self._open(np.flatnonzero(np.bincount(partitions)).tolist())
         if self._dedup is not None:
             version = self._producers[0].schema_version
             is_new = self._dedup.new_rows(self._topic, columns, partitions, version)
@@ -380,19 +387,18 @@ class TopicWriter(Closing):
             self._send_window(rows)
 
     def _send_window(self, rows: KeyedRows) -> None:
-        groups = group_by_key(rows, len(self._producers))
+        groups = group_by_key(rows, len(self._names))
         self._send_rows(groups.body, groups.offsets, groups.bounds, groups.starts)
 
     def _send_rows(
-        self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints | None] | None = None
+        self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints] | None = None
     ) -> None:
         """Put encoded rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
-        parts = [offsets[first : last + 1] for first, last in pairwise(bounds.tolist())]
-        for producer, own in zip(self._producers, parts, strict=True):
-            producer.packer.check_messages(body, own)
-        starts = [None] * len(parts) if groups is None else groups
-        for producer, own, own_groups in zip(self._producers, parts, starts, strict=True):
-            producer.send_rows(body, own, groups=own_groups)
+        parts = [(number, offsets[first : last + 1]) for number, first, last in _parts(bounds)]
+        for number, own in parts:
+            self._producers[number].packer.check_messages(body, own)
+        for number, own in parts:
+            self._producers[number].send_rows(body, own, groups=None if groups is None else groups[number])
         self._changed.notify_all()
 
     def _send_cut(self, columns: MessageColumns, bounds: Ints) -> None:
@@ -414,11 +420,12 @@ class TopicWriter(Closing):
         batched = encode_batch_messages(_some(columns, ~alone), key_bytes=key_bytes)
         # Where a row is among those of its kind.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
-        for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True):
-            producer.packer.check_singles(singles[single_at[first] : single_at[last]])
-            offsets = batched.offsets[batched_at[first] : batched_at[last] + 1]
-            producer.packer.check_messages(batched.buffer, offsets)
-        for producer, (first, last) in zip(self._producers, pairwise(bounds.tolist()), strict=True):
+        for number, first, last in _parts(bounds):
+            packer = self._producers[number].packer
+            packer.check_singles(singles[single_at[first] : single_at[last]])
+            packer.check_messages(batched.buffer, batched.offsets[batched_at[first] : batched_at[last] + 1])
+        for number, first, last in _parts(bounds):
+            producer = self._producers[number]
             for run in split_runs(begins, alone, first, last):
                 if run.begins:
                     producer.send_open_batch()
@@ -433,8 +440,8 @@ class TopicWriter(Closing):
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
         """The id of each row, and which rows begin a batch."""
         parts = [
-            producer.packer.own_ids.take(given[first:last])
-            for producer, (first, last) in zip(self._producers, pairwise(bounds), strict=True)
+            self._producers[number].packer.own_ids.take(given[first:last])
+            for number, first, last in _parts(bounds)
         ]
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
@@ -451,7 +458,7 @@ class TopicWriter(Closing):
         """Send batches that are due and reopen lost producers; return the seconds until the next turn."""
         now = time.monotonic()
         wait = _MENDING_INTERVAL
-        for producer in self._producers:
+        for producer in self._producers.values():
             producer.mend()
             due = producer.batcher.due_at
             if due is not None and due <= now:
@@ -466,6 +473,19 @@ def _check(answers: Sequence[object]) -> None:
     errors = [each for each in answers if isinstance(each, PulsarError)]
     if errors:
         raise min(errors, key=lambda error: error.retriable)
+
+
+def _close(producers: Collection[Producer]) -> None:
+    for producer in producers:
+        producer.begin_close()
+    for producer in producers:
+        producer.close()
+
+
+def _parts(bounds: Ints) -> list[tuple[int, int, int]]:
+    """The partitions that have rows, each with where they begin and end."""
+    places = enumerate(pairwise(bounds.tolist()))
+    return [(number, first, last) for number, (first, last) in places if first < last]
 
 
 def _some(columns: MessageColumns, is_chosen: Flags) -> MessageColumns:

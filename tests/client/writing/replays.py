@@ -1,8 +1,9 @@
 """A model of what may happen to the runs of a task, for random tests against the fake broker.
 
 A topic gets the rows of one micro-batch from several runs of its task. Runs end early or crash; brokers
-refuse entries, cut connections and lose receipts; two copies of the task run beside each other; strangers
-write under the task's name. Then one run is left alone. All rows must be there, and none twice.
+refuse entries, cut connections and lose receipts; two copies of the task run beside each other; Spark
+repeats a stage without saying so; strangers write under the task's name. Then one run is left alone. All rows
+must be there, and none twice.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Replays:
         self._broker = broker
         self._chance = chance = random.Random(seed)
         self._topic = TopicName.parse(f"replays-{next(_NUMBERS)}")
-        self._partitions = chance.choice([0, 0, 1, 2, 3])
+        self._partitions = chance.choice([0, 0, 1, 2, 3, 5])
         broker.create(self._topic, self._partitions)
         self._is_strict = chance.random() < 0.3
         self._is_large = chance.random() < 0.1
@@ -110,6 +111,8 @@ class Replays:
         self._keys = chance.choice([None, 1, 7])
         self._options = self._random_options()
         self._strange: set[tuple[str, MessageId]] = set()
+        self._strangers = 0
+        self._began_with: int | None = None  # partitions; None before the first run
         self.events: Counter[str] = Counter()
 
     def play(self) -> Outcome:
@@ -243,6 +246,16 @@ class Replays:
 
     def _task(self, batch: int) -> DedupTask:
         given: dict[str, Any] = {"required": self._chance.random() < 0.5, "strict": self._is_strict}
+        if batch == BATCH:
+            # Spark says so of a first run, and does not say that it repeats a stage. A stranger can hide rows
+            # from such a run.
+            is_first = self._began_with is None
+            may_seem_first = is_first or (self._began_with == self._partitions and not self._strangers)
+            seems_first = may_seem_first and self._chance.random() < (0.7 if is_first else 0.3)
+            self._began_with = self._partitions if is_first else self._began_with
+            self.events["no replay"] += is_first and seems_first
+            self.events["stage repeated"] += seems_first and not is_first
+            given["may_be_replay"] = not seems_first
         return DedupTask(None, NAME, Origin(batch, 0, 0), SECRET, **given)
 
     def _writer(self, client: Client, task: DedupTask) -> TopicWriter:
@@ -274,6 +287,7 @@ class Replays:
 
     def _stranger(self) -> None:
         """Somebody who may produce, and knows the task's name, the rows and all that is stored."""
+        self._strangers += 1
         chance = self._chance
         topic = self._broker.topics[chance.choice(self._names)]
         own = [entry for entry in topic.entries if self._is_own(topic, entry)]

@@ -537,6 +537,8 @@ def test_whatever_happens_each_row_is_there_once(broker, block):
     assert events["crash"]
     assert events["early end"]
     assert events["two copies at once"]
+    assert events["no replay"]
+    assert events["stage repeated"]
 
 
 # ---- whether the topic deduplicates

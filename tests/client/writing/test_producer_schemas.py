@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import closing
 
+import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import (
@@ -106,7 +107,7 @@ def test_all_chunks_say_the_version(encryptor):
 def test_writers_register_it_for_each_partition(broker, client):
     broker.create("parted", 3)
     with TopicWriter(client, TopicName.parse("parted"), producing(schema=A)) as writer:
-        writer.send(columns(numbered(9)))
+        writer.send(columns(numbered(9), partition=pa.array([0, 1, 2] * 3, pa.int32())))
         writer.flush()
     assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 3
     assert {version for topic in broker.topics.values() for version in versions(topic)} == {0}
@@ -160,8 +161,11 @@ def test_a_refusal_says_the_strategy_and_is_not_tried_again(broker, client, topi
     )
     assert caught.value.topic == str(TOPIC)
     assert len(broker.seen(Type.PRODUCER)) == 1
-    with pytest.raises(SchemaError, match="strategy FULL"):
-        TopicWriter(client, TOPIC, producing(schema=A))
+    with (
+        TopicWriter(client, TOPIC, producing(schema=A)) as writer,
+        pytest.raises(SchemaError, match="strategy FULL"),
+    ):
+        writer.send(columns(numbered(1)))
     assert broker.open_producers == []
 
 

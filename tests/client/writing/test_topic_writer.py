@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import (
+    AccessMode,
     ProducerInterceptor,
     RoutingMode,
     TaskPlace,
@@ -22,11 +23,13 @@ from pulsar_spark.errors import (
     ClosedError,
     NotAllowedError,
     OptionError,
+    PulsarError,
     QueueFullError,
     SendError,
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
@@ -69,14 +72,84 @@ def entries_of(broker, topic=TOPIC):
 # ---- producers of many partitions
 
 
-def test_the_first_producer_is_opened_alone_and_the_others_at_once(broker, client):
-    """So no two writers that exclude each other hold some each, and wait for the rest."""
+def asked_for(broker):
+    """The numbers of the partitions whose producers were opened, in their order."""
+    return [TopicName.parse(each.topic).partition for each in broker.seen(Type.PRODUCER)]
+
+
+def to_partitions(*numbers):
+    return columns(numbered(len(numbers)), partition=pa.array(numbers, pa.int32()))
+
+
+def test_a_producer_is_opened_with_the_first_row_of_its_partition(broker, client):
+    topic = parted(broker, 100)
+    with open_writer(client, topic) as writer:
+        assert asked_for(broker) == []
+        for numbers in ((5,), (5, 5), (7, 5, 9)):
+            writer.send(to_partitions(*numbers))
+            writer.flush()
+        assert asked_for(broker)[:1] == [5]
+        assert sorted(asked_for(broker)) == [5, 7, 9]
+    assert len(broker.seen(Type.LOOKUP)) == len(broker.seen(Type.CLOSE_PRODUCER)) == 3
+    assert broker.open_producers == []
+
+
+@pytest.mark.parametrize("options", [{}, {"batching": False}, {"batcher_builder": BatcherBuilder.KEY_BASED}])
+def test_rows_of_partitions_that_come_later_are_stored_in_their_order(broker, client, options):
+    topic, partitions = parted(broker, 8), [number * number % 7 + number // 30 for number in range(60)]
+    with open_writer(client, topic, **options) as writer:
+        for first in range(0, 60, 3):
+            rows, numbers = numbered(3, first), pa.array(partitions[first : first + 3], pa.int32())
+            writer.send(columns(rows, partition=numbers, key=keys(*"xyz")))
+        writer.flush()
+    found = stored(broker, topic, 8)
+    values = [b"%d" % at for at in range(60)]
+    assert [sorted(each, key=int) for each in found] == [
+        [value for value, number in zip(values, partitions, strict=True) if number == part]
+        for part in range(8)
+    ]
+    for part in found:
+        for key in range(3):
+            of_key = [int(value) for value in part if int(value) % 3 == key]
+            assert of_key == sorted(of_key)
+    assert sorted(asked_for(broker)) == sorted(set(partitions))
+
+
+def test_a_partition_that_cannot_be_written_to_fails_with_its_first_row(broker, client):
+    topic = parted(broker, 4)
+    with open_writer(client, topic) as writer:
+        writer.send(to_partitions(1))
+        writer.flush()
+        broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
+        for _ in range(2):  # also without rows for it: rows are missing
+            with pytest.raises(AuthError, match="no right"):
+                writer.send(to_partitions(2))
+        assert asked_for(broker) == [1, 2]
+    assert broker.open_producers == []
+
+
+def test_writers_of_one_name_exclude_each_other_by_the_first_partition(broker, client):
+    """So no two of them have some names each, and wait for the others."""
+    topic = parted(broker, 4)
+    with open_writer(client, topic, name="me") as writer, client_of(broker, operation_timeout=0.5) as other:
+        assert asked_for(broker) == [0]
+        with pytest.raises(PulsarError, match="already connected"):
+            open_writer(other, topic, name="me")
+        assert set(asked_for(broker)) == {0}
+        writer.send(to_partitions(3))
+        writer.flush()
+    assert stored(broker, topic, 4) == [[], [], [], [b"0"]]
+
+
+@pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE])
+def test_partitions_that_no_one_else_may_write_to_are_claimed_at_once(broker, client, mode):
+    """The first one alone, so no two writers have some each, and wait for the others."""
     topic, held = parted(broker, 8), Held(broker)
     broker.script(Type.PRODUCER, [held] * 8)
-    opening = threading.Thread(target=lambda: open_writer(client, topic).close())
+    opening = threading.Thread(target=lambda: open_writer(client, topic, access_mode=mode).close())
     opening.start()
     broker.wait_for_command(Type.PRODUCER)
-    assert [each.topic for each in broker.seen(Type.PRODUCER)] == [str(topic.of_partition(0))]
+    assert asked_for(broker) == [0]
     held.release()
     broker.wait_for_command(Type.PRODUCER, 8)
     held.release()
@@ -84,10 +157,20 @@ def test_the_first_producer_is_opened_alone_and_the_others_at_once(broker, clien
     assert broker.open_producers == []
 
 
+def test_new_partitions_are_claimed_when_they_are_found(broker, client):
+    topic = parted(broker, 2)
+    exclusive = {"access_mode": AccessMode.EXCLUSIVE, "look_again": 0.0}
+    with open_writer(client, topic, **exclusive) as writer:
+        broker.create("parted", 3)
+        writer.send(to_partitions(0))
+        assert sorted(asked_for(broker)) == [0, 1, 2]
+
+
 def test_producers_are_closed_at_once(broker, client):
     topic, held = parted(broker, 8), Held(broker)
     broker.script(Type.CLOSE_PRODUCER, [held] * 8)
     writer = open_writer(client, topic)
+    writer.send(to_partitions(*range(8)))
     closing = threading.Thread(target=writer.close)
     closing.start()
     broker.wait_for_command(Type.CLOSE_PRODUCER, 8)
@@ -101,7 +184,7 @@ def test_a_producer_that_is_refused_leaves_no_other_open(broker, client, place):
     topic = parted(broker, 4)
     broker.script(Type.PRODUCER, [*[pass_on] * place, refuses(pb.AuthorizationError, "no right")])
     with pytest.raises(AuthError, match="no right"):
-        open_writer(client, topic)
+        open_writer(client, topic, access_mode=AccessMode.EXCLUSIVE)
     assert broker.open_producers == []
 
 
@@ -362,7 +445,7 @@ def test_a_failure_while_the_caller_is_away_is_raised_by_the_next_call(broker, c
     broker.create(TOPIC)
     with open_writer(client, batching=False) as writer:
         broker.script(Type.SEND, [cut])
-        broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
+        broker.script(Type.PRODUCER, [pass_on, refuses(pb.AuthorizationError, "no right")])
         writer.send(columns(numbered(1)))
         broker.wait_for_command(Type.PRODUCER, 2)
         with pytest.raises(AuthError, match="no right"):
@@ -537,7 +620,7 @@ def test_writers_of_a_task_share_its_memory(broker, client):
         for writer in writers:
             with suppress(QueueFullError):
                 writer.send(columns([b"x" * 60]))
-    pending = [producer.pending for writer in writers for producer in writer._producers]
+    pending = [producer.pending for writer in writers for producer in writer._producers.values()]
     sizes = [sum(entry.size for entry in entries) for entries in pending]
     assert all(sizes)
     assert 3000 < sum(sizes) <= 5000 + sum(entries[0].size for entries in pending)
@@ -584,5 +667,5 @@ def test_a_topic_that_is_partitioned_meanwhile_is_an_error(broker, client):
         connection.handle(frame)
 
     broker.script(Type.PRODUCER, [partition])
-    with pytest.raises(NotAllowedError):
-        open_writer(client)
+    with open_writer(client) as writer, pytest.raises(NotAllowedError):
+        writer.send(columns(numbered(1)))
