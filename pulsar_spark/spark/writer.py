@@ -80,6 +80,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._shape = _shape(schema, options)
         self._schemas = pinned_schemas(options, self._shape)
+        self._writes = read_write_numbers()
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -90,7 +91,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
         log = query_log(self._options, batch)
-        return write_task(self._options, self._shape, self._schemas, iterator, log, {})
+        return write_task(self._options, self._shape, self._schemas, iterator, log, self._writes)
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

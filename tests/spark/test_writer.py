@@ -59,11 +59,15 @@ def test_a_batch_writer_finds_a_bad_address_before_any_task_runs(calls):
     ]
 
 
-def test_tasks_know_what_the_driver_had_counted_when_the_write_began(calls, folder, monkeypatch):
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("kind", [PulsarWriter, PulsarStreamWriter])
+def test_tasks_know_what_the_driver_had_counted_when_the_write_began(calls, monkeypatch, kind):
     """Tasks run on other hosts. A task that is tried again is of the same write."""
     count_write("query", "run", 7, TopicName.parse("a/b/t"))
     before = read_write_numbers()
-    made = PulsarWriter(parse_sink(GIVEN), VALUE, overwrite=False)
+    options = parse_sink(GIVEN)
+    is_stream = kind is PulsarStreamWriter
+    made = PulsarStreamWriter(options, VALUE) if is_stream else PulsarWriter(options, VALUE, overwrite=False)
     count_write("query", "run", 7, TopicName.parse("a/b/t"))
     pickled = pickle.dumps(made)
     monkeypatch.setattr(writer, "read_write_numbers", None)

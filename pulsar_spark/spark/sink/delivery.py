@@ -133,7 +133,7 @@ def dedup_task(
         query_secret(batch.query),
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,
-        may_be_replay=batch.is_possible_replay(is_later=has_written_before(writes, batch)),
+        may_be_replay=batch.is_retried or not has_written_before(writes, batch),
         decryptor=Decryptor() if options.encryption is None else own_decryptor(options.encryption),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
+from pulsar_spark.errors import SendError
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
@@ -47,8 +48,13 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         strict=options.fail_on_duplicates,
     )
     of_batch = next((each.micro_batch for each in reports), None)
-    if batch is None and of_batch is not None:
-        count_write(*of_batch, options.topic)
+    if of_batch is not None:
+        try:
+            count_write(*of_batch, options.topic)
+        except SendError as error:
+            if batch is None:
+                raise
+            _log.warning("each micro-batch is searched for rows of an earlier run: %s", error)
     warnings = {each.warning for each in reports if each.warning}
     for warning in sorted(warnings):
         if is_first_to_say(warning):

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-# The first micro-batch that this process wrote a part of, by run of a query. A process may outlive runs.
-_first_batches: dict[str, int] = {}
-
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
@@ -20,7 +17,7 @@ class MicroBatch:
 
     Attributes:
         query: id of the query; a restart does not change it.
-        run: id of the query's run.
+        run: id of the query's run; a function's own job group, or empty, if the function hides the run.
         number: number of the micro-batch.
         task: number of the Spark partition.
         is_retried: whether this task is a second or later attempt.
@@ -32,15 +29,6 @@ class MicroBatch:
     task: int
     is_retried: bool
 
-    def is_possible_replay(self, *, is_later: bool) -> bool:
-        """Whether an earlier attempt of the micro-batch may have written rows.
-
-        It is true if the task was tried before, and for all tasks of a run's first micro-batch in this
-        process, unless it is known to be a later one of the run: only the first one can be a replay.
-        """
-        is_first = self.number <= _first_batches.setdefault(self.run, self.number)
-        return (is_first and not is_later) or self.is_retried
-
 
 def micro_batch() -> MicroBatch | None:
     """The micro-batch of which this task writes a part; None in a plain batch write."""
@@ -51,5 +39,5 @@ def micro_batch() -> MicroBatch | None:
     number = context.getLocalProperty("streaming.sql.batchId")
     if query is None or number is None:
         return None
-    run = context.getLocalProperty("spark.jobGroup.id") or query
+    run = context.getLocalProperty("spark.jobGroup.id") or ""
     return MicroBatch(query, run, int(number), context.partitionId(), context.attemptNumber() > 0)

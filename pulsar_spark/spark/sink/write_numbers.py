@@ -5,8 +5,10 @@ the driver counts the writes that are committed, for each topic, from 0 in each 
 name their topics may be written to any topic, so such a write has a number that no topic has had yet. Spark
 names a run by the job group. A function that sets its own job group hides it: then the count continues.
 
-What is counted also shows that a run has written earlier micro-batches. So the one now is no replay, and new
-worker processes need not search the topic for rows of it.
+What is counted also shows that a run has committed earlier micro-batches. Then no other run has written the
+one now, because only a run's first micro-batch can be a replay. Streams count their writes for that. Spark
+does not report that it repeats a whole stage, where tasks are first attempts again. The broker's last
+sequence ids show it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import own_decryptor
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
-from pulsar_spark.spark.sink import delivery, micro_batch
+from pulsar_spark.spark.sink import delivery
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
 from pulsar_spark.spark.sink.delivery import (
     Dedup,
@@ -139,13 +139,11 @@ def test_queries_have_names_and_secrets_of_their_own():
 
 
 @pytest.mark.usefixtures("folder")
-def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of(monkeypatch):
+def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of():
     """And a later micro-batch of a run is no replay, in whatever process."""
-    monkeypatch.setattr(micro_batch, "_first_batches", {})
     batch = replace(BATCH, run=str(uuid.UUID(int=1)))
     topic = options({}).topic
     for write, number in ((0, 7), (1, 7), (0, 8), (1, 8)):
-        micro_batch._first_batches.clear()
         found = task({}, replace(batch, number=number), writes=read_write_numbers())
         assert found is not None
         assert found.origin == Origin(number, 3, write)
@@ -153,12 +151,48 @@ def test_entries_say_which_write_of_which_micro_batch_and_task_they_are_of(monke
         count_write(batch.query, batch.run, number, topic)
 
 
-@pytest.mark.parametrize("is_retried", [False, True])
-def test_a_task_knows_whether_it_may_be_a_replay(monkeypatch, is_retried):
-    monkeypatch.setattr(micro_batch, "_first_batches", {"run": 6})
-    found = task({}, replace(BATCH, is_retried=is_retried))
+RUN, OTHER_RUN = (str(uuid.UUID(int=number)) for number in (1, 2))
+
+# What the task is, where the driver has committed micro-batch 6 of RUN; whether it may be a replay.
+REPLAYS = {
+    "the next micro-batch": ({}, False),
+    "a later one": ({"number": 99}, False),
+    "the same one again": ({"number": 6}, True),
+    "one before": ({"number": 5}, True),
+    "a retry, or a speculative copy": ({"is_retried": True}, True),
+    "a restart of the query": ({"run": OTHER_RUN}, True),
+    "another query": ({"query": "other"}, True),
+    "a function's own job group": ({"run": "mine"}, True),
+    "a function without a job group": ({"run": ""}, True),
+}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("given", "expected"), REPLAYS.values(), ids=REPLAYS)
+def test_a_task_knows_whether_it_may_be_a_replay(given, expected):
+    """It surely is none if this run of the query has committed an earlier micro-batch."""
+    count_write("query", RUN, 6, None)
+    batch = replace(MicroBatch("query", RUN, 7, 3, is_retried=False), **given)
+    found = task({}, batch, writes=read_write_numbers())
     assert found is not None
-    assert found.may_be_replay is is_retried
+    assert found.may_be_replay is expected
+
+
+@pytest.mark.parametrize("run", [RUN, "mine", ""])
+@pytest.mark.usefixtures("folder")
+def test_a_job_group_that_outlives_runs_tells_nothing(run):
+    count_write("query", run, 6, None)
+    found = task({}, MicroBatch("query", run, 7, 3, is_retried=False), writes=read_write_numbers())
+    assert found is not None
+    assert found.may_be_replay is (run != RUN)
+
+
+def test_without_counts_each_micro_batch_may_be_a_replay():
+    """Such as after a restart of the driver."""
+    for number in (7, 8):
+        found = task({}, replace(BATCH, number=number))
+        assert found is not None
+        assert found.may_be_replay
 
 
 def test_what_cannot_be_promised_is_refused():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pulsar_spark.client import Origin, SentTotals
-from pulsar_spark.errors import DuplicatesError, TransactionError
+from pulsar_spark.errors import DuplicatesError, SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
@@ -92,6 +93,7 @@ OF_FOREACH_BATCH = replace(REPORT, micro_batch=("query", "run", 3))
 WRITES = {
     "foreachBatch": (PLAIN, OF_FOREACH_BATCH, None, T),
     "foreachBatch, rows name their topics": ({**PLAIN, "topic": None}, OF_FOREACH_BATCH, None, None),
+    "stream": (PLAIN, OF_FOREACH_BATCH, 3, T),
     "foreachBatch, transactional": (
         TRANSACTIONAL,
         replace(IN_TRANSACTION, micro_batch=OF_FOREACH_BATCH.micro_batch),
@@ -110,12 +112,27 @@ def test_a_write_of_a_micro_batch_is_counted_once(calls, given, message, batch, 
     assert [call[0] for call in calls][-2:] == ["count_write", "report_batch"]
 
 
-@pytest.mark.parametrize(("message", "batch"), [(OF_FOREACH_BATCH, 3), (REPORT, None)])
-def test_the_only_write_of_its_kind_is_not_counted(calls, message, batch):
-    """A stream writes once in a micro-batch, a batch write is of none."""
-    finish_batch(parse_sink(PLAIN), [message, None], batch)
+@pytest.mark.parametrize("batch", [3, None])
+def test_a_write_of_no_micro_batch_is_not_counted(calls, batch):
+    finish_batch(parse_sink(PLAIN), [REPORT, None], batch)
     finish_batch(parse_sink(PLAIN), [], batch)  # rows without any partition have no task
     assert not [call for call in calls if call[0] == "count_write"]
+
+
+@pytest.mark.parametrize("batch", [3, None], ids=["stream", "foreachBatch"])
+def test_only_a_function_that_may_write_again_fails_if_its_write_cannot_be_counted(
+    calls, monkeypatch, caplog, batch
+):
+    """A stream only opens more producers then."""
+
+    def fail(*_: object) -> None:
+        raise SendError("disk full")
+
+    monkeypatch.setattr(driver, "count_write", fail)
+    with nullcontext() if batch is not None else pytest.raises(SendError, match="disk full"):
+        finish_batch(parse_sink(PLAIN), [OF_FOREACH_BATCH], batch)
+    assert ("disk full" in caplog.text) is (batch is not None)
+    assert [call[0] for call in calls].count("report_batch") == (batch is not None)
 
 
 def test_a_write_that_fails_is_not_counted(calls, monkeypatch):

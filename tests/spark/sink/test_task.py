@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +29,10 @@ from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import Delivery
 from pulsar_spark.spark.rows.write import message_shape
-from pulsar_spark.spark.sink import micro_batch, task, topic_encoders
+from pulsar_spark.spark.sink import task, topic_encoders
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import query_secret
+from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
@@ -113,7 +115,6 @@ def fakes(monkeypatch) -> Fakes:
     monkeypatch.setattr(task, "shared_client", lambda options: fakes)
     monkeypatch.setattr(task, "TopicWriters", fakes.writers)
     monkeypatch.setattr(task, "log_guarantee", lambda *_: fakes.calls.append("log"))
-    monkeypatch.setattr(micro_batch, "_first_batches", {})
     run_as(monkeypatch, None)
     return fakes
 
@@ -277,7 +278,8 @@ def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
 
 
 def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkeypatch):
-    run_as(monkeypatch, of_micro_batch(5, task=3))
+    run = str(uuid.UUID(int=1))
+    run_as(monkeypatch, of_micro_batch(5, task=3, run=run))
     first = write([rows(("a", "t"))])
     dedup = fakes.given["dedup"]
     prefix = dedup.name.removesuffix("-3")
@@ -285,23 +287,23 @@ def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkey
     assert dedup.origin == first.attempt.origin
     assert dedup.secret == first.attempt.secret
     assert repr(dedup.secret) not in repr(first)
-    run_as(monkeypatch, of_micro_batch(6, task=3))
-    assert write([rows(("a", "t"))]).attempt is None
-    run_as(monkeypatch, of_micro_batch(6, task=3, attempt=1))
-    assert write([rows(("a", "t"))]).attempt is not None
+    committed = {"query": json.dumps([run, 5, {}, 5])}
+    run_as(monkeypatch, of_micro_batch(6, task=3, run=run))
+    assert write([rows(("a", "t"))], writes=committed).attempt is None
+    run_as(monkeypatch, of_micro_batch(6, task=3, attempt=1, run=run))
+    assert write([rows(("a", "t"))], writes=committed).attempt is not None
 
 
 def test_a_task_that_finds_rows_of_the_micro_batch_is_a_replay_whatever_spark_tells(fakes, monkeypatch):
-    """A process that was there before the last run cannot know of it."""
-    run_as(monkeypatch, of_micro_batch(5))
-    write()
-    run_as(monkeypatch, of_micro_batch(6))
+    """Spark does not report that it repeats a stage."""
+    run = str(uuid.UUID(int=1))
+    run_as(monkeypatch, of_micro_batch(6, run=run))
 
     def find(self: FakeWriter, columns: Any) -> None:
         fakes.given["dedup"].may_be_replay = True
 
     monkeypatch.setattr(FakeWriter, "send", find)
-    report = write([rows(("a", "t"))])
+    report = write([rows(("a", "t"))], writes={"query": json.dumps([run, 5, {}, 5])})
     assert report.attempt is not None
     assert report.attempt.topics == {T}
 
@@ -333,7 +335,7 @@ def test_the_driver_is_told_what_is_not_promised(fakes, monkeypatch):
     assert report.query == "query"
     options, *given = report.warning
     assert options.delivery is Delivery.EFFECTIVELY_ONCE
-    assert given == [micro_batch.micro_batch(), fakes.given["dedup"]]
+    assert given == [micro_batch(), fakes.given["dedup"]]
 
 
 @pytest.mark.parametrize("twice", [0, 3])
@@ -411,7 +413,7 @@ def test_the_users_code_is_found(fakes):
         }
     )
     code = fakes.given["code"]
-    assert fakes.given["memory"].max_bytes(0) == fakes.producer.memory_limit
+    assert fakes.given["memory"].part == fakes.producer.memory_limit
     assert code.router is route
     assert [type(each) for each in code.interceptors] == [Interceptor]
     assert code.encryptor is None
