@@ -212,6 +212,19 @@ class Producer:
         with self._changed:
             self._wait_until(lambda: not self._writer.window)
 
+    def fit(self) -> None:
+        """Keep to a part of the memory that has become smaller: wait for receipts of what is above it."""
+        batches = self._fit_batches()
+        if batches:
+            self.send_batches(batches)
+        with self._changed:
+            self._wait_until(lambda: not self._writer.window.is_over)
+
+    def _fit_batches(self) -> list[Batch]:
+        packer, window = self.packer, self._writer.window
+        max_bytes = packer.shared_size(min(packer.max_message_size, window.max_bytes))
+        return self.batcher.fit(max_bytes, window.max_messages)
+
     def reopen(self, name: str, first_sequence_id: int) -> int:
         """Continue under another name or with other sequence ids; nothing may be pending.
 
@@ -409,7 +422,7 @@ class Producer:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(answer, max_message_size)
         if not self._is_fitted:  # once: what is pending must not need the encryption keys again
-            self.batcher.fit(self.packer.max_shared_size)
+            self._fit_batches()
             self._is_fitted = True
         self.schema_version = from_wire_version(answer.schema_version)
         if proof is not None:

@@ -83,7 +83,8 @@ class TopicWriter(Closing):
         look_again: seconds after which a send looks for partitions that were added. None: never.
         transaction: that all it writes belongs to, or None.
         dedup: the task whose rows are stored once, or None. It has a place, and never looks for partitions.
-        memory: that it shares with other writers; None: it has the options' limit for itself.
+        memory: that it shares with other writers, which must ``fit`` then; None: it has the options' limit
+            for itself.
         code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
 
     Raises:
@@ -121,6 +122,7 @@ class TopicWriter(Closing):
         if dedup is not None:
             dedup.check_name(topic)
         self._names = client.partitions(topic, create=True)
+        self._memory.share(self, len(self._names))
         has_shared_name = transaction is None and (dedup is not None or options.name is not None)
         try:
             self._open([0] if has_shared_name else [])
@@ -180,6 +182,12 @@ class TopicWriter(Closing):
                 producer.flush()
         self._interceptors.acknowledge()
 
+    def fit(self) -> None:
+        """Keep to a part of the memory that other writers have made smaller; raises what ``send`` raises."""
+        with self._failing_for_good():
+            for producer in self._producers.values():
+                producer.fit()
+
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
         """What is acknowledged so far, of each partition that has something."""
@@ -205,6 +213,7 @@ class TopicWriter(Closing):
         assert self._closing is not None
         producers = list(self._producers.values())
         _close(producers)
+        self._memory.share(self, 0)
         if self._changed.acquire(timeout=self._closing.left):
             self._changed.notify_all()
             self._changed.release()
@@ -304,6 +313,7 @@ class TopicWriter(Closing):
             if len(names) > len(self._names):
                 _log.info("%s has %d partitions now", self._topic, len(names))
                 self._names = names
+                self._memory.share(self, len(names))
                 self._open([])
 
     def _new_router(self, place: TaskPlace | None) -> Router:

@@ -66,9 +66,11 @@ class Batcher:
         self._opened_at = 0.0
         self._sequence_ids: tuple[int, int] | None = None
 
-    def fit(self, max_bytes: int) -> None:
-        """Make no batch larger than the broker takes."""
-        self._max_bytes = min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes
+    def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
+        """Make no batch larger than the broker and the pending window take; return one that is now full."""
+        self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
+        self._max_messages = min(self._max_messages, max_messages)
+        return self.take() if self._size > self._max_bytes else []
 
     @property
     def due_at(self) -> float | None:

@@ -304,8 +304,13 @@ class Packer:
 
     @property
     def max_shared_size(self) -> int:
-        """Maximum bytes of a batch of several messages: half, where a key of any size must fit in, too."""
-        return self.max_batch_size // 2 if self._key_based else self.max_batch_size
+        """Maximum bytes of a batch of several messages that fits into an entry."""
+        return self.shared_size(self.max_message_size)
+
+    def shared_size(self, max_size: int) -> int:
+        """The same for entries of ``max_size``: half, where a key of any size must fit in, too."""
+        size = max_size - self.room
+        return size // 2 if self._key_based else size
 
     @property
     def _max_single_size(self) -> int:

@@ -252,10 +252,8 @@ class PartitionWriter:
         return run
 
     def receipts_taken(self, now: float) -> None:
-        """Note that all receipts of one read are taken: their bytes are free for other producers."""
+        """Note that all receipts of one read are taken."""
         self.window.progress(now)
-        if not self._is_closed:
-            self.window.report()
 
     def progress(self, at: float) -> None:
         """Note when the connection sent bytes of this producer's entries, or bytes queued before them.
@@ -365,8 +363,6 @@ class PartitionWriter:
 
     def close(self) -> None:
         """Close: nothing can be added or acknowledged from now on."""
-        if not self._is_closed:
-            self.window.release()
         self._is_closed = True
         self._is_connected = False
 

@@ -1,6 +1,6 @@
 """PendingWindow: the entries of one producer that were sent and are not yet acknowledged.
 
-How many bytes it may hold depends on the other windows of the task: they share a MemoryBudget.
+The windows of a task share a MemoryBudget.
 """
 
 from __future__ import annotations
@@ -19,33 +19,26 @@ _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take lon
 
 
 class MemoryBudget:
-    """Bytes that the pending windows of a task share; each reports what it holds.
+    """Bytes that the pending windows of a task share in equal parts, so none waits for receipts of others.
 
-    A window may grow to an equal part of the limit: the windows that hold something count, and this one.
-    While others hold more than their parts, it may grow to what they leave of the limit. One that holds
-    nothing may take one entry in any case, so that no producer waits for receipts of others. A window may
-    hold more than its part after others have come: it then drains to its part.
+    Threads that share one give it a lock.
 
-    Threads that share one give it a lock. A limit that one of them reads while another reports may be that of
-    a moment before.
+    Attributes:
+        part: maximum bytes of one window.
     """
 
     def __init__(self, limit: int, lock: AbstractContextManager[object] | None = None) -> None:
-        self._limit = limit
+        self._limit = self.part = limit
         self._lock = lock or nullcontext()
-        self._held = 0
-        self._users = 0
+        self._windows: dict[object, int] = {}
 
-    def report(self, before: int, now: int) -> None:
-        """Note that a window, which held ``before`` bytes by its last report, holds ``now``."""
+    def share(self, owner: object, windows: int) -> None:
+        """Note how many windows an owner may open from now on; 0 once it has closed them."""
         with self._lock:
-            self._held += now - before
-            self._users += bool(now) - bool(before)
-
-    def max_bytes(self, held: int) -> int:
-        """How many bytes a window may hold that holds ``held`` by its last report."""
-        users = self._users + (not held)
-        return min(self._limit // max(1, users), self._limit - self._held + held)
+            self._windows.pop(owner, None)
+            if windows:
+                self._windows[owner] = windows
+            self.part = max(1, self._limit // max(1, sum(self._windows.values())))
 
 
 class PendingWindow:
@@ -55,13 +48,13 @@ class PendingWindow:
     repeated, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
     message.
 
-    It holds at most ``max_messages``, those inside batches one by one, and what the budget allows, in bytes
-    of payload sections. ``send_timeout`` is in seconds; see ``due_at``.
+    It holds at most ``max_messages``, those inside batches one by one, and its part of the budget, in bytes
+    of payload sections. A larger message is pending alone. ``send_timeout`` is in seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
         self._topic = topic
-        self._max_messages = max_messages
+        self.max_messages = max_messages
         self._budget = budget
         self._send_timeout = send_timeout
         self._entries: deque[Outgoing | OutgoingRun] = deque()
@@ -72,7 +65,6 @@ class PendingWindow:
         self._progress_at = 0.0
         self._progress_before = 0.0  # without that of the resend
         self._is_resend = False  # since the last receipt
-        self._reported = 0  # bytes, as last reported to the budget
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -85,6 +77,16 @@ class PendingWindow:
         """Begins with the entry whose receipt must come next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
+    @property
+    def max_bytes(self) -> int:
+        """How many bytes it may hold now."""
+        return self._budget.part
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it holds more than that."""
+        return self._bytes > self.max_bytes
+
     def has_room(self, entry: Outgoing | OutgoingRun) -> bool:
         """Whether an entry, the first one of a run, may be sent now.
 
@@ -92,16 +94,16 @@ class PendingWindow:
         above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
         duplicate from an entry that it is still storing.
         """
-        return self._fitting(entry, self._budget.max_bytes(self._reported)) > 0
+        return self._fitting(entry) > 0
 
-    def _fitting(self, entry: Outgoing | OutgoingRun, max_bytes: int) -> int:
+    def _fitting(self, entry: Outgoing | OutgoingRun) -> int:
         """How many entries have room: of a run the first ones, else one or none."""
         if self._entries:
             last = self._entries[-1]
             is_above = entry.sequence_id > last.highest_sequence_id
             if not is_above and not (last.kind is _CHUNK and entry.sequence_id >= last.sequence_id):
                 return 0
-        messages, size = self._max_messages - self._messages, max_bytes - self._bytes
+        messages, size = self.max_messages - self._messages, self.max_bytes - self._bytes
         if isinstance(entry, OutgoingRun):
             fits = entry.fitting(messages, size)
         else:
@@ -118,11 +120,9 @@ class PendingWindow:
     def take_from(self, waiting: deque[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
         """Move entries out of ``waiting``, in order, while they have room; return those moved."""
         moved = []
-        self.report()
-        max_bytes = self._budget.max_bytes(self._reported)
         while waiting:
             entry = waiting[0]
-            fits = self._fitting(entry, max_bytes)
+            fits = self._fitting(entry)
             if not fits:
                 break
             if isinstance(entry, OutgoingRun) and fits < entry.messages:
@@ -131,18 +131,7 @@ class PendingWindow:
                 waiting.popleft()
             self.push(entry, now)
             moved.append(entry)
-        self.report()
         return moved
-
-    def report(self) -> None:
-        """Tell the budget what is pending."""
-        if self._bytes != self._reported:
-            self._budget.report(self._reported, self._bytes)
-            self._reported = self._bytes
-
-    def release(self) -> None:
-        """Give the bytes of pending entries back to the budget, for the last time; nothing more is sent."""
-        self._budget.report(self._reported, 0)
 
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
         """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.

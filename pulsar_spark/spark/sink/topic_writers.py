@@ -76,7 +76,10 @@ class TopicWriters:
         options = self._options
         if self._schema_of is not None:
             options = replace(options, schema=self._schema_of(topic).schema)
+        others = list(self._open.values())
         writer = self._open[topic] = self._open_writer(topic, options)
+        for each in others:
+            each.fit()
         return writer
 
     def close(self, topic: TopicName) -> None:

@@ -8,6 +8,7 @@ from pulsar_spark.client import retry_count
 from pulsar_spark.errors import QueueFullError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.singles import encode_singles
 from tests.client.clients import (
     START,
@@ -288,6 +289,37 @@ def test_a_send_waits_for_room(broker, client, topic, options, partitions, room)
     producer.flush()
     assert topic.values == values
     producer.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions", "most"),
+    [
+        ({"max_pending_messages": 100}, 1, 100),
+        ({"max_pending_messages": 100, "batching_max_messages": 0}, 1, 100),
+        ({"max_pending_messages_across_partitions": 100}, 4, 25),
+        ({"max_pending_messages": 100, "batching_max_messages": 30}, 1, 90),
+        ({"memory_limit": 20_000}, 1, 184),
+    ],
+)
+def test_a_batch_is_no_larger_than_the_pending_window(broker, client, topic, options, partitions, most):
+    """Else the window is no limit, because a batch that is larger than it is sent alone."""
+    producer = open_producer(client, partitions, **options)
+    pending, sizes = [], []
+
+    def look(connection, frame):
+        pending.append(sum(entry.messages for entry in producer.pending))
+        sizes.append(sum(entry.size for entry in producer.pending))
+        connection.handle(frame)
+
+    broker.script(Type.SEND, [look] * 1000)
+    encoded = encode_batch_messages(columns([b"." * 97] * 1000))
+    producer.send_rows(encoded.buffer, encoded.offsets)
+    producer.send_open_batch()
+    producer.flush()
+    producer.close()
+    assert len(topic.values) == 1000
+    assert most / 2 < max(pending) <= most
+    assert max(sizes) <= options.get("memory_limit", 1 << 26)
 
 
 # ---- chunks

@@ -154,10 +154,28 @@ def test_batches_tell_the_first_and_last_of_their_own_ids():
 def test_batches_fit_into_the_brokers_largest_message(max_bytes, fits, messages):
     batcher = Batcher(0, max_bytes, 0.5)
     assert batcher.take() == []
-    batcher.fit(fits)
-    batcher.fit(fits * 2)  # another broker takes more
+    assert batcher.fit(fits, 1000) == []
+    assert batcher.fit(fits * 2, 1000) == []  # another broker takes more
     batches = batcher.add(*encoded([50] * 9), 0.0)
     assert [batch.messages for batch in batches] == [messages] * (9 // messages)
+
+
+@pytest.mark.parametrize(("max_messages", "fits", "messages"), [(1000, 3, 3), (0, 3, 3), (2, 3, 2)])
+def test_batches_fit_into_the_pending_window(max_messages, fits, messages):
+    batcher = Batcher(max_messages, 10**6, 0.5)
+    batcher.fit(1000, fits)
+    batches = batcher.add(*encoded([50] * 6), 0.0) + batcher.take()
+    assert [batch.messages for batch in batches] == [messages] * (6 // messages)
+
+
+def test_an_open_batch_that_no_longer_fits_is_closed():
+    batcher = Batcher(1000, 1000, 0.5)
+    batcher.add(*encoded([50] * 4), 0.0)
+    assert batcher.fit(200, 1000) == []
+    assert [batch.messages for batch in batcher.fit(199, 1000)] == [4]
+    assert batcher.take() == []
+    batcher.fit(-5, 1000)  # no room but for the metadata: each message alone
+    assert [batch.messages for batch in batcher.add(*encoded([50] * 3), 0.0)] == [1] * 3
 
 
 # ---- groups

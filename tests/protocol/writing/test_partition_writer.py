@@ -19,7 +19,6 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
-from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.loops import for_each
 from tests.protocol.writing.partition_writers import (
@@ -261,19 +260,6 @@ def test_receipts_add_up_and_older_ones_are_ignored():
     writer.receipt(2, *PLACE)
     assert not bool(writer.window)
     assert writer.window.due_at is None
-
-
-def test_bytes_of_what_is_acknowledged_and_of_a_closed_writer_are_free_for_others():
-    budget = MemoryBudget(1000)
-    writer = new_writer(budget=budget)
-    register(writer)
-    sizes = [entry.size for entry in writer.add(entries(writer, 2), 0.0)]
-    assert budget.max_bytes(0) == 500
-    writer.receipt(0, *PLACE)
-    writer.receipts_taken(1.0)
-    assert budget.max_bytes(sizes[1]) == 1000
-    writer.close()
-    assert budget.max_bytes(0) == 1000
 
 
 # ---- what went wrong

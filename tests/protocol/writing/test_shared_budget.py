@@ -1,4 +1,4 @@
-"""MemoryBudget with a lock: what windows report from several threads adds up."""
+"""MemoryBudget with a lock: owners of several threads share it."""
 
 import sys
 import threading
@@ -6,22 +6,22 @@ import threading
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 
 
-def test_reports_of_several_threads_add_up():
+def test_owners_of_several_threads_are_all_counted():
     memory = MemoryBudget(1000, threading.Lock())
 
-    def change():
+    def change(owner):
         for _ in range(2000):
-            memory.report(0, 7)
-            memory.report(7, 0)
+            memory.share(owner, 7)
+            memory.share(owner, 1)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=change) for _ in range(4)]
+        threads = [threading.Thread(target=change, args=(owner,)) for owner in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert memory.max_bytes(0) == 1000
+    assert memory.part == 250

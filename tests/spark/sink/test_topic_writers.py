@@ -35,11 +35,13 @@ class Fakes:
 
     Attributes:
         calls: what is done, and to which topic's writer.
+        fitted: the topics of writers whose part of the memory was made smaller.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.given: dict[str, dict[str, Any]] = {}
+        self.fitted: list[str] = []
         self.error: Exception | None = None
 
     def writer(self, client: object, topic: TopicName, options: object, **given: Any) -> FakeWriter:
@@ -70,6 +72,9 @@ class FakeWriter:
                 before.messages + self._pending, 0, MessageId(1, 1), MessageId(1, 2)
             )
         self._pending = 0
+
+    def fit(self) -> None:
+        self._fakes.fitted.append(self.topic.local)
 
     def begin_close(self) -> None:
         """``close`` does it, too."""
@@ -142,6 +147,13 @@ def test_all_that_are_open_are_flushed_before_they_are_closed(fakes):
     assert calls(fakes, "flush", "close") == [("flush", "x"), ("flush", "y"), ("close", "x"), ("close", "y")]
 
 
+def test_open_writers_make_room_for_another_one(fakes):
+    with writers(fakes, 2) as opened:
+        for topic in (X, Y, Y, Z):
+            opened.of(topic)
+    assert fakes.fitted == ["x", "y"]
+
+
 def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
     with writers(fakes, 2) as opened:
         opened.of(X).send(1)
@@ -200,7 +212,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_once_whatever_topics_are_op
     with FakeBroker() as broker, client_of(broker) as client:
         opened, held = opened_by(TopicWriter, client, producing()), Held(broker)
         for number in range(topic_writers.MAX_OPEN_TOPICS):
-            opened.of(TopicName.parse(f"many-{number}"))
+            opened.of(TopicName.parse(f"many-{number}")).send(columns([b"x"]))
         broker.script(Type.CLOSE_PRODUCER, [held] * topic_writers.MAX_OPEN_TOPICS)
         leaving = threading.Thread(target=opened.__exit__, args=(None, None, None))
         leaving.start()
