@@ -97,7 +97,8 @@ _MAX_PENDING = PRODUCER.add(
     "number",
     parsers.count(1),
     "10000",
-    "Maximum unacknowledged messages per partition. 0 (unlimited in Java) is not allowed.",
+    "Maximum unacknowledged messages per partition, and messages of a batch. 0 (unlimited in Java) is not "
+    "allowed.",
 )
 _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
     "pulsar.producer.maxPendingMessagesAcrossPartitions",
@@ -112,8 +113,8 @@ _MEMORY_LIMIT = PRODUCER.add(
     "size",
     parsers.size(1),
     "64m",
-    "Maximum unacknowledged bytes of a Spark task, over all its topics. 0 (unlimited in Java) is not "
-    "allowed.",
+    "Maximum unacknowledged bytes of a Spark task, in equal parts for all partitions of its topics. "
+    "A row that is larger than its part is sent alone. 0 (unlimited in Java) is not allowed.",
 )
 _BLOCK_IF_QUEUE_FULL = PRODUCER.add(
     "pulsar.producer.blockIfQueueFull",
