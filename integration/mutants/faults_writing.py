@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         name="flush-leaves-the-open-batch",
         file="pulsar_spark/client/writing/topic_writer.py",
-        old="                producer.send_open_batch()\n            for producer in self._producers:\n",
-        new="                producer.check()\n            for producer in self._producers:\n",
+        old="                producer.send_open_batch()\n            for producer in self._producers.values():\n",
+        new="                producer.check()\n            for producer in self._producers.values():\n",
         test="tests/client/writing/test_topic_writer.py::test_batches_close_by_count_and_by_flush",
     ),
     Fault(
@@ -137,6 +137,43 @@ FAULTS = (
         old="closed = self.take()",
         new="closed: list[Batch] = []",
         test="tests/protocol/writing/test_batcher.py::test_groups_are_cut_one_by_one",
+    ),
+    Fault(
+        name="batch-larger-than-its-window",
+        file="pulsar_spark/protocol/writing/batcher.py",
+        old="        self._max_messages = min(self._max_messages, max_messages)\n",
+        new="",
+        test="tests/client/writing/test_producer.py::test_a_batch_is_no_larger_than_the_pending_window",
+    ),
+    Fault(
+        name="restart-of-a-query-taken-for-no-replay",
+        file="pulsar_spark/spark/sink/write_numbers.py",
+        old="return first if counted_run == run and _is_run_id(run) else batch",
+        new="return first",
+        test="tests/spark/sink/test_delivery.py::test_a_task_knows_whether_it_may_be_a_replay",
+    ),
+    Fault(
+        name="producers-without-rows-not-opened-in-a-replay",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="return self.may_be_replay or self.strict or self.run_of(topic).rows > 0",
+        new="return False",
+        test="tests/client/writing/test_dedup_opening.py::test_a_possible_replay_opens_all",
+    ),
+    Fault(
+        name="copies-not-excluded-by-the-first-partition",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="self._open([0] if has_shared_name else [])",
+        new="self._open([])",
+        test="tests/client/writing/test_topic_writer.py::"
+        "test_writers_of_one_name_exclude_each_other_by_the_first_partition",
+    ),
+    Fault(
+        name="other-partitions-not-searched-in-a-repeated-stage",
+        file="pulsar_spark/client/writing/topic_writer.py",
+        old="        self._open([])  # the others, if one of these has found that\n",
+        new="",
+        test="tests/client/writing/test_dedup_opening.py::"
+        "test_a_stage_that_is_repeated_silently_doubles_no_row",
     ),
     Fault(
         name="task-waits-for-a-name-while-it-has-others",

@@ -297,7 +297,7 @@ def test_a_send_waits_for_room(broker, client, topic, options, partitions, room)
         ({"max_pending_messages": 100}, 1, 100),
         ({"max_pending_messages": 100, "batching_max_messages": 0}, 1, 100),
         ({"max_pending_messages_across_partitions": 100}, 4, 25),
-        ({"max_pending_messages": 100, "batching_max_messages": 30}, 1, 90),
+        ({"max_pending_messages": 100, "batching_max_messages": 30}, 1, 100),
         ({"memory_limit": 20_000}, 1, 184),
     ],
 )
