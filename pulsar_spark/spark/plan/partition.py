@@ -113,7 +113,7 @@ class PartitionState:
         frozen_end: end of a run that reads only what existed when it began; None in other runs.
         is_set_back: whether the topic ends before the checkpoint; the next trigger then begins at ``start``.
         is_start_time_found: whether the user's start time was found; later batches are then not searched for
-            it.
+            it. None: this run has not searched yet.
         asked_at: when ``last`` was requested; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
         asked_before: the same when ``last`` was requested: what was sent later did not change that answer.
@@ -131,7 +131,7 @@ class PartitionState:
     backlog: int | None = None
     frozen_end: MessageId | None = None
     is_set_back: bool = False
-    is_start_time_found: bool = False
+    is_start_time_found: bool | None = None
     asked_at: float = 0.0
     asked: MessageId = MessageId.EARLIEST
     asked_before: MessageId = MessageId.EARLIEST

@@ -118,12 +118,19 @@ def warn_of_late_starts(
 
 
 def before_time(
-    client: PlanningClient, topic: TopicName, time: AtTime, margin: float, begin: MessageId, last: MessageId
+    client: PlanningClient,
+    topic: TopicName,
+    time: AtTime,
+    margin: float,
+    begin: MessageId,
+    last: MessageId,
+    *,
+    looks_back: bool = False,
 ) -> MessageId:
     """The position in ``[begin, last]`` before the first message published at or after ``time``.
 
-    If a stored message up to ``begin`` is in time, so is everything after it: messages with earlier times, by
-    other clocks or from another cluster, are not left out.
+    With ``looks_back``, if a stored message up to ``begin`` is in time, so is everything after it: messages
+    with earlier times, by other clocks or from another cluster, are not left out.
 
     Returns:
         That position; ``last`` if all messages are older.
@@ -131,7 +138,7 @@ def before_time(
     if begin >= last:
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
-    if begin.is_message:
+    if looks_back and begin.is_message:
         # A position whose ledger is deleted stands for the first remaining message.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:

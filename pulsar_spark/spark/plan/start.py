@@ -163,18 +163,19 @@ def after_start_times(
     searched: dict[TopicName, Callable[[], MessageId]] = {}
     for each in ranges:
         time = start.everywhere or start.named.get(each.topic, start.named.get(each.topic.base))
-        if isinstance(time, AtTime) and not partitions[each.topic].is_start_time_found:
+        is_found = partitions[each.topic].is_start_time_found
+        if isinstance(time, AtTime) and not is_found:
+            search = partial(before_time, client, each.topic, time, options.publish_time_margin)
             begin, end = each.start.last_whole_entry, each.end.whole_entry
-            margin = options.publish_time_margin
-            searched[each.topic] = partial(before_time, client, each.topic, time, margin, begin, end)
+            searched[each.topic] = partial(search, begin, end, looks_back=is_found is None)
     firsts = run_for_each(searched)
     found = []
     for each in ranges:
         first = firsts.get(each.topic)
         if first is not None:
+            partitions[each.topic].is_start_time_found = first < each.end.whole_entry
             if first >= each.end.whole_entry:
                 continue
-            partitions[each.topic].is_start_time_found = True
             each = each._replace(start=max(each.start, first))
         found.append(each)
     return found

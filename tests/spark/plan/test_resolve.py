@@ -108,7 +108,8 @@ def test_where_the_begin_is_in_time_nothing_is_left_out(cluster):
     cluster.topics[T].produce(time=50)
 
     def before(time, begin):
-        return before_time(cluster, T, AtTime(time), 60.0, at(begin), cluster.topics[T].last)
+        last = cluster.topics[T].last
+        return before_time(cluster, T, AtTime(time), 60.0, at(begin), last, looks_back=True)
 
     assert before(300, "20:0") == at("20:0")
     assert before(400, "20:1") == at("20:1")
@@ -124,9 +125,13 @@ def test_a_begin_after_the_first_one_in_time_leaves_nothing_out(cluster, is_stor
     begin, *late = topic.produce(2, time=300) + topic.produce(1, time=1000)
     if not is_stored:
         topic.trim()
-    found = before_time(cluster, T, AtTime(1000), 60.0, begin, topic.last)
-    assert found == (begin if is_stored else late[0])
-    assert before_time(cluster, T, AtTime(1001), 60.0, begin, topic.last) == topic.last
+
+    def before(time, *, looks_back):
+        return before_time(cluster, T, AtTime(time), 60.0, begin, topic.last, looks_back=looks_back)
+
+    assert before(1000, looks_back=True) == (begin if is_stored else late[0])
+    assert before(1000, looks_back=False) == late[0], "as where all of it was searched before"
+    assert before(1001, looks_back=True) == topic.last
 
 
 def test_where_a_subscription_stands(cluster):

@@ -229,3 +229,17 @@ def test_each_partition_of_a_micro_batch_begins_where_it_reaches_the_start_time(
         assert [each.is_start_time_found for each in states.values()] == [False, True, True, True]
         plain = options_of(topic="t", startingOffsets="earliest")
         assert after_start_times(cluster, plain, states, ranges) == ranges
+
+
+def test_only_the_first_search_of_a_run_looks_back():
+    """Each micro-batch that waits for the time would read the margin before it again."""
+    cluster = SimulatedCluster()
+    (topic,) = cluster.create("t")
+    begin, end = topic.produce(2, time=900)
+    states, options = (
+        {T: PartitionState(begin, begin, end)},
+        options_of(topic="t", startingTime=iso_time(1000)),
+    )
+    for _ in range(3):
+        assert after_start_times(cluster, options, states, [Range(T, begin, end)]) == []
+        assert cluster.count("probe", T) == 1
