@@ -211,12 +211,12 @@ class TopicWriter(Closing):
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
         assert self._closing is not None
+        if self._changed.acquire(timeout=self._closing.left):  # a call that opens a producer has it
+            self._changed.notify_all()
+            self._changed.release()
         producers = list(self._producers.values())
         _close(producers)
         self._memory.share(self, 0)
-        if self._changed.acquire(timeout=self._closing.left):
-            self._changed.notify_all()
-            self._changed.release()
         self._keeper.join(self._closing.left)
         self._interceptors.acknowledge()
         for producer in producers:

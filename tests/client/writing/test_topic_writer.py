@@ -729,3 +729,18 @@ def test_a_topic_that_is_partitioned_meanwhile_is_an_error(broker, client):
     broker.script(Type.PRODUCER, [partition])
     with open_writer(client) as writer, pytest.raises(NotAllowedError):
         writer.send(columns(numbered(1)))
+
+
+def test_a_producer_that_is_opened_while_another_thread_closes_is_closed(broker, client):
+    topic, held = parted(broker, 2), Held(broker)
+    writer = open_writer(client, topic)
+    broker.script(Type.PRODUCER, [held])
+    sending = threading.Thread(target=lambda: writer.send(to_partitions(1)))
+    closing = threading.Thread(target=writer.close)
+    sending.start()
+    broker.wait_for(lambda: held.count)
+    closing.start()
+    held.release()
+    sending.join()
+    closing.join()
+    assert broker.open_producers == []
