@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -109,6 +110,13 @@ class FakeTopic:
         """Move all cursors over what is stored up to a position, as a message TTL does."""
         for cursor in self.cursors.values():
             cursor.skip_to(position)
+
+    def leave_ledger_ends(self) -> None:
+        """Move all cursors at the end of a ledger to the next one, as a broker does when it begins that."""
+        for ledger, following in pairwise(self.ledgers):
+            for cursor in self.cursors.values():
+                if self.ledgers[ledger] and cursor.mark == self.ledgers[ledger][-1].id:
+                    cursor.skip_to(MessageId(following, -1))
 
     def end(self, transaction: TxnId, *, commit: bool) -> None:
         """Show what belongs to a transaction, or hide it for ever; a marker is stored either way."""

@@ -18,6 +18,7 @@ class OneRange(NamedTuple):
     end: MessageId
     visible: bool
     begins: MessageId | None
+    followed: bool = False
 
 
 def read_range(
@@ -28,6 +29,7 @@ def read_range(
     *,
     visible: bool = True,
     begins: MessageId | None = None,
+    followed: bool = False,
     window_bytes: int | None = None,
     **options: Any,
 ) -> Generator[Entries, None, None]:
@@ -40,17 +42,20 @@ def read_range(
         end: the last entry wanted.
         visible: as of ``RangeOptions``.
         begins: as of ``RangeOptions``.
+        followed: as of ``RangeOptions``.
         window_bytes: bytes that may be in flight; then nothing is prefetched, so that a test decides what
             happens between two entries.
         options: of ``read_ranges``.
     """
     if window_bytes is None:
-        asked = OneRange(topic, start, end, visible, begins)
+        asked = OneRange(topic, start, end, visible, begins, followed)
         with closing(read_ranges(client, [asked], **options)) as ranges:
             for entries in ranges:
                 yield from entries
         return
     chunks, decryptor = options.pop("chunks", None), options.pop("decryptor", None)
-    own = RangeOptions(visible=visible, begins=begins, window_bytes=window_bytes, **options)
+    own = RangeOptions(
+        visible=visible, begins=begins, followed=followed, window_bytes=window_bytes, **options
+    )
     stored = read_entries(client, topic, start, end, own)
     yield from whole_messages(client, topic, start, end, stored, own, chunks, decryptor)

@@ -18,6 +18,21 @@ FAULTS = (
         test="tests/spark/plan/test_data_loss.py::test_a_partition_under_the_running_query",
     ),
     Fault(
+        name="subscription-moved-over-a-micro-batch-not-noticed",
+        file="pulsar_spark/spark/plan/data_loss.py",
+        old="if not is_message or not mark_delete.is_message or mark_delete <= own:",
+        new="if not is_message or not mark_delete.is_message or mark_delete <= position:",
+        test="tests/spark/plan/test_data_loss.py::test_a_partition_under_the_running_query",
+    ),
+    Fault(
+        name="begin-of-a-range-after-its-first-message",
+        file="pulsar_spark/spark/plan/micro_batch.py",
+        old="each._replace(begins=first.previous)",
+        new="each._replace(begins=first)",
+        test="tests/spark/plan/test_micro_batch.py::"
+        "test_tasks_know_after_which_position_everything_is_stored",
+    ),
+    Fault(
         name="acknowledged-before-it-is-processed",
         file="pulsar_spark/spark/plan/partition.py",
         old="return None if self.position is None else min(self.position, self.last).last_whole_entry",

@@ -92,9 +92,31 @@ FAULTS = (
     Fault(
         name="loss-at-the-begin-of-a-range-not-reported",
         file="pulsar_spark/protocol/reading/range_progress.py",
-        old="if self._visible and mark_delete >= self.end.whole_entry:",
-        new="if not self._visible and mark_delete >= self.end.whole_entry:",
+        old="is_after_end = self._visible and begins >= self.end.whole_entry",
+        new="is_after_end = not self._visible and begins >= self.end.whole_entry",
         test="tests/protocol/reading/test_range_progress.py::test_where_the_reader_begins",
+    ),
+    Fault(
+        name="first-messages-of-a-range-not-missed",
+        file="pulsar_spark/protocol/reading/range_progress.py",
+        old="return is_after_end or begins > max(self.position, self._begins)",
+        new="return is_after_end",
+        test="tests/protocol/reading/test_range_progress.py::test_where_the_reader_begins",
+    ),
+    Fault(
+        name="part-of-a-range-that-a-broker-does-not-know-taken-for-empty",
+        file="pulsar_spark/protocol/reading/range_progress.py",
+        old="return Gap.UNKNOWN if self._followed else Gap.EMPTY",
+        new="return Gap.EMPTY",
+        test="tests/client/reading/test_entry_range.py::test_a_part_that_a_broker_knows_nothing_of_is_lost",
+    ),
+    Fault(
+        name="ledger-that-a-reader-was-moved-out-of-taken-for-deleted",
+        file="pulsar_spark/client/reading/entry_range.py",
+        old="            if begins.ledger > progress.position.ledger and not begins.is_message:\n",
+        new="            if False:\n",
+        test="tests/client/reading/test_entry_range.py::"
+        "test_a_reader_that_subscribes_again_at_the_end_of_a_ledger_has_lost_nothing",
     ),
     Fault(
         name="missing-end-of-a-range-not-reported",

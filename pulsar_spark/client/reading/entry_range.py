@@ -36,9 +36,10 @@ class RangeOptions:
         visible: whether the range's end was a message when the range was planned, so that not to find it is
             data loss. An end that is not visible may be anything: a marker of a transaction, an aborted or
             compacted message, or beyond the end of its ledger.
-        begins: if nothing holds the data: the position before the first entry that the broker had when the
-            range was planned. A reader that begins later, or whose ledger is deleted meanwhile, has lost
-            data.
+        begins: position after which the broker had everything when the range was planned. A reader that can
+            only begin later has lost data. None: unknown, so that only a missing end is noticed.
+        followed: whether the partition then had a visible message after the end. If a broker knows of none,
+            it has lost data, or belongs to another cluster.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
             continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
@@ -49,6 +50,7 @@ class RangeOptions:
     poll_timeout: float
     visible: bool = True
     begins: MessageId | None = None
+    followed: bool = False
     fail_on_data_loss: bool = True
     read_compacted: bool = False
     window_bytes: int = WINDOW_BYTES
@@ -96,13 +98,14 @@ class _RangeReader:
             end,
             visible=options.visible,
             begins=options.begins,
+            followed=options.followed,
             read_compacted=options.read_compacted,
         )
 
     def read(self) -> Iterator[Entries]:
         progress = self._progress
-        if not self._options.read_compacted:
-            self._report(progress.opened(self._consumer.last_message_id().mark_delete))
+        if not self._options.read_compacted and progress.opened(self._consumer.last_message_id().mark_delete):
+            self._probe(None)
         while not progress.is_done:
             try:
                 entries = self._next()
@@ -193,7 +196,7 @@ class _RangeReader:
         return False
 
     def _probe(self, found: MessageId | None) -> Gap:
-        """Let a second reader begin after the position."""
+        """Let a second reader begin after the position, and at it if the position's ledger seems gone."""
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(
             self._client, "reader", progress.position.next_entry, read_compacted=self._options.read_compacted
@@ -201,6 +204,9 @@ class _RangeReader:
         with Consumer(self._client, topic, options, Permits(1)) as second:
             begins = second.last_message_id().mark_delete
             first = self._first_of(second)
+            if begins.ledger > progress.position.ledger and not begins.is_message:
+                second.seek(progress.position)
+                begins = second.last_message_id().mark_delete
         probed = progress.judge_probe(begins, first, found)
         self._report(probed.lost)
         return probed.gap

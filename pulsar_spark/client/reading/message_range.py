@@ -57,6 +57,10 @@ class TopicRange(Protocol):
     def begins(self) -> MessageId | None:
         """See :class:`RangeOptions`."""
 
+    @property
+    def followed(self) -> bool:
+        """See :class:`RangeOptions`."""
+
 
 def read_ranges(
     client: Client,
@@ -104,6 +108,7 @@ def read_ranges(
             poll_timeout=poll_timeout,
             visible=each.visible,
             begins=each.begins,
+            followed=each.followed,
             fail_on_data_loss=fail_on_data_loss,
             read_compacted=read_compacted,
         )

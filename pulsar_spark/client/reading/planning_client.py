@@ -176,6 +176,10 @@ class PlanningClient:
         compacted = self._is_only_kept(topic, position)
         return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
 
+    def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
+        """The first visible entry after ``position``; None if the broker knows of none."""
+        return probe.first_after(self._client, topic, position)
+
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
         """A probe of the entries after a position."""
         compacted = self._is_only_kept(topic, after)

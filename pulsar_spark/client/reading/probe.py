@@ -160,6 +160,20 @@ def probe_entry(
         return receive_infos(consumer, client.operation(), 1)[0]
 
 
+def first_after(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
+    """The first visible entry after ``position``; None if the broker knows of none.
+
+    Raises:
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    with Consumer(
+        client, topic, reader_options(client, "probe", position.next_entry), Permits(1)
+    ) as consumer:
+        if consumer.last_message_id().last.whole_entry <= position:
+            return None
+        return receive_infos(consumer, client.operation(), 1)[0].id
+
+
 def first_at(
     client: Client,
     topic: TopicName,

@@ -5,13 +5,15 @@ reader over messages (a message TTL, trimming: readers hold nothing), or when wh
 delivered (markers of transactions, aborted or compacted messages). So each of its answers is judged:
 
     what happened                                       judged as
-    the reader stands before a later ledger's first     it continues there; loss where ``begins`` proves it
-    it stands there, after the end, a visible message   loss of the whole range
+    the reader stands before a later ledger's first     it continues there
+    it stands there, after ``begins``, or after an end  probe
+    that was a visible message
     it stands at another entry after the range's start  as a gap: it was moved
     entries came, each directly after the one before    it continues, and at the end it is done
     something came after a gap                          see below; where the gap is empty it continues
     an entry after the end came, in the end's ledger    done: the end is compacted, or was never visible
     one in a later ledger, or nothing is left           done; loss where the end was a visible message
+    nothing is left, and a message is known to follow   probe
     an entry that cannot be decoded                     it continues after that
 
 A gap is anything between the position and what came next but consecutive entries of one ledger. It is judged
@@ -28,13 +30,15 @@ A probe is a second reader that begins after the position:
     what it was given               judged as
     what came after the gap         empty
     anything else                   read again from the position
-    and it begins in a later ledger than the position's: that one is gone. Loss, unless nothing of the range
-    was read yet, something holds the data, and the end is left: then what is gone was processed before
+    and it begins in a later ledger than the position's: that one is gone. Loss, if something of the range was
+    read, or as above when a reader begins: else what is gone was processed before, or gone before
+
+Brokers also move a reader from the end of a ledger to the next one when they only begin that. So a ledger is
+gone only if a reader that begins at the position, inclusive, begins in a later ledger, too.
 
 If a range is read again a few times in vain, it is lost.
 
-With ``begins`` nothing holds the data while it is read (a batch read). Ledgers are trimmed from the oldest
-on: where a ledger is still there, so is everything after it.
+Ledgers are trimmed from the oldest on: where a ledger is still there, so is everything after it.
 """
 
 from __future__ import annotations
@@ -89,8 +93,8 @@ class RangeProgress:
         start: the last entry taken before.
         end: the last entry wanted.
         visible: whether the end was a visible message when the range was planned.
-        begins: if nothing holds the data: the position before the first entry that the broker had when
-            the range was planned; else None.
+        begins: position after which the broker had everything when the range was planned; None: unknown.
+        followed: whether the partition then had a visible message after the end.
         read_compacted: whether the compacted topic is read; then nothing that is missing counts as loss.
 
     Attributes:
@@ -105,12 +109,14 @@ class RangeProgress:
         *,
         visible: bool = True,
         begins: MessageId | None = None,
+        followed: bool = False,
         read_compacted: bool = False,
     ) -> None:
         self.position = start
         self.end = end
         self._visible = visible and not read_compacted  # compaction may have removed the end
-        self._begins = begins
+        self._begins = begins or MessageId.LATEST
+        self._followed = followed and not read_compacted
         self._read_compacted = read_compacted
         self._has_read = False
         self._repeats = 0
@@ -125,17 +131,22 @@ class RangeProgress:
         """How many entries are left, where the position is in the end's ledger; else None."""
         return self.end.entries_since(self.position)
 
-    def opened(self, mark_delete: MessageId) -> LostRange | None:
-        """Take the reader's position: brokers silently move a start that they no longer have."""
+    def opened(self, mark_delete: MessageId) -> bool:
+        """Take the reader's position: brokers silently move a start that they no longer have.
+
+        Returns whether messages before it seem to be lost, so that a second reader must probe.
+        """
         if self._read_compacted or mark_delete.is_message:
-            return None
-        start, self.position = self.position, max(self.position, mark_delete)
-        why = f"the remaining messages start after {mark_delete}"
-        if self._begins is not None and mark_delete > max(start, self._begins):
-            return LostRange(max(start, self._begins), min(mark_delete, self.end), why)
-        if self._visible and mark_delete >= self.end.whole_entry:
-            return LostRange(start, self.end, why)
-        return None
+            return False
+        if self._is_late(mark_delete):
+            return True
+        self.position = max(self.position, mark_delete)
+        return False
+
+    def _is_late(self, begins: MessageId) -> bool:
+        """Whether a reader that can only begin after ``begins`` misses messages."""
+        is_after_end = self._visible and begins >= self.end.whole_entry
+        return is_after_end or begins > max(self.position, self._begins)
 
     def came(self, last: MessageId) -> None:
         """Note that entries within the range came, up to ``last``, with nothing missing among them."""
@@ -175,7 +186,7 @@ class RangeProgress:
         if self._read_compacted and not last.is_message:
             return Gap.UNKNOWN  # nothing is kept; or the broker has not yet opened what is
         if last.whole_entry <= self.position:
-            return Gap.EMPTY
+            return Gap.UNKNOWN if self._followed else Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
         return Gap.UNKNOWN if has_read_over else None
 
@@ -183,7 +194,7 @@ class RangeProgress:
         """Judge a gap by what a second reader was given after the position.
 
         Args:
-            begins: the position after which it began.
+            begins: the position after which it began, or begins at the position, inclusive.
             first: what it was given first; None where nothing came.
             found: what came after the gap; None where nothing came.
         """
@@ -191,14 +202,17 @@ class RangeProgress:
         if not self._read_compacted and begins > position and begins.is_message:
             return ProbedGap(Gap.SKIPPED)  # it was moved, too
         if not self._read_compacted and begins.ledger > position.ledger:
+            is_lost = self._has_read or self._is_late(begins)
             self.position = min(begins, self.end)
-            is_all_gone = self._visible and begins >= self.end.whole_entry
-            is_unheld = self._begins is not None and begins > max(position, self._begins)
-            if self._has_read or is_all_gone or is_unheld:
+            if is_lost:
                 why = f"the broker deleted ledger {position.ledger} while it was read"
+                if not self._has_read:
+                    why = f"the remaining messages start after {begins}"
+                if self._begins < begins:
+                    position = max(position, self._begins)
                 lost = LostRange(position, self.position, why)
-        is_after_end = first is None or first > self.end.whole_entry
-        is_empty = first == found or (found is None and is_after_end)
+        is_after_end = not self._followed if first is None else first > self.end.whole_entry
+        is_empty = is_after_end if found is None else first == found
         return ProbedGap(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
 
     def repeat(self, found: MessageId | None) -> LostRange | None:
@@ -210,7 +224,7 @@ class RangeProgress:
         if self._repeats <= _MAX_REPEATS:
             return None
         lost_end = self.end if found is None else min(found.back(1), self.end)
-        why = f"the broker moved {self._repeats} readers past them, as with a message TTL"
+        why = f"{self._repeats} readers did not receive them: a message TTL, or two clusters in service.url"
         lost = LostRange(self.position, lost_end, why)
         self.came(lost_end)
         return lost

@@ -28,10 +28,15 @@ last of its ledger; it counts as loss.
     before a message that the query has processed, and the    SET_BACK
     topic ends before that
     at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
-    at or before what is processed                            FINE
+    at another message that is processed                      somebody moved it while the micro-batch ran
+    before another ledger that is processed                   FINE
     before a later ledger; nothing seen was skipped, and all  FINE: the broker removed a consumed ledger,
     that is processed was to be acknowledged                  which so ended at what is processed
     elsewhere                                                 MOVED or LOST
+
+If somebody moved it over messages of the micro-batch, and the ledger of what was acknowledged is stored, that
+is FINE; otherwise UNSURE: the tasks report messages that were deleted after they were planned, and nobody
+knows of those that were deleted just before.
 
 MOVED or LOST, for which the caller asks what is stored (ASK, until it is known):
 
@@ -88,6 +93,10 @@ _LEDGER_GONE = (
     "while the query was stopped, the broker removed the ledger of the last message that is processed. It "
     "does so by itself if that message was the ledger's last one, and then nothing is lost. It also does so "
     "if somebody truncates the topic or skips messages, or if a backlog quota or a message TTL drops them"
+)
+_MEANWHILE = (
+    "a message TTL, a backlog quota or somebody else moved the subscription over them before the query "
+    "acknowledged them, and the broker deleted them. Tasks report those that they did not find"
 )
 _WHILE_RUNNING = (
     "its subscription was removed or moved by somebody else, or the topic was deleted and created again"
@@ -213,7 +222,15 @@ def judge_answer(
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)
-    if mark_delete <= acknowledged or mark_delete <= position.last_whole_entry:
+    own = max(acknowledged, asked, goes_on)
+    if mark_delete <= position.last_whole_entry:
+        if not is_message or not mark_delete.is_message or mark_delete <= own:
+            return _FINE
+        if stored is None:
+            return Judgement(LossVerdict.ASK)
+        lost = LostRange(own, stored.begin, _MEANWHILE)
+        return _FINE if stored.begin <= own else Judgement(LossVerdict.UNSURE, _MEANWHILE, lost)
+    if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
     # The broker itself removes no ledger of which something was never acknowledged.

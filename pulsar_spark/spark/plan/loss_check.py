@@ -128,7 +128,8 @@ class LossCheck:
                 stored=stored,
             )
 
-        if self._reconcile(subscription, topic, position, answer, judge) is LossVerdict.FINE:
+        verdict = self._reconcile(subscription, topic, position, answer, judge)
+        if verdict in (LossVerdict.FINE, LossVerdict.UNSURE):
             state.acknowledged = answer.mark_delete
             if not answer.mark_delete.is_message:
                 state.goes_on = answer.mark_delete

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 
 from pulsar_spark.client import PROMPT, Pauses, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
@@ -21,6 +22,7 @@ from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import PartitionState
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
+from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import after_start_times
 
 _log = logging.getLogger(__name__)
@@ -133,7 +135,7 @@ class MicroBatchPlanner:
         existing = [
             each for each in planned if each.topic in partitions and not partitions[each.topic].is_set_back
         ]
-        ranges = after_start_times(self._client, self._options, partitions, existing)
+        ranges = self._with_begins(after_start_times(self._client, self._options, partitions, existing))
         tasks = split_ranges(
             ranges,
             self._broker_probe,
@@ -146,6 +148,25 @@ class MicroBatchPlanner:
             ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
         )
         return tasks
+
+    def _with_begins(self, ranges: list[Range]) -> list[Range]:
+        """Note after which position the broker has everything of each range now.
+
+        Within a ledger that is the start: the broker keeps a ledger with unread messages. The ledger of a
+        start may be deleted if that is its last message, so elsewhere the range's first message counts.
+        """
+        if self._client.read_compacted:
+            return ranges
+        across = [each for each in ranges if each.start.ledger != each.end.ledger]
+        find = self._client.first_after
+        firsts = run_for_each(
+            {each.topic: partial(find, each.topic, each.start.last_whole_entry) for each in across}
+        )
+        within = (firsts.get(each.topic, each.start.last_whole_entry.next_entry) for each in ranges)
+        return [
+            each if first is None or first > each.end.whole_entry else each._replace(begins=first.previous)
+            for each, first in zip(ranges, within, strict=True)
+        ]
 
     def drop(self, topic: TopicName) -> None:
         """Forget a partition that is gone."""

@@ -40,9 +40,9 @@ class Range(NamedTuple):
         visible: whether ``end`` was a visible message when the range was planned; it is data loss if that is
             not found. False for borders within a split range, and for ends from users, which may be markers,
             aborted, or after the end of their ledger.
-        begins: in batch reads, the position before the broker's first entry when the range was planned; a
-            reader that begins later has lost data. None in streams, whose durable subscription retains the
-            data.
+        begins: position after which the broker had everything when the range was planned; a reader that can
+            only begin later has lost data. None: unknown.
+        followed: whether a visible message came after ``end`` when the range was planned.
     """
 
     topic: TopicName
@@ -50,6 +50,7 @@ class Range(NamedTuple):
     end: MessageId
     visible: bool = True
     begins: MessageId | None = None
+    followed: bool = False
 
 
 # The ranges that one task reads, one after another.
@@ -99,7 +100,7 @@ def plan_batch(
         last = lasts[topic].whole_entry
         start, end = max(starts[topic], begin), min(ends[topic], last)
         if last.is_message and start < end:
-            ranges.append(Range(topic, start, end, visible=end == last, begins=begin))
+            ranges.append(Range(topic, start, end, visible=end == last, begins=begin, followed=end < last))
     return ranges
 
 
@@ -199,7 +200,12 @@ def _cut(each: Range, track: Sequence[MessageId], length: int, count: int) -> li
     borders = [_place(track, length * number // count) for number in range(1, count)]
     ends = [*borders, each.end]
     return [
-        each._replace(start=start, end=end, visible=each.visible and end is each.end)
+        each._replace(
+            start=start,
+            end=end,
+            visible=each.visible and end is each.end,
+            followed=each.followed or (each.visible and end is not each.end),
+        )
         for start, end in zip([each.start, *borders], ends, strict=True)
     ]
 

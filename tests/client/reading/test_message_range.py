@@ -123,6 +123,7 @@ class Asked(NamedTuple):
     end: MessageId
     visible: bool = True
     begins: MessageId | None = None
+    followed: bool = False
 
 
 def publish_everywhere(broker, count, each=5):

@@ -72,6 +72,21 @@ def test_there_is_none(client, topic):
         probe_entry(client, TOPIC, START)
 
 
+def test_the_first_visible_entry_after_a_position(broker, client, topic):
+    first = broker.publish(TOPIC, *singles(numbered(3)))
+    topic.roll()
+    with broker.changed:
+        topic.end(TxnId(0, 1), commit=True)  # leaves a marker
+    assert probe.first_after(client, TOPIC, first[2]) is None, "a marker is none"
+    second = broker.publish(TOPIC, *singles(numbered(2)))
+    assert probe.first_after(client, TOPIC, START) == first[0]
+    assert probe.first_after(client, TOPIC, first[0]) == first[1]
+    assert probe.first_after(client, TOPIC, first[2]) == second[0]
+    topic.trim(first[0].ledger)
+    assert probe.first_after(client, TOPIC, first[0]) == second[0]
+    assert probe.first_after(client, TOPIC, second[1]) is None
+
+
 # ---- by time
 
 

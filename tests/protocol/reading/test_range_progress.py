@@ -27,18 +27,19 @@ def lost(judged):
 BATCH = {"begins": "2:-1"}
 COMPACTED = {"read_compacted": True}
 INVISIBLE = {"visible": False}
+FOLLOWED = {"visible": False, "followed": True}
 
 
 @for_each(
     ("options", "mark", "position", "judged"),
     [
-        # a stream's range: a subscription holds it, so where the reader begins says nothing until the end
+        # it is not known what there was: where the reader begins says nothing until the end
         ({}, "3:4", "3:4", None),
         ({}, "2:-1", "3:4", None),
         ({}, "3:-1", "3:4", None),
         ({}, "4:-1", "4:-1", None),
         ({}, "5:-1", "5:-1", None),
-        ({}, "6:-1", "6:-1", "(3:4, 5:9]"),
+        ({}, "6:-1", "5:9", "(3:4, 5:9]"),
         (INVISIBLE, "6:-1", "6:-1", None),
         # a reader begins at an entry after the start where the broker has moved it: a gap like any other
         ({}, "5:8", "3:4", None),
@@ -46,12 +47,19 @@ INVISIBLE = {"visible": False}
         (INVISIBLE, "5:9", "3:4", None),
         (BATCH, "3:5", "3:4", None),
         (BATCH, "5:8", "3:4", None),
-        # a batch's range: what lies between its start and where the reader begins is gone
+        # it is known that there was everything: what lies before where the reader begins is gone
         (BATCH, "3:4", "3:4", None),
         (BATCH, "2:-1", "3:4", None),
         (BATCH, "5:-1", "5:-1", "(3:4, 5:-1]"),
-        (BATCH, "6:-1", "6:-1", "(3:4, 5:9]"),
+        (BATCH, "6:-1", "5:9", "(3:4, 5:9]"),
         (BATCH | INVISIBLE, "4:-1", "4:-1", "(3:4, 4:-1]"),
+        # a stream's range across ledgers begins before its first message
+        ({"begins": "3:4"}, "4:-1", "4:-1", "(3:4, 4:-1]"),
+        ({"begins": "4:-1"}, "3:4", "3:4", None),
+        ({"begins": "4:1"}, "5:-1", "5:-1", "(4:1, 5:-1]"),
+        ({"begins": "4:1"}, "4:-1", "4:-1", None),
+        # a part of a range
+        ({"begins": "2:-1", "visible": False, "followed": True}, "6:-1", "5:9", "(3:4, 5:9]"),
         # what was gone when the batch was planned is not lost
         ({"begins": "4:-1"}, "4:-1", "4:-1", None),
         ({"begins": "4:-1"}, "5:-1", "5:-1", "(4:-1, 5:-1]"),
@@ -62,8 +70,22 @@ INVISIBLE = {"visible": False}
 )
 def test_where_the_reader_begins(options, mark, position, judged):
     reading = progress(**options)
-    assert lost(reading.opened(at(mark))) == judged
+    assert reading.opened(at(mark)) is (judged is not None)
+    if judged is not None:
+        assert reading.position == at("3:4")
+        assert lost(reading.judge_probe(at(mark), at("6:0"), None).lost) == judged
     assert reading.position == at(position)
+
+
+@for_each("options", [{}, {"begins": "2:-1"}, {"begins": "3:4"}])
+@for_each("mark", ["4:-1", "6:-1"])
+def test_a_ledger_is_there_if_a_reader_can_begin_in_it(options, mark):
+    """The broker moved the first reader on, from the end of the ledger."""
+    reading = progress(**options)
+    reading.opened(at(mark))
+    position = reading.position
+    assert reading.judge_probe(at("3:3"), at("6:0"), at("6:0")) == ProbedGap(Gap.EMPTY)
+    assert reading.position == position
 
 
 @pytest.mark.parametrize(
@@ -81,7 +103,7 @@ def test_where_the_reader_begins(options, mark, position, judged):
 )
 def test_the_end_does_not_come(options, found, judged):
     reading = progress(**options)
-    assert reading.opened(at("3:4")) is None
+    assert not reading.opened(at("3:4"))
     reading.came(at("4:2"))
     assert not reading.is_done
     assert lost(reading.passed(None if found is None else at(found))) == judged
@@ -191,7 +213,9 @@ def test_a_gap_is_judged_by_what_a_second_reader_finds(
         reading.came(at("3:4"))
     probed = reading.judge_probe(at(begins), first and at(first), found and at(found))
     is_gone = position != "3:4" and (has_read or options or position == "5:9")
-    why = "the broker deleted ledger 3 while it was read"
+    why = f"the remaining messages start after {begins}"
+    if has_read:
+        why = "the broker deleted ledger 3 while it was read"
     assert probed == ProbedGap(gap, LostRange(at("3:4"), at(position), why) if is_gone else None)
     assert reading.position == at(position)
 
@@ -203,9 +227,13 @@ def test_a_range_of_which_all_is_gone_is_reported_once_whoever_notices(begins, f
     """A stream's, of which nothing was read: it is lost if its end was a message, and is gone."""
     first = progress(visible=is_visible)
     second = progress(visible=is_visible)
-    assert second.opened(at("3:4")) is None
+    assert not second.opened(at("3:4"))
+    is_late = first.opened(at(begins))
     reports = [
-        [first.opened(at(begins)), first.passed(found and at(found))],
+        [
+            first.judge_probe(at(begins), None, None).lost if is_late else None,
+            first.passed(found and at(found)),
+        ],
         [second.judge_probe(at(begins), None, None).lost, second.passed(found and at(found))],
     ]
     for each in reports:
@@ -261,12 +289,27 @@ def test_what_comes_lets_a_range_be_read_again_anew():
         (COMPACTED, "7:0", "6:-1", None),
         (COMPACTED, "4:2", "3:4", Gap.EMPTY),
         (COMPACTED, "-1:-1", "3:4", Gap.UNKNOWN),
+        # a message after the end was known: this broker has lost it, or is another cluster's
+        (FOLLOWED, "4:2", "4:2", Gap.UNKNOWN),
+        (FOLLOWED, "-1:-1", "3:4", Gap.UNKNOWN),
+        (FOLLOWED, "7:0", "5:8", None),
+        (FOLLOWED | COMPACTED, "4:2", "3:4", Gap.EMPTY),
     ],
 )
 def test_whether_anything_is_left_to_come(options, last, mark, judged):
     reading = progress(**options)
     reading.came(at("4:2"))
     assert reading.judge_silence(at(last), at(mark)) is judged
+
+
+@for_each(
+    ("first", "gap"), [(None, Gap.SKIPPED), ("5:9", Gap.SKIPPED), ("5:10", Gap.EMPTY), ("7:0", Gap.EMPTY)]
+)
+def test_a_part_is_only_over_if_what_follows_it_comes(first, gap):
+    reading = progress(**FOLLOWED)
+    assert reading.judge_probe(at("3:4"), first and at(first), None) == ProbedGap(gap)
+    reading = progress(**FOLLOWED | COMPACTED)
+    assert reading.judge_probe(at("3:4"), None, None) == ProbedGap(Gap.EMPTY)
 
 
 def test_a_corrupt_entry_is_passed():
@@ -338,29 +381,49 @@ class Reader:
         self.mark = max(self.mark, position)
         self.read_to = max(self.read_to, position)
 
+    def roll_over(self):
+        """The broker moves a reader that stands at the end of a ledger."""
+        after = next((each for each in self.topic.ids(visible=False) if each > self.stand()), None)
+        if after is not None and after.ledger > self.mark.ledger:
+            self.mark = after.ledger_start
+
 
 LEDGERS = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
 @given(
     LEDGERS,
-    st.lists(st.sampled_from(["read", "move", "trim"]), max_size=40),
+    st.lists(st.sampled_from(["read", "move", "trim", "roll over"]), max_size=40),
     st.booleans(),
     st.data(),
 )
-def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, steps, is_batch, data):
-    """Readers are moved and ledgers trimmed at any time, while all is read entry by entry."""
-    topic = Topic([*ledgers, [True]])
-    everything, end = topic.ids(), topic.ids()[-1]
-    begin = topic.ids(visible=False)[0].ledger_start
-    reading = RangeProgress(begin, end, begins=begin if is_batch else None)
-    reader, taken, reports = Reader(topic, begin), [], []
+def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, steps, is_known, data):
+    """Readers are moved and ledgers trimmed at any time, while all is read entry by entry.
 
-    def disturb():
+    With ``begins`` each entry is read or named. Without, those before the first one read may be missed.
+    """
+    topic = Topic([*ledgers, [True]])
+    end = topic.ids()[-1]
+    start = data.draw(st.sampled_from([topic.ids(visible=False)[0].ledger_start, *topic.ids()[:-1]]))
+    everything = [each for each in topic.ids() if each > start]
+    # Once the start is acknowledged, its ledger may be gone, before the range is planned or after it.
+    is_read = everything[0].ledger > start.ledger
+    if is_read and data.draw(st.booleans()):
+        topic.trim(start.ledger)
+    begins = everything[0].previous if is_known else None
+    reading = RangeProgress(start, end, begins=begins)
+    if is_read and data.draw(st.booleans()):
+        topic.trim(start.ledger)
+    oldest = topic.ids()[0].ledger
+    reader, taken, reports = Reader(topic, start), [], []
+
+    def disturb(reader):
         step = steps.pop() if steps else "read"
         target = data.draw(st.sampled_from(topic.ids(visible=False)))
         if step == "move":
             reader.move(target)
+        elif step == "roll over":
+            reader.roll_over()
         elif step == "trim":
             gone = min(target.ledger, end.ledger - 1)
             last = [each for each in topic.ids(visible=False) if each.ledger <= gone]
@@ -372,12 +435,23 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
         if lost is not None:
             reports.append(lost)
 
-    disturb()
-    report(reading.opened(reader.stand()))
+    def probe(found):
+        second = Reader(topic, reading.position)
+        disturb(second)
+        begins, first = second.stand(), second.next()
+        if begins.ledger > reading.position.ledger and not begins.is_message:
+            begins = Reader(topic, reading.position.back(1)).stand()
+        probed = reading.judge_probe(begins, first, found)
+        report(probed.lost)
+        return probed.gap
+
+    disturb(reader)
+    if reading.opened(reader.stand()):
+        probe(None)
     while not reading.is_done:
-        disturb()
+        disturb(reader)
         found = reader.next()
-        disturb()
+        disturb(reader)
         if found is not None and reading.first_gap(np.array([found.ledger]), np.array([found.entry])) == 1:
             gap = Gap.EMPTY
         elif found is None:
@@ -386,10 +460,7 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
         else:
             gap = reading.judge_gap(reader.stand(), found)
         if gap is Gap.UNKNOWN:
-            second = Reader(topic, reading.position)
-            probed = reading.judge_probe(second.stand(), second.next(), found)
-            report(probed.lost)
-            gap = probed.gap
+            gap = probe(found)
         moved_past = reading.repeat(found) if gap is Gap.SKIPPED else None
         report(moved_past)
         if gap is Gap.SKIPPED and moved_past is None:
@@ -401,15 +472,16 @@ def test_what_is_not_read_is_reported_lost_and_the_rest_is_in_order(ledgers, ste
             taken.append(found)
     assert taken == sorted(set(taken))
     missing = [entry for entry in everything if entry not in taken]
-    left_out = [each for each in reports if "readers past them" in each.why]
+    left_out = [each for each in reports if "readers did not receive them" in each.why]
     assert all(
         entry.ledger < topic.ids()[0].ledger or any(each.start < entry <= each.end for each in left_out)
         for entry in missing
     )
     assert all(each.start < each.end for each in reports)
-    # Where something holds the data, what is gone before the first entry was processed before.
+    if topic.ids()[0].ledger == oldest:
+        assert reports == left_out, "nothing was trimmed"
     first = taken[0] if taken else end
     assert all(
-        any(each.start < entry <= each.end for each in reports) or (not is_batch and entry < first)
+        any(each.start < entry <= each.end for each in reports) or (not is_known and entry < first)
         for entry in missing
     )

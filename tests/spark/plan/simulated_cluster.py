@@ -302,6 +302,10 @@ class SimulatedCluster(PlanningClient):
         self.note("probe", topic)
         return next(each for each in self._entries(self.topic(topic)) if each.id >= position)
 
+    def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
+        self.note("first after", topic)
+        return next((each for each in self.topic(topic).ids if each > position), None)
+
     def probe_entries(self, topic: TopicName, after: MessageId) -> Any:
         return _Reader(self, topic, after)
 

@@ -149,9 +149,16 @@ ANSWERS = [
     # a broker that crashed before it stored the last acknowledgement
     ("5:9", "5:9", "5:9", "5:4", None, FINE, None),
     ("5:9", "5:9", "5:9", "4:-1", None, FINE, None),
-    # somebody acknowledged what is processed, too
-    ("5:9", "5:4", "7:3", "5:9", None, FINE, None),
-    ("5:9:2", "5:4", "7:3", "5:8", None, FINE, None),
+    # somebody moved it over messages of the micro-batch
+    ("5:9", "5:4", "7:3", "5:9", None, ASK, None),
+    ("5:9", "4:4", "7:3", "5:2", None, ASK, None),
+    ("5:9:2", "5:4", "7:3", "5:8", None, ASK, None),
+    ("5:9", "5:4", "7:3", "5:9", "5:-1", FINE, None),
+    ("5:9", "4:4", "7:3", "5:2", "4:-1", FINE, None),
+    ("5:9", "4:4", "7:3", "5:2", "5:-1", UNSURE, "(4:4, 5:-1]"),
+    ("5:9", "5:4", "7:3", "5:9", "6:-1", UNSURE, "(5:4, 6:-1]"),
+    # or the broker removed a ledger that was consumed
+    ("5:9", "4:4", "7:3", "5:-1", None, FINE, None),
     # the broker removed a ledger that was consumed
     ("5:9", "5:9", "5:9", "6:-1", None, FINE, None),
     ("5:9", "5:9", "-1:-1", "6:-1", None, FINE, None),
@@ -222,6 +229,27 @@ def test_a_partition_whose_subscription_stands_before_a_later_ledger(
         stored=stored(begin),
     )
     assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("asked", "goes_on", "is_message"),
+    [("5:2", "-1:-1", True), ("4:4", "5:2", True), ("4:4", "-1:-1", False)],
+)
+def test_a_subscription_at_a_processed_message_was_not_moved_if_the_query_may_have_put_it_there(
+    asked, goes_on, is_message
+):
+    found = judge_answer(
+        at("5:9"),
+        acknowledged=at("4:4"),
+        asked=at(asked),
+        last_seen=at("7:3"),
+        next_seen=at("7:3"),
+        last=at("9:9"),
+        mark_delete=at("5:2"),
+        is_message=is_message,
+        goes_on=at(goes_on),
+    )
+    assert found.verdict is FINE
 
 
 @pytest.mark.parametrize(

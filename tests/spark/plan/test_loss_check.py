@@ -167,6 +167,26 @@ def test_an_answer_is_stored(cluster):
     assert (state.acknowledged, state.goes_on) == (later, later), "the broker removed what was acknowledged"
 
 
+@pytest.mark.parametrize("is_trimmed", [True, False])
+def test_one_that_somebody_moved_over_a_micro_batch_is_told_once_if_messages_are_gone(
+    cluster, caplog, is_trimmed
+):
+    subscription = running(cluster, MessageId(10, -1))
+    topic = cluster.topics[P0]
+    topic.roll_over()
+    ids = topic.produce(3)
+    if is_trimmed:
+        topic.trim()
+    topic.cursors["s"] = ids[1]
+    subscription.partitions[P0].take_up(ids[2])
+    check = check_of(cluster)
+    for _ in range(2):
+        check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+    assert caplog.text.count("(10:-1, 20:-1] may be lost") == is_trimmed
+    assert subscription.partitions[P0].acknowledged == mark(cluster) == ids[1]
+    assert cluster.count("bounds") == 1
+
+
 @pytest.mark.parametrize(("deleted", "losses"), [((P0,), 0), ((), 1)])
 def test_a_topic_that_was_made_again_is_no_loss_if_the_broker_says_so(cluster, caplog, deleted, losses):
     subscription = running(cluster, MessageId(10, 2))

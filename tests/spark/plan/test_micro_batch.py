@@ -131,6 +131,59 @@ def test_tasks_are_of_partitions_that_exist_and_were_not_set_back(cluster, parti
     assert found.tasks(partitions, START, end) == []
 
 
+@pytest.mark.parametrize(
+    ("start", "begins", "asked"),
+    [
+        # within a ledger, of which something is not read
+        ("20:-1", "20:-1", 0),
+        ("20:1", "20:1", 0),
+        ("20:1:2", "20:0", 0),
+        # across ledgers: before the first message, wherever that is
+        ("10:1", "10:1", 1),
+        ("10:2", "20:0", 1),
+        ("10:2:1", "10:1", 1),
+        ("9:7", "9:-1", 1),
+        ("-1:-1", "9:-1", 1),
+    ],
+)
+@pytest.mark.parametrize("min_partitions", ["1", "3"])
+def test_tasks_know_after_which_position_everything_is_stored(cluster, start, begins, asked, min_partitions):
+    (topic,) = cluster.create("t", 1, ledger=9)
+    topic.produce(1)
+    topic.roll_over(10)
+    topic.produce(3)
+    topic.roll_over(20)
+    topic.mark_transaction()
+    end = topic.produce(4)[-1]
+    subscription = Subscription(cluster, "s")
+    subscription.open({P0: InitialPosition.EARLIEST})
+    if start == "9:7":
+        topic.entries = topic.entries[1:]
+        begins = "10:-1"
+    tasks = planner(cluster, minPartitions=min_partitions).tasks(
+        subscription.partitions, Offsets("s", {P0: at(start)}), Offsets("s", {P0: end})
+    )
+    assert {each.begins for each in tasks} == {at(begins)}
+    assert cluster.count("first after") == asked
+
+
+def test_tasks_of_what_is_gone_know_nothing(cluster, partitions):
+    end = Offsets("s", {P0: at("20:1"), P1: at("20:1")})
+    cluster.topics[P0].compact_and_trim()
+    cluster.topics[P1].compact_and_trim()
+    cluster.topics[P1].roll_over()
+    cluster.topics[P1].produce(1)
+    assert [each.begins for each in planner(cluster).tasks(partitions, START, end)] == [None, None]
+
+
+def test_tasks_of_compacted_topics_take_what_is_left(cluster, partitions):
+    cluster.read_compacted = True
+    cluster.topics[P0].roll_over()
+    end = Offsets("s", {P0: cluster.topics[P0].produce()[-1], P1: END})
+    assert [each.begins for each in planner(cluster).tasks(partitions, START, end)] == [None, None]
+    assert cluster.count("first after") == 0
+
+
 def test_chunks_that_a_probe_finds_are_reported(cluster, partitions):
     met = []
     partitions[P1].last = cluster.topics[P1].produce(2, chunks=True)[-1]

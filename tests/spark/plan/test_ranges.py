@@ -61,17 +61,18 @@ def test_only_whole_entries_are_acknowledged():
 def test_a_batch_reads_what_there_is_between_its_start_and_its_end(start, end, planned):
     begin, last = MessageId(2, 3), MessageId(5, 9, 7)
     ranges = plan_batch({P0: start}, {P0: end}, {P0: begin}, {P0: last})
-    assert ranges == ([] if planned is None else [Range(P0, planned[0], planned[1], planned[2], begin)])
+    expected = planned and Range(P0, *planned, begins=begin, followed=not planned[2])
+    assert ranges == ([] if expected is None else [expected])
 
 
 def test_a_batch_of_an_empty_topic_has_no_ranges():
     assert plan_batch({P0: NOTHING}, {P0: MessageId(9, 9)}, {P0: NOTHING}, {P0: NOTHING}) == []
 
 
-def test_the_ranges_of_a_stream_end_in_visible_messages_and_are_held_by_the_subscription():
+def test_the_ranges_of_a_stream_end_in_visible_messages():
     (planned,) = plan_ranges(offsets(p0=MessageId(1, 1)), offsets(p0=MessageId(1, 3)), {})
     assert planned.visible
-    assert planned.begins is None
+    assert not planned.followed
 
 
 def test_nothing_is_read_where_the_end_lies_before_the_start():
@@ -126,6 +127,8 @@ def test_the_pieces_are_the_ranges(drawn, wanted, largest, mean):
         own = [each for each in pieces if each.topic == whole.topic]
         assert (own[0].start, own[-1].end, own[-1].visible) == (whole.start, whole.end, whole.visible)
         assert all(before.end == after.start and not before.visible for before, after in pairwise(own))
+        is_followed = whole.followed or whole.visible
+        assert [each.followed for each in own] == [is_followed] * (len(own) - 1) + [whole.followed]
         assert all(each.start < each.end and each.begins == whole.begins for each in own)
         lengths = ledgers[whole.topic]
         assert [entry for each in own for entry in entries(each, lengths)] == entries(whole, lengths)
