@@ -1,4 +1,4 @@
-"""The driver is killed with -9 at random while a producer writes: every message is read once, in order.
+"""Drivers, or the broker, are killed with -9 at random while a producer writes: all is read, in order.
 
 This file is also the driver of other runs:
 ``python -m integration.chaos.restarts SERVICE_URL FOLDER {for-ever|until-idle} OPTION=VALUE...``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,11 +25,13 @@ from pyspark.sql import DataFrame
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import PulsarInSpark, drain, start
-from integration.helpers.cluster import TEST_JVM
+from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM
 from integration.helpers.local_spark import ROOT, local_spark
 from integration.helpers.peer import Peer, Record
 
 _TOPIC = "persistent://public/default/restarts"
+# The producer writes about 60 entries a second.
+_ROLLING = SHORT_LEDGERS | {"managedLedgerMaxEntriesPerLedger": "50"}
 
 
 def restarts(seed: int, times: int) -> Iterable[tuple[object, ...]]:
@@ -37,8 +40,46 @@ def restarts(seed: int, times: int) -> Iterable[tuple[object, ...]]:
         broker.admin.create_topic(_TOPIC)
         began = time.monotonic()
         messages = kill_drivers(broker.service_url, _TOPIC, Path(folder), random.Random(seed), times)
-        yield "driver killed during", "kills", "messages", "repeated", "seconds"
-        yield "a stream of a growing topic", times, f"{messages:,}", 0, f"{time.monotonic() - began:.1f}"
+        yield "killed", "kills", "messages", "repeated", "seconds"
+        yield "drivers", times, f"{messages:,}", 0, f"{time.monotonic() - began:.1f}"
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        messages = kill_brokers(Path(folder), random.Random(seed), times)
+        yield "the broker, with short ledgers", times, f"{messages:,}", 0, f"{time.monotonic() - began:.1f}"
+
+
+def kill_brokers(folder: Path, chance: random.Random, times: int) -> int:
+    """Kill the broker ``times`` times while one query reads; there is a new ledger each second, no retention.
+
+    A range is read by three tasks. Raises AssertionError unless the query goes on, reads each message, and
+    never says that one is lost.
+
+    Returns:
+        How many messages there were.
+    """
+    with StandaloneBroker(_ROLLING, jvm=TEST_JVM) as broker:
+        broker.admin.create_topic(_TOPIC)
+        options = {"topic": _TOPIC, "minPartitions": "3"}
+        with (
+            producing(broker.service_url, _TOPIC) as producer,
+            driver(broker.service_url, folder, **options) as process,
+        ):
+            for _ in range(times):
+                written = len(batches(folder))
+                wait_until(lambda before=written: len(batches(folder)) > before + 2, timeout=240)
+                assert process.wait_for(chance.uniform(0.0, 3.0)) is None, process.log_tail()
+                broker.kill()
+                broker.start()
+            written = len(batches(folder))
+            wait_until(lambda: len(batches(folder)) > written + 2, timeout=240)
+            log = process.log
+        assert not re.search("(are|be) lost|PULSAR_DATA_LOSS", log), log
+        with driver(broker.service_url, folder, "until-idle", **options) as process:
+            assert process.wait_for(180) == 0, process.log_tail()
+    # The producer sends again what it has no receipt of, and may have written more than it knows.
+    read = dict.fromkeys(number for numbers in rows_by_topic(folder).values() for number in numbers)
+    assert list(read) == list(range(max(producer.written, len(read))))
+    return len(read)
 
 
 def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Random, times: int) -> int:
@@ -129,7 +170,12 @@ class Driver:
 
     def log_tail(self) -> str:
         """The end of what it wrote to stderr."""
-        return self._log.read_text(errors="replace")[-6000:]
+        return self.log[-6000:]
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to stderr."""
+        return self._log.read_text(errors="replace")
 
     def workers(self) -> list[int]:
         """The ids of its other Python processes."""
