@@ -167,6 +167,12 @@ class FakeBroker:
                 if consumer.topic.name == str(name):
                     consumer.connection.close_consumer(consumer)
 
+    def fall_silent(self) -> None:
+        """Lose all that comes and goes on the connections that there are; they stay open."""
+        with self.changed:
+            for connection in self._connections:
+                connection.is_mute = connection.is_deaf = True
+
     def cut(self) -> None:
         """Close all connections."""
         with self.changed:

@@ -26,6 +26,7 @@ class FakeConnection:
         number: of the connection, from 0 on.
         is_cut: whether nothing is read or sent any more.
         is_mute: whether answers are lost.
+        is_deaf: whether commands are lost.
         is_served: whether the client has not closed it.
     """
 
@@ -33,6 +34,7 @@ class FakeConnection:
         self.number = number
         self.is_cut = False
         self.is_mute = False
+        self.is_deaf = False
         self.is_served = True
         self.consumers: dict[int, FakeConsumer] = {}
         self.producers: dict[int, FakeProducer] = {}
@@ -81,7 +83,7 @@ class FakeConnection:
                 for frame in reader.feed(data):
                     assert isinstance(frame, Frame)  # no client sends messages or receipts
                     with self._broker.changed:
-                        if not self.is_cut:
+                        if not self.is_cut and not self.is_deaf:
                             self._broker.take(self, frame)
                         self._broker.changed.notify_all()
         with self._broker.changed:

@@ -122,7 +122,7 @@ def _connection(wire: Wire) -> Callable[[], object]:
             encode_command(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=connected)), 0
         )
     for _ in range(5):
-        connection.request(lambda request_id: commands.lookup(request_id, _TOPIC, authoritative=False), 20)
+        connection.request(lambda request_id: commands.lookup(request_id, _TOPIC, authoritative=False), 0, 20)
     writer = _writer(wire)
 
     def act() -> None:

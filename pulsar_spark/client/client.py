@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,8 +24,8 @@ from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.client.schemas import TopicSchemas
 from pulsar_spark.errors import (
     AuthError,
-    ConnectError,
     DeadlineError,
+    NotReadyError,
     ProtocolError,
     TopicNotFoundError,
     from_server,
@@ -43,9 +42,6 @@ _log = logging.getLogger(__name__)
 
 # Maximum partitions of a topic, far above real clusters: a broker may send any number, and each takes memory.
 MAX_PARTITIONS = 100_000
-
-# Seconds. A shorter silence at the end of an operation does not prove that a shared connection is lost.
-_SHORT = 1.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
@@ -293,26 +289,11 @@ class Client(Closing):
         return self._ask(self.reader_session(topic, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Send a request that brokers answer immediately; close a connection on which nothing comes any more.
-
-        A broker whose metadata store is down answers no such request, and serves consumers all the same: it
-        is asked for a PONG before all of them lose their connection.
-        """
-        within = deadline.at_most(self.options.connection_timeout)
-        began, answer = time.monotonic(), session.ask(build, within.left)
+        """Send a request that brokers answer immediately, so that the caller soon sends it again."""
         try:
-            return answer.result(within.seconds / 2)
-        except FutureTimeoutError:
-            session.ping()
-        try:
-            return answer.result()
+            return session.request(build, deadline.at_most(self.options.connection_timeout))
         except DeadlineError as error:
-            is_long = within.seconds >= min(_SHORT, self.options.connection_timeout)
-            if is_long and session.heard_at < began:
-                session.close()
-            raise ConnectError(
-                f"the broker at {session.address} did not answer within {within.seconds:.1f} s"
-            ) from error
+            raise NotReadyError(error.what, advice=error.advice) from error
 
 
 _shared: dict[ClientOptions, Client] = {}

@@ -88,6 +88,7 @@ class LayoutWatch(Closing):
         try:
             session.attach(Role.WATCHER, self._id, self._updates)
             session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
+            session.ping()  # a silent connection ends, although this is no request with an id
             self._updates.await_first(deadline)
         except BaseException as error:  # also SystemExit, by which Spark ends the planner
             self.close()
@@ -102,6 +103,8 @@ class _Updates:
     Attributes:
         epoch: of the newest layout of this lookup session and those before it.
     """
+
+    awaits_receipts = False
 
     def __init__(self, topic: TopicName, epoch: int) -> None:
         self.epoch = epoch

@@ -62,6 +62,8 @@ class _Deleted:
 class _Updates:
     """The updates of one watch; the session's thread calls ``deliver`` and ``lost``."""
 
+    awaits_receipts = False
+
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted

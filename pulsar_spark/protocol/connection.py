@@ -8,11 +8,12 @@ It must not know sockets or threads; ``now`` is a monotonic time in seconds.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -28,7 +29,7 @@ from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import Frame, FrameReader, Received, asks_for_list
+from pulsar_spark.wire.frames import LIST_REQUESTS, Frame, FrameReader, Received, kind_of
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
 
@@ -98,6 +99,10 @@ _WORDS = {
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 # Minimum seconds between two logins. Brokers ask for one when the last one has expired.
 CHALLENGE_PAUSE = 1.0
+# Part of the timeout after which a peer that owes an answer is pinged, and again after which it counts as
+# silent: just below a half, so that a request that waits for the whole timeout ends after that.
+_DOUBT = 0.45
+_NEVER = math.inf
 _KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
 
 
@@ -141,14 +146,30 @@ class Challenged:
     """
 
 
-Event: TypeAlias = Connected | Answer | FrameFor | Challenged
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """The peer answers no request. A PING was sent now; ``error``: it did not answer the last PING either."""
+
+    error: ConnectError | None
+
+
+Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
+
+
+class _Request(NamedTuple):
+    kind: int
+    seconds: float
+    deadline: float
+    consumer_id: int | None  # the consumer whose end is its end
 
 
 class Connection:
     """State of one connection, from CONNECT to its end.
 
-    After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead.
-    CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``.
+    After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead. A peer
+    that owes an answer is asked sooner, and is silent when a PONG takes as long again (:class:`Silent`).
+    CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``; ``peer`` is its
+    name in errors.
 
     Attributes:
         outgoing: what is to be sent.
@@ -162,6 +183,7 @@ class Connection:
         *,
         keep_alive: float,
         timeout: float,
+        peer: str = "the broker",
         proxy_to: str | None = None,
         login: commands.Login | None = None,
     ) -> None:
@@ -171,12 +193,11 @@ class Connection:
         self._reader = FrameReader()
         self._keep_alive = keep_alive
         self._timeout = timeout
+        self._peer = peer
         self._opened_at = now
-        self.heard_at = now
-        self._pinged_at = now
-        self._deadlines: dict[int, float] = {}
+        self._hear(now)
+        self._requests: dict[int, _Request] = {}
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
-        self._asked: dict[int, int] = {}  # unanswered request -> the consumer whose end is its end
         self._next_request = 0
         self._is_challenged = False  # by a challenge that was held back
         self._is_logging_in = False
@@ -192,12 +213,13 @@ class Connection:
     def request(
         self,
         build: Callable[[int], bytes],
-        deadline: float,
+        now: float,
+        seconds: float,
         *,
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> int:
-        """Send a command with a request id; its Answer comes by ``deadline``, at the latest as an error.
+        """Send a command with a request id; its Answer comes within ``seconds``, at the latest as an error.
 
         An urgent one is sent before everything that is still waiting. With a consumer id it asks a consumer,
         and the Answer is an error at once when the broker closes that (CLOSE_CONSUMER).
@@ -208,23 +230,39 @@ class Connection:
             self.outgoing.put_urgent(request)
         else:
             self.outgoing.put((request,))
-        if asks_for_list(request):
+        kind = kind_of(request)
+        if kind in LIST_REQUESTS:
             self._lists.add(request_id)
             self._reader.expects_list = True
-        if consumer_id is not None:
-            self._asked[request_id] = consumer_id
         self._next_request += 1
-        self._deadlines[request_id] = deadline
+        self._requests[request_id] = _Request(kind, seconds, now + seconds, consumer_id)
+        self._asked_at = min(self._asked_at, now)
         return request_id
 
     def ping(self, now: float) -> None:
-        """Send a PING; a living peer answers."""
+        """Ask for a sign of life (PING), which must come as soon as the answer to a request.
+
+        It is sent after everything that is still waiting, so that the PONG shows that the peer has read that.
+        """
+        self._is_probed = True
+        if self._pinged_at == _NEVER:
+            self._note_ping(now)
+            self.outgoing.put((commands.ping(),))
+
+    def _note_ping(self, now: float) -> None:
         self._pinged_at = now
-        self.outgoing.put_urgent(commands.ping())
+        self._asked_at = min(self._asked_at, now)
+
+    def _hear(self, now: float) -> None:
+        """Note a sign of life; all else that is noted here came after the last one."""
+        self.heard_at = now
+        self._asked_at: float = _NEVER  # when the first request or PING was sent
+        self._pinged_at: float = _NEVER  # when the last PING was sent
+        self._is_probed = False  # whether ``ping`` was called
 
     def written(self, now: float) -> None:
         """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
-        self.heard_at = now
+        self._hear(now)
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer.
@@ -234,13 +272,13 @@ class Connection:
             BrokerError: the broker refused CONNECT, for whatever reason.
             After either error the connection must be closed.
         """
-        self.heard_at = now
+        self._hear(now)
         events: list[Event] = []
         for frame in self._reader.feed(data):
             event = self._event(frame)
             if event is not None:
                 events.append(event)
-            if self._asked and isinstance(event, FrameFor) and isinstance(event.frame, Frame):
+            if self._requests and isinstance(event, FrameFor) and isinstance(event.frame, Frame):
                 events += self._ended_with_consumer(event.frame.command)
         return events
 
@@ -259,11 +297,14 @@ class Connection:
                 advice="Check that service.url names a Pulsar broker's binary port",
             )
         if now >= self.heard_at + 2 * self._keep_alive:
-            raise ConnectError(f"nothing was received from the broker for {2 * self._keep_alive:g} s")
-        if now >= self._ping_at():
-            self.ping(now)
-        expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
+            raise ConnectError(f"nothing was received from {self._peer} for {2 * self._keep_alive:g} s")
+        expired = [number for number, request in self._requests.items() if request.deadline <= now]
         events: list[Event] = [self._expire(request_id) for request_id in expired]
+        if now >= self._ping_at():
+            if self._is_doubtful:
+                events.append(Silent(None if self._pinged_at == _NEVER else self._silence(now)))
+            self._note_ping(now)
+            self.outgoing.put_urgent(commands.ping())
         if self._is_challenged and self._may_challenge(now):
             events.append(self._challenge(now))
         return events
@@ -274,25 +315,51 @@ class Connection:
         silence = self.heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
         challenge = [self._next_challenge] if self._is_challenged and not self._is_logging_in else []
-        return min(self._ping_at(), silence, handshake, *challenge, *self._deadlines.values())
+        deadlines = [request.deadline for request in self._requests.values()]
+        return min(self._ping_at(), silence, handshake, *challenge, *deadlines)
+
+    @property
+    def _is_doubtful(self) -> bool:
+        """Whether the peer owes an answer, so that its silence may mean that the connection is lost."""
+        return self._is_probed or bool(self._requests)
 
     def _ping_at(self) -> float:
-        return max(self.heard_at, self._pinged_at) + self._keep_alive
+        pause = min(_DOUBT * self._timeout, self._keep_alive) if self._is_doubtful else self._keep_alive
+        if self._pinged_at < _NEVER:
+            return self._pinged_at + pause
+        return (self._silent_since if self._is_doubtful else self.heard_at) + pause
+
+    @property
+    def _silent_since(self) -> float:
+        """Since when the peer has not sent the answer that it owes, nor anything else."""
+        return self._asked_at if self._asked_at < _NEVER else self.heard_at
+
+    def _silence(self, now: float) -> ConnectError:
+        kinds = dict.fromkeys(_name(request.kind) for request in self._requests.values())
+        return ConnectError(
+            f"{self._peer} has sent nothing for {now - self._silent_since:.1f} s, and answers no "
+            f"{', '.join([*kinds, 'PING'])}: this client closed the connection",
+            advice="Check the network and the broker's health. pulsar.client.connectionTimeoutMs is the time "
+            "that a silent connection is given",
+        )
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
         """End the requests to a consumer that the broker closes; the consumer gets the command first."""
         if command.type != _Type.CLOSE_CONSUMER:
             return []
         closed = command.close_consumer.consumer_id
-        ended = [request_id for request_id, consumer_id in self._asked.items() if consumer_id == closed]
+        ended = [number for number, request in self._requests.items() if request.consumer_id == closed]
         for request_id in ended:
-            del self._asked[request_id], self._deadlines[request_id]
+            del self._requests[request_id]
         return [Answer(request_id, NotReadyError("the broker closed the consumer")) for request_id in ended]
 
     def _expire(self, request_id: int) -> Answer:
-        del self._deadlines[request_id]
-        self._asked.pop(request_id, None)
-        return Answer(request_id, DeadlineError("the broker did not answer a request in time"))
+        request = self._requests.pop(request_id)
+        error = DeadlineError(
+            f"{self._peer} did not answer {_name(request.kind)} within {request.seconds:.3g} s",
+            advice="Check the broker's health, or raise pulsar.client.operationTimeoutMs",
+        )
+        return Answer(request_id, error)
 
     def _event(self, frame: Received) -> Event | None:
         if isinstance(frame, Messages):
@@ -362,9 +429,13 @@ class Connection:
             return None  # another answer follows when it is this producer's turn
         self._lists.discard(request_id)
         self._reader.expects_list = bool(self._lists)
-        self._asked.pop(request_id, None)
-        if self._deadlines.pop(request_id, None) is None:
+        if self._requests.pop(request_id, None) is None:
             return None  # the answer to a request that had timed out
         if command.type == _Type.ERROR:
             return Answer(request_id, from_server(command.error.error, command.error.message))
         return Answer(request_id, command)
+
+
+def _name(kind: int) -> str:
+    """The name of a command's type in PulsarApi.proto."""
+    return pb.BaseCommand.Type.Name(kind)

@@ -34,7 +34,7 @@ FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 # Brokers send the names of a namespace's topics in one frame, however many there are; 800,000 fit into this.
 MAX_LIST_SIZE = 64 * 1024 * 1024
-_LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
+LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
 _LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
 # A frame's command begins here, after both sizes; its type comes first.
 _KIND_AT = 8
@@ -278,9 +278,9 @@ def _count_alike(data: bytes, position: int, head: bytes, size: int) -> int:
     return count
 
 
-def asks_for_list(frame: bytes) -> bool:
-    """Whether a request, framed by :func:`encode_command`, is answered with a list of topics."""
-    return _has_kind(frame, 0, _LIST_REQUESTS)
+def kind_of(frame: bytes) -> int:
+    """The type of a request that is framed by :func:`encode_command`."""
+    return frame[_KIND_AT + 1]
 
 
 def _has_kind(data: bytes, position: int, kinds: tuple[int, ...]) -> bool:

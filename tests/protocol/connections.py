@@ -10,6 +10,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 KEEP_ALIVE = 30
 TIMEOUT = 10
+DOUBT = 4.5  # of a peer that owes an answer: until a PING, and again until it counts as silent
 MIB = 1024 * 1024
 
 Type = pb.BaseCommand
@@ -54,7 +55,8 @@ def error_frame(request_id, code, text="no"):
 
 
 def new_connection(now=0, **options):
-    return Connection(now, **{"keep_alive": KEEP_ALIVE, "timeout": TIMEOUT, **options})
+    given = {"keep_alive": KEEP_ALIVE, "timeout": TIMEOUT, "peer": "the broker at host:6650", **options}
+    return Connection(now, **given)
 
 
 def lookup(request_id):

@@ -9,7 +9,6 @@ from pulsar_spark.errors import (
     BrokerError,
     BusyError,
     ConnectError,
-    DeadlineError,
     NotReadyError,
     ProtocolError,
     TopicNotFoundError,
@@ -19,11 +18,13 @@ from pulsar_spark.protocol.connection import (
     Challenged,
     Connected,
     FrameFor,
+    Silent,
 )
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.loops import for_each
 from tests.protocol.connections import (
+    DOUBT,
     KEEP_ALIVE,
     MIB,
     PING,
@@ -207,10 +208,10 @@ def test_only_where_a_list_of_topics_was_asked_for_a_frame_may_be_larger(ready):
         )
 
     first, late = (
-        ready.request(lambda request_id: commands.topics_of_namespace(request_id, "a/b"), deadline)
-        for deadline in (99, 5)
+        ready.request(lambda request_id: commands.topics_of_namespace(request_id, "a/b"), 0, seconds)
+        for seconds in (99, 4)
     )
-    assert len(ready.tick(6)) == 1, "nobody waits for the second any more"
+    assert len(ready.tick(4)) == 1, "nobody waits for the second any more"
     (answer,) = ready.receive(listed(first), 7)
     assert len(answer.result.getTopicsOfNamespaceResponse.topics) == 30_000
     assert ready.receive(listed(late), 8) == [], "a late answer does no harm"
@@ -287,7 +288,7 @@ def test_what_this_client_sends_is_no_sign_of_the_peer_s_life(ready):
 
 
 def test_requests_have_different_ids_and_go_out_in_order(ready):
-    ids = [ready.request(lookup, 100) for _ in range(3)]
+    ids = [ready.request(lookup, 0, 100) for _ in range(3)]
     ready.outgoing.put((commands.flow(7, 1),))
     found = sent(ready)
     assert kinds(found) == ["LOOKUP"] * 3 + ["FLOW"]
@@ -297,11 +298,11 @@ def test_requests_have_different_ids_and_go_out_in_order(ready):
 
 def test_what_is_urgent_goes_out_before_what_waits(ready):
     ready.outgoing.put((commands.flow(7, 1),))
-    ready.request(lookup, 100)
+    ready.request(lookup, 0, 100)
     ready.receive(PING, 1)
     ready.tick(1 + KEEP_ALIVE)
     ready.log_in(commands.Login("token", b"new"))
-    ready.request(lookup, 100, is_urgent=True)
+    ready.request(lookup, 0, 100, is_urgent=True)
     assert kinds(sent(ready)) == ["PONG", "PING", "AUTH_RESPONSE", "LOOKUP", "FLOW", "LOOKUP"]
 
 
@@ -314,7 +315,7 @@ def test_a_peer_that_takes_bytes_lives_though_it_says_nothing(ready):
 
 
 def test_answers_in_any_order(ready):
-    first, second = ready.request(lookup, 100), ready.request(lookup, 100)
+    first, second = ready.request(lookup, 0, 100), ready.request(lookup, 0, 100)
     events = ready.receive(success(second) + success(first), 1)
     assert [event.request_id for event in events] == [second, first]
     assert all(event.result.type == Type.SUCCESS for event in events)
@@ -330,7 +331,7 @@ def test_answers_in_any_order(ready):
     ],
 )
 def test_an_error_ends_its_request_only(ready, code, kind):
-    first, second = ready.request(lookup, 100), ready.request(lookup, 100)
+    first, second = ready.request(lookup, 0, 100), ready.request(lookup, 0, 100)
     (event,) = ready.receive(error_frame(first, code, "why"), 1)
     assert event.request_id == first
     assert type(event.result) is kind
@@ -339,7 +340,7 @@ def test_an_error_ends_its_request_only(ready, code, kind):
 
 
 def test_a_text_that_is_no_utf_8(ready):
-    request_id = ready.request(lookup, 100)
+    request_id = ready.request(lookup, 0, 100)
     frame = error_frame(request_id, pb.TopicNotFound, "xx").replace(b"xx", b"\xff\xfe")
     with pytest.raises(ProtocolError, match=r"not UTF-8|not a Pulsar command"):  # by the runtime of protobuf
         ready.receive(frame, 1)
@@ -382,7 +383,7 @@ def test_a_login_that_the_broker_repeats_is_blanked(name, renewed):
         if field.name in ("sequence_id", "producer_id", "error", "consumer_id", "session_id"):
             setattr(body, field.name, 0)
     if name not in UNASKED:
-        body.request_id = connection.request(lookup, 100)
+        body.request_id = connection.request(lookup, 0, 100)
     (event,) = connection.receive(framed(command), 1)
     if name == "ERROR":
         shown = str(event.result)
@@ -406,15 +407,101 @@ def test_a_refused_login_is_blanked():
 
 
 def test_a_request_runs_out(ready):
-    first, second, third = (ready.request(lookup, deadline) for deadline in (5, 3, 8))
-    assert ready.next_deadline == 3
-    assert ready.tick(2.999) == []
-    (event,) = ready.tick(3)
+    first, second, third = (ready.request(lookup, 0, seconds) for seconds in (3, 2, 4))
+    assert ready.next_deadline == 2
+    assert ready.tick(1.999) == []
+    (event,) = ready.tick(2)
     assert event.request_id == second
-    assert type(event.result) is DeadlineError
-    assert ready.next_deadline == 5
-    assert {event.request_id for event in ready.tick(8)} == {first, third}
+    assert str(event.result) == (
+        "[PULSAR_TIMEOUT] the broker at host:6650 did not answer LOOKUP within 2 s. Check the broker's "
+        "health, or raise pulsar.client.operationTimeoutMs"
+    )
+    assert ready.next_deadline == 3
+    assert {event.request_id for event in ready.tick(4)} == {first, third}
     assert ready.tick(9) == []
+
+
+# ---- a peer that owes an answer
+
+
+def test_a_peer_that_answers_neither_a_request_nor_a_ping_is_silent(ready):
+    ready.receive(PONG, 8)
+    ready.request(lookup, 10, 60)
+    sent(ready)
+    assert ready.next_deadline == 10 + DOUBT
+    assert ready.tick(10 + DOUBT - 0.001) == []
+    assert ready.tick(10 + DOUBT) == [Silent(None)]
+    assert kinds(sent(ready)) == ["PING"]
+    assert ready.next_deadline == 10 + 2 * DOUBT
+    (silent,) = ready.tick(10 + 2 * DOUBT)
+    assert str(silent.error) == (
+        "[PULSAR_CONNECT] the broker at host:6650 has sent nothing for 9.0 s, and answers no LOOKUP, PING: "
+        "this client closed the connection. Check the network and the broker's health. "
+        "pulsar.client.connectionTimeoutMs is the time that a silent connection is given"
+    )
+
+
+@pytest.mark.parametrize("heard", [PONG, PING, success(99)])
+def test_a_slow_broker_that_answers_pings_is_not_silent(ready, heard):
+    """As one that loads a topic, or restores its transactions after a restart."""
+    ready.request(lookup, 0, 60)
+    for count in range(1, 12):
+        now = count * DOUBT
+        assert ready.tick(now) == [Silent(None)]
+        ready.receive(heard, now)
+
+
+def test_one_that_has_not_been_pinged_is_not_silent(ready):
+    """This client may have slept; the PONG had no time to come."""
+    ready.request(lookup, 0, 60)
+    assert ready.tick(40) == [Silent(None)]
+    assert ready.tick(40 + DOUBT - 0.001) == []
+
+
+def test_requests_one_after_the_other_are_one_silence(ready):
+    for now in range(0, 8, 2):
+        ready.request(lookup, now, 2)
+        ready.tick(now + 1)
+    ready.request(lookup, 7, 60)
+    ready.tick(8)
+    (silent,) = ready.tick(5 + DOUBT)
+    assert "nothing for 9.5 s" in str(silent.error)
+
+
+def test_a_connection_that_is_only_idle_is_not_silent(ready):
+    ready.request(lookup, 0, 3)
+    assert len(ready.tick(3)) == 1
+    assert ready.tick(25) == []
+    assert kinds(sent(ready)) == ["LOOKUP"]
+
+
+def test_a_probe_is_answered_as_soon_as_a_request(ready):
+    ready.ping(20)
+    ready.ping(22)
+    assert kinds(sent(ready)) == ["PING"]
+    assert ready.tick(20 + DOUBT - 0.001) == []
+    (silent,) = ready.tick(20 + DOUBT)
+    assert "answers no PING:" in str(silent.error)
+
+
+def test_a_probe_that_is_answered_is_forgotten(ready):
+    ready.ping(20)
+    ready.receive(PONG, 21)
+    sent(ready)
+    assert ready.tick(50) == []
+    assert sent(ready) == []
+
+
+def test_one_that_must_be_borne_is_pinged_again(ready):
+    """Its caller does not end a connection with pending entries; after two keep-alive intervals it does."""
+    ready.request(lookup, 0, 90)
+    sent(ready)
+    for count in range(1, 14):
+        (silent,) = ready.tick(count * DOUBT)
+        assert (silent.error is None) == (count == 1)
+        assert kinds(sent(ready)) == ["PING"]
+    with pytest.raises(ConnectError, match="60 s"):
+        ready.tick(60)
 
 
 def close_consumer(consumer_id):
@@ -424,9 +511,9 @@ def close_consumer(consumer_id):
 
 def test_a_request_ends_with_the_consumer_that_it_asks(ready):
     """A broker may not answer GET_LAST_MESSAGE_ID or ACK for a consumer that it closes."""
-    of_seven, of_eight = (ready.request(lookup, 60, consumer_id=consumer_id) for consumer_id in (7, 8))
-    moved = ready.request(lookup, 50)  # SEEK, which is answered although it closes the consumer
-    again = ready.request(lookup, 60, consumer_id=7)
+    of_seven, of_eight = (ready.request(lookup, 0, 60, consumer_id=consumer_id) for consumer_id in (7, 8))
+    moved = ready.request(lookup, 0, 50)  # SEEK, which is answered although it closes the consumer
+    again = ready.request(lookup, 0, 60, consumer_id=7)
     told, *ended = ready.receive(close_consumer(7), 1)
     assert told.id == 7
     assert [event.request_id for event in ended] == [of_seven, again]
@@ -439,14 +526,14 @@ def test_a_request_ends_with_the_consumer_that_it_asks(ready):
 
 
 def test_an_answer_before_the_consumer_s_end_is_the_answer(ready):
-    request_id = ready.request(lookup, 60, consumer_id=7)
+    request_id = ready.request(lookup, 0, 60, consumer_id=7)
     answer, told = ready.receive(success(request_id) + close_consumer(7), 1)
     assert (answer.request_id, told.id) == (request_id, 7)
 
 
 @pytest.mark.parametrize("answer", [success, lambda request_id: error_frame(request_id, pb.UnknownError)])
 def test_a_late_answer_is_ignored(ready, answer):
-    request_id = ready.request(lookup, 3)
+    request_id = ready.request(lookup, 0, 3)
     ready.tick(3)
     assert ready.receive(answer(request_id), 4) == []
     assert ready.connected
@@ -458,7 +545,7 @@ def test_an_answer_that_nobody_waits_for_is_ignored(ready, request_id):
 
 
 def test_an_answer_counts_once(ready):
-    request_id = ready.request(lookup, 100)
+    request_id = ready.request(lookup, 0, 100)
     assert len(ready.receive(success(request_id) * 2, 1)) == 1
     assert ready.tick(29) == []
 
@@ -468,14 +555,14 @@ def test_a_command_that_cannot_be_made_leaves_no_request_behind(ready):
         raise ValueError("a number that does not fit")
 
     with pytest.raises(ValueError, match="fit"):
-        ready.request(refuse, 3)
+        ready.request(refuse, 0, 3)
     # An Answer here would be one that no caller has ever heard of.
     assert ready.tick(3) == []
     assert sent(ready) == []
 
 
 def test_a_producer_that_waits_for_its_turn_is_answered_twice(ready):
-    request_id = ready.request(lookup, 100)
+    request_id = ready.request(lookup, 0, 100)
     success = pb.CommandProducerSuccess(request_id=request_id, producer_name="p", producer_ready=False)
     command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
     assert ready.receive(framed(command), 1) == []
@@ -485,7 +572,7 @@ def test_a_producer_that_waits_for_its_turn_is_answered_twice(ready):
 
 
 def test_a_type_without_its_body_settles_no_request(ready):
-    request_id = ready.request(lookup, 100)
+    request_id = ready.request(lookup, 0, 100)
     assert request_id == 0  # what a body that is not there seems to say
     for kind in (Type.SUCCESS, Type.LOOKUP_RESPONSE, Type.ACK_RESPONSE):
         try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -20,12 +21,14 @@ from pulsar_spark.protocol.connection import (
     Connected,
     FrameFor,
     Role,
+    Silent,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts
 from tests.loops import for_each
 from tests.protocol.connections import (
+    DOUBT,
     KEEP_ALIVE,
     PONG,
     TIMEOUT,
@@ -117,7 +120,7 @@ def test_every_command_in_every_state(name, handshake_done):
     connection = new_connection()
     if handshake_done:
         connection.receive(connected_frame(), 0)
-    request_id = connection.request(lookup, 100)
+    request_id = connection.request(lookup, 0, 100)
     sent(connection)
     command = example(name, request_id)
 
@@ -167,7 +170,7 @@ def test_a_producer_whose_topic_was_migrated_is_not_taken_for_a_consumer(ready):
 
 
 def test_events_come_in_the_order_of_their_frames(ready):
-    request_id = ready.request(lookup, 100)
+    request_id = ready.request(lookup, 0, 100)
     names = ["MESSAGE", "SUCCESS", "SEND_RECEIPT", "CLOSE_CONSUMER", "MESSAGE", "SEND_ERROR"]
     stream = b"".join(framed(example(name, request_id)) for name in names)
     expected = [Role.CONSUMER, None, Role.PRODUCER, Role.CONSUMER, Role.CONSUMER, Role.PRODUCER]
@@ -186,7 +189,7 @@ def test_byte_by_byte_and_whole_are_the_same(names, messages_behind, data):
     results = []
     for cuts in ([], edges, range(len(stream))):
         connection = new_connection()
-        connection.request(lookup, 100)
+        connection.request(lookup, 0, 100)
         sent(connection)
         bounds = [0, *cuts, len(stream)]
         events = [
@@ -204,7 +207,7 @@ def test_damaged_bytes_raise_errors_of_ours_only(data):
     for _ in range(data.draw(st.integers(1, 3))):
         stream[data.draw(st.integers(4, len(stream) - 1))] = data.draw(st.integers(0, 255))
     connection = new_connection()
-    connection.request(lookup, 100)
+    connection.request(lookup, 0, 100)
     if data.draw(st.booleans()):
         connection.receive(connected_frame(), 0)
     with contextlib.suppress(ProtocolError, BrokerError):
@@ -225,10 +228,18 @@ class Times(RuleBasedStateMachine):
         self.done = set()
         self.dead = False
         sent(self.connection)
-        self.last_ping = 0
+        self.forget()
+
+    def forget(self):
+        """Whatever is heard ends all doubt."""
+        self.heard = self.now
+        self.asked = self.pinged = math.inf
+        self.probed = False
 
     def settle(self, events):
         for event in events:
+            if isinstance(event, Silent):
+                continue
             assert event.request_id not in self.done
             self.done.add(event.request_id)
             deadline = self.waiting.pop(event.request_id)
@@ -249,11 +260,17 @@ class Times(RuleBasedStateMachine):
         self.settle(events)
         assert all(deadline > self.now for deadline in self.waiting.values())
         assert self.connection.next_deadline > self.now
-        quiet_since = max(self.heard, self.last_ping)
+        owes = bool(self.waiting) or self.probed
+        quiet_since = self.asked if owes and self.asked < math.inf else self.heard
+        quiet_since = self.pinged if self.pinged < math.inf else quiet_since
         pings = kinds(sent(self.connection)).count("PING")
-        assert pings == (1 if self.now >= quiet_since + KEEP_ALIVE else 0)
+        assert pings == (1 if self.now >= quiet_since + (DOUBT if owes else KEEP_ALIVE) else 0)
+        silent = [event for event in events if isinstance(event, Silent)]
+        assert len(silent) == (pings if owes else 0)
+        for event in silent:
+            assert (event.error is not None) == (self.pinged < math.inf)
         if pings:
-            self.last_ping = self.now
+            self.pinged, self.asked = self.now, min(self.asked, self.now)
 
     @rule(late=st.integers(0, 12))
     def wait_until_wanted(self, late):
@@ -262,6 +279,9 @@ class Times(RuleBasedStateMachine):
             assert wanted <= self.heard + 2 * KEEP_ALIVE
             assert wanted <= min(self.waiting.values(), default=wanted)
             assert self.connection.connected or wanted <= self.opened + TIMEOUT
+            if self.waiting:
+                since = self.asked if self.asked < math.inf else self.heard
+                assert wanted <= (self.pinged if self.pinged < math.inf else since) + DOUBT
             self.now = max(self.now, wanted) + late
             self.tick()
 
@@ -275,19 +295,29 @@ class Times(RuleBasedStateMachine):
     def connect(self):
         if not self.dead and not self.connection.connected:
             assert len(self.connection.receive(connected_frame(), self.now)) == 1
-            self.heard = self.now
+            self.forget()
 
     @rule()
     def pong(self):
         if not self.dead:
             assert self.connection.receive(PONG, self.now) == []
-            self.heard = self.now
+            self.forget()
+
+    @rule()
+    def probe(self):
+        if not self.dead:
+            self.connection.ping(self.now)
+            self.probed = True
+            if self.pinged == math.inf:
+                assert kinds(sent(self.connection)).count("PING") == 1
+                self.pinged, self.asked = self.now, min(self.asked, self.now)
 
     @rule(seconds=st.integers(-1, 90))
     def request(self, seconds):
         if not self.dead:
             deadline = self.now + seconds
-            request_id = self.connection.request(lookup, deadline)
+            request_id = self.connection.request(lookup, self.now, seconds)
+            self.asked = min(self.asked, self.now)
             assert request_id not in self.waiting
             assert request_id not in self.done
             self.waiting[request_id] = deadline
@@ -298,7 +328,7 @@ class Times(RuleBasedStateMachine):
             request_id = data.draw(st.sampled_from(sorted([*self.waiting, *self.done])))
             expected = 1 if request_id in self.waiting else 0
             events = self.connection.receive(success(request_id), self.now)
-            self.heard = self.now
+            self.forget()
             assert len(events) == expected
             self.settle(events)
 

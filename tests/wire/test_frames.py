@@ -15,9 +15,9 @@ from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.frames import (
     MAX_LIST_SIZE,
     FrameReader,
-    asks_for_list,
     decode_payload_section,
     encode_command,
+    kind_of,
 )
 from pulsar_spark.wire.messages import NO_TEMPLATE, Messages
 from pulsar_spark.wire.receipts import Receipts
@@ -380,16 +380,20 @@ def test_nothing_else_is_larger_and_no_list_is_endless():
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("request_", "kind"),
     [
-        (commands.topics_of_namespace(1, "a/b"), True),
-        (commands.watch_topic_list(1, 2, "a/b"), True),
-        (commands.partitioned_metadata(1, "t", create=False), False),
-        (b"short", False),
+        (commands.topics_of_namespace(1, "a/b"), "GET_TOPICS_OF_NAMESPACE"),
+        (commands.watch_topic_list(1, 2, "a/b"), "WATCH_TOPIC_LIST"),
+        (commands.partitioned_metadata(1, "t", create=False), "PARTITIONED_METADATA"),
+        (commands.lookup(1, "t" * 300, authoritative=True), "LOOKUP"),
     ],
 )
-def test_requests_for_lists(request_, expected):
-    assert asks_for_list(request_) is expected
+def test_the_type_of_a_request(request_, kind):
+    assert pb.BaseCommand.Type.Name(kind_of(request_)) == kind
+
+
+def test_all_types_are_one_byte_in_a_frame():
+    assert max(pb.BaseCommand.Type.values()) < 128
 
 
 @pytest.mark.parametrize("size", [6, 2**31, 2**32 - 1])

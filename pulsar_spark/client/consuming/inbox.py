@@ -46,6 +46,8 @@ class Inbox:
         topic_end: why nothing more will come, as the broker says; None: more may come.
     """
 
+    awaits_receipts = False
+
     def __init__(
         self,
         on_arrival: Callable[[], object] | None = None,

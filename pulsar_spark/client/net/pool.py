@@ -79,6 +79,7 @@ class SessionPool:
                     timeout=timeout,
                     keep_alive=self._keep_alive,
                     max_idle=self._max_idle,
+                    on_doubt=self._ping_all,
                 )
             return slot.session
         finally:
@@ -96,6 +97,14 @@ class SessionPool:
                 _log.info("a host of service.url cannot be reached: %s", error)
                 failures.append(error)
         raise failures[0]
+
+    def _ping_all(self) -> None:
+        """Ask all sessions for a sign of life: what has silenced one may have silenced others."""
+        with self._lock:
+            slots = list(self._slots.values())
+        for session in [slot.session for slot in slots]:
+            if session is not None:
+                session.ping()
 
     def close(self) -> None:
         """Close all sessions; no more are opened."""

@@ -31,6 +31,7 @@ from pulsar_spark.protocol.connection import (
     Event,
     FrameFor,
     Role,
+    Silent,
 )
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
@@ -46,6 +47,10 @@ _log = logging.getLogger(__name__)
 
 class Handler(Protocol):
     """Receives what a session delivers, on the session's thread; its methods must not block."""
+
+    @property
+    def awaits_receipts(self) -> bool:
+        """Whether silence may mean that the broker throttles publishing: then the session goes on."""
 
     def deliver(self, frames: list[Any]) -> None:
         """Take frames, in the order they came; ``Messages`` or ``Receipts`` instead of whole ones."""
@@ -66,6 +71,8 @@ class Session:
         timeout: seconds for the connection, and as many for the handshake.
         keep_alive: seconds; see ``Connection``.
         max_idle: seconds without use after which it is closed.
+        on_doubt: called on the session's thread when a request has waited long, and nothing is received; must
+            not block.
 
     Attributes:
         address: as given.
@@ -82,7 +89,14 @@ class Session:
     """
 
     def __init__(
-        self, address: Address, identity: Identity, *, timeout: float, keep_alive: float, max_idle: float
+        self,
+        address: Address,
+        identity: Identity,
+        *,
+        timeout: float,
+        keep_alive: float,
+        max_idle: float,
+        on_doubt: Callable[[], object] = lambda: None,
     ) -> None:
         self.address = address
         self.max_message_size = 0
@@ -91,12 +105,18 @@ class Session:
         self.error: PulsarError | None = None
         self.written_at = 0.0
         self._max_idle = max_idle
+        self._on_doubt = on_doubt
         self._used_at = time.monotonic()
         self._identity = identity
         login = identity.login()
         self._transport = open_transport(address, identity.tls, timeout)
         self._connection = Connection(
-            time.monotonic(), keep_alive=keep_alive, timeout=timeout, proxy_to=address.proxy_to, login=login
+            time.monotonic(),
+            keep_alive=keep_alive,
+            timeout=timeout,
+            peer=f"the broker at {address}",
+            proxy_to=address.proxy_to,
+            login=login,
         )
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
@@ -136,6 +156,9 @@ class Session:
     ) -> Future[pb.BaseCommand]:
         """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
+        If nothing is received for half of the connection timeout, a PING is sent; without a PONG in the other
+        half, the session ends with a ConnectError, so that the caller asks again on a new connection.
+
         An urgent request is sent before everything that is still waiting. One with a consumer id ends with a
         NotReadyError when the broker closes that consumer.
         """
@@ -144,7 +167,7 @@ class Session:
             if self.error is not None:
                 raise copy(self.error)
             request_id = self._connection.request(
-                build, time.monotonic() + timeout, is_urgent=is_urgent, consumer_id=consumer_id
+                build, time.monotonic(), timeout, is_urgent=is_urgent, consumer_id=consumer_id
             )
             self._answers[request_id] = answer
         self._wake()
@@ -170,15 +193,10 @@ class Session:
         self._wake()
 
     def ping(self) -> None:
-        """Ask for a sign of life (PING); see :attr:`heard_at`."""
+        """Ask for a sign of life (PING): the session ends without one, as after a request."""
         with self._lock:
             self._connection.ping(time.monotonic())
         self._wake()
-
-    @property
-    def heard_at(self) -> float:
-        """When the peer last sent something, in monotonic seconds."""
-        return self._connection.heard_at
 
     def attach(self, role: Role, handler_id: int, handler: Handler) -> None:
         """Deliver the frames for an id to ``handler`` from now on; raises the session's error."""
@@ -351,6 +369,12 @@ class Session:
         elif isinstance(event, Challenged):
             # A login may take time, which this thread must not wait for.
             threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
+        elif isinstance(event, Silent):
+            self._on_doubt()
+            with self._lock:
+                is_throttled = any(handler.awaits_receipts for handler in self._handlers.values())
+            if event.error is not None and not is_throttled:
+                raise event.error
 
     def _end(self, error: PulsarError) -> None:
         """Report the end to all, once; the socket is closed before anyone can act on that."""

@@ -207,6 +207,12 @@ class Producer:
         """Send messages each as its own entry, or as several; raises what ``send_rows`` raises."""
         self._send(self.packer.singles(messages, _publish_time()))
 
+    def ping(self) -> None:
+        """Ask the connection for a sign of life, without which it is lost soon."""
+        link = self._link
+        if link is not None:
+            link.ping()
+
     def flush(self) -> None:
         """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
         with self._changed:
@@ -273,6 +279,11 @@ class Producer:
         self._writer.check()
 
     # ---- called by the session's thread
+
+    @property
+    def awaits_receipts(self) -> bool:
+        """Whether the session must bear silence, because entries are pending."""
+        return bool(self._writer.window)
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
         """Take receipts; raises ProtocolError, which ends the session, when one is missing."""

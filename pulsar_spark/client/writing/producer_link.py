@@ -47,6 +47,10 @@ class LinkOwner(Protocol):
 
     topic: TopicName
 
+    @property
+    def awaits_receipts(self) -> bool:
+        """See ``Handler``."""
+
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
         """Frames for the producer have come."""
 
@@ -65,6 +69,11 @@ class ProducerLink:
         self._closing: Future[pb.BaseCommand] | None = None
         self._sending = threading.Lock()  # the broker ends a connection on which entries follow the close
         session.attach(Role.PRODUCER, producer_id, self)
+
+    @property
+    def awaits_receipts(self) -> bool:
+        """For the session."""
+        return self._owner.awaits_receipts
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
         """For the session."""
@@ -142,6 +151,10 @@ class ProducerLink:
             buffers.append(b"".join(small))
         if buffers:
             self._session.send(*buffers, mark=self._mark)
+
+    def ping(self) -> None:
+        """Ask the connection for a sign of life."""
+        self._session.ping()
 
     @property
     def progress_at(self) -> float:

@@ -391,7 +391,7 @@ def test_a_peer_that_is_silent_for_two_intervals_is_dead(broker):
     session.attach(Role.CONSUMER, 1, notes)
     notes.wait_for(lambda: notes.errors)
     assert isinstance(session.error, ConnectError)
-    assert "nothing was received from the broker for 0.6 s" in str(session.error)
+    assert f"nothing was received from the broker at {broker.address} for 0.6 s" in str(session.error)
     session.close()
 
 
