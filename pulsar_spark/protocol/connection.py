@@ -102,7 +102,7 @@ CHALLENGE_PAUSE = 1.0
 # Part of the timeout after which a peer that owes an answer is pinged, and again after which it counts as
 # silent: just below a half, so that a request that waits for the whole timeout ends after that.
 _DOUBT = 0.45
-_NEVER = math.inf
+_PING = -1  # the id of a PING among the requests
 _KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
 
 
@@ -157,7 +157,7 @@ Event: TypeAlias = Connected | Answer | FrameFor | Challenged | Silent
 
 
 class _Request(NamedTuple):
-    kind: int
+    name: str
     seconds: float
     deadline: float
     consumer_id: int | None  # the consumer whose end is its end
@@ -194,9 +194,9 @@ class Connection:
         self._keep_alive = keep_alive
         self._timeout = timeout
         self._peer = peer
-        self._opened_at = now
-        self._hear(now)
+        self._opened_at = self._pinged_at = now
         self._requests: dict[int, _Request] = {}
+        self._hear(now)
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._next_request = 0
         self._is_challenged = False  # by a challenge that was held back
@@ -235,30 +235,28 @@ class Connection:
             self._lists.add(request_id)
             self._reader.expects_list = True
         self._next_request += 1
-        self._requests[request_id] = _Request(kind, seconds, now + seconds, consumer_id)
-        self._asked_at = min(self._asked_at, now)
+        self._requests[request_id] = _Request(_Type.Type.Name(kind), seconds, now + seconds, consumer_id)
+        self._note_question(now)
         return request_id
 
     def ping(self, now: float) -> None:
-        """Ask for a sign of life (PING), which must come as soon as the answer to a request.
-
-        It is sent after everything that is still waiting, so that the PONG shows that the peer has read that.
-        """
-        self._is_probed = True
-        if self._pinged_at == _NEVER:
+        """Send a PING after all that waits; a living peer answers it as soon as a request."""
+        if self._pinged_at <= self.heard_at:
             self._note_ping(now)
             self.outgoing.put((commands.ping(),))
+        self._requests[_PING] = _Request("PING", math.inf, math.inf, None)
 
     def _note_ping(self, now: float) -> None:
         self._pinged_at = now
-        self._asked_at = min(self._asked_at, now)
+        self._note_question(now)
+
+    def _note_question(self, now: float) -> None:
+        if self._silent_since <= self.heard_at:
+            self._silent_since = now
 
     def _hear(self, now: float) -> None:
-        """Note a sign of life; all else that is noted here came after the last one."""
-        self.heard_at = now
-        self._asked_at: float = _NEVER  # when the first request or PING was sent
-        self._pinged_at: float = _NEVER  # when the last PING was sent
-        self._is_probed = False  # whether ``ping`` was called
+        self.heard_at = self._silent_since = now
+        self._requests.pop(_PING, None)
 
     def written(self, now: float) -> None:
         """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
@@ -301,8 +299,8 @@ class Connection:
         expired = [number for number, request in self._requests.items() if request.deadline <= now]
         events: list[Event] = [self._expire(request_id) for request_id in expired]
         if now >= self._ping_at():
-            if self._is_doubtful:
-                events.append(Silent(None if self._pinged_at == _NEVER else self._silence(now)))
+            if self._requests:
+                events.append(Silent(self._silence(now) if self._pinged_at > self.heard_at else None))
             self._note_ping(now)
             self.outgoing.put_urgent(commands.ping())
         if self._is_challenged and self._may_challenge(now):
@@ -318,27 +316,17 @@ class Connection:
         deadlines = [request.deadline for request in self._requests.values()]
         return min(self._ping_at(), silence, handshake, *challenge, *deadlines)
 
-    @property
-    def _is_doubtful(self) -> bool:
-        """Whether the peer owes an answer, so that its silence may mean that the connection is lost."""
-        return self._is_probed or bool(self._requests)
-
     def _ping_at(self) -> float:
-        pause = min(_DOUBT * self._timeout, self._keep_alive) if self._is_doubtful else self._keep_alive
-        if self._pinged_at < _NEVER:
-            return self._pinged_at + pause
-        return (self._silent_since if self._is_doubtful else self.heard_at) + pause
-
-    @property
-    def _silent_since(self) -> float:
-        """Since when the peer has not sent the answer that it owes, nor anything else."""
-        return self._asked_at if self._asked_at < _NEVER else self.heard_at
+        if self._requests:
+            pause = min(_DOUBT * self._timeout, self._keep_alive)
+            return max(self._silent_since, self._pinged_at) + pause
+        return max(self.heard_at, self._pinged_at) + self._keep_alive
 
     def _silence(self, now: float) -> ConnectError:
-        kinds = dict.fromkeys(_name(request.kind) for request in self._requests.values())
+        names = dict.fromkeys([*(request.name for request in self._requests.values()), "PING"])
         return ConnectError(
             f"{self._peer} has sent nothing for {now - self._silent_since:.1f} s, and answers no "
-            f"{', '.join([*kinds, 'PING'])}: this client closed the connection",
+            f"{', '.join(names)}: this client closed the connection",
             advice="Check the network and the broker's health. pulsar.client.connectionTimeoutMs is the time "
             "that a silent connection is given",
         )
@@ -356,7 +344,7 @@ class Connection:
     def _expire(self, request_id: int) -> Answer:
         request = self._requests.pop(request_id)
         error = DeadlineError(
-            f"{self._peer} did not answer {_name(request.kind)} within {request.seconds:.3g} s",
+            f"{self._peer} did not answer {request.name} within {request.seconds:.3g} s",
             advice="Check the broker's health, or raise pulsar.client.operationTimeoutMs",
         )
         return Answer(request_id, error)
@@ -434,8 +422,3 @@ class Connection:
         if command.type == _Type.ERROR:
             return Answer(request_id, from_server(command.error.error, command.error.message))
         return Answer(request_id, command)
-
-
-def _name(kind: int) -> str:
-    """The name of a command's type in PulsarApi.proto."""
-    return pb.BaseCommand.Type.Name(kind)

@@ -459,13 +459,13 @@ def test_one_that_has_not_been_pinged_is_not_silent(ready):
 
 
 def test_requests_one_after_the_other_are_one_silence(ready):
-    for now in range(0, 8, 2):
-        ready.request(lookup, now, 2)
+    for now in range(1, 8, 2):
+        ready.request(lookup, now, 1)
         ready.tick(now + 1)
-    ready.request(lookup, 7, 60)
-    ready.tick(8)
-    (silent,) = ready.tick(5 + DOUBT)
-    assert "nothing for 9.5 s" in str(silent.error)
+    ready.request(lookup, 9, 60)
+    assert ready.tick(9) == [Silent(None)]
+    (silent,) = ready.tick(9 + DOUBT)
+    assert "nothing for 12.5 s" in str(silent.error)
 
 
 def test_a_connection_that_is_only_idle_is_not_silent(ready):

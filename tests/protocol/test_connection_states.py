@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import math
 
 import pytest
 from hypothesis import given, settings
@@ -233,8 +232,12 @@ class Times(RuleBasedStateMachine):
     def forget(self):
         """Whatever is heard ends all doubt."""
         self.heard = self.now
-        self.asked = self.pinged = math.inf
+        self.asked = self.pinged = self.now
         self.probed = False
+
+    def ask(self):
+        if self.asked <= self.heard:
+            self.asked = self.now
 
     def settle(self, events):
         for event in events:
@@ -261,16 +264,16 @@ class Times(RuleBasedStateMachine):
         assert all(deadline > self.now for deadline in self.waiting.values())
         assert self.connection.next_deadline > self.now
         owes = bool(self.waiting) or self.probed
-        quiet_since = self.asked if owes and self.asked < math.inf else self.heard
-        quiet_since = self.pinged if self.pinged < math.inf else quiet_since
+        quiet_since = max(self.asked if owes else self.heard, self.pinged)
         pings = kinds(sent(self.connection)).count("PING")
         assert pings == (1 if self.now >= quiet_since + (DOUBT if owes else KEEP_ALIVE) else 0)
         silent = [event for event in events if isinstance(event, Silent)]
         assert len(silent) == (pings if owes else 0)
         for event in silent:
-            assert (event.error is not None) == (self.pinged < math.inf)
+            assert (event.error is not None) == (self.pinged > self.heard)
         if pings:
-            self.pinged, self.asked = self.now, min(self.asked, self.now)
+            self.ask()
+            self.pinged = self.now
 
     @rule(late=st.integers(0, 12))
     def wait_until_wanted(self, late):
@@ -280,8 +283,7 @@ class Times(RuleBasedStateMachine):
             assert wanted <= min(self.waiting.values(), default=wanted)
             assert self.connection.connected or wanted <= self.opened + TIMEOUT
             if self.waiting:
-                since = self.asked if self.asked < math.inf else self.heard
-                assert wanted <= (self.pinged if self.pinged < math.inf else since) + DOUBT
+                assert wanted <= max(self.asked, self.pinged) + DOUBT
             self.now = max(self.now, wanted) + late
             self.tick()
 
@@ -308,16 +310,17 @@ class Times(RuleBasedStateMachine):
         if not self.dead:
             self.connection.ping(self.now)
             self.probed = True
-            if self.pinged == math.inf:
+            if self.pinged <= self.heard:
                 assert kinds(sent(self.connection)).count("PING") == 1
-                self.pinged, self.asked = self.now, min(self.asked, self.now)
+                self.ask()
+                self.pinged = self.now
 
     @rule(seconds=st.integers(-1, 90))
     def request(self, seconds):
         if not self.dead:
             deadline = self.now + seconds
             request_id = self.connection.request(lookup, self.now, seconds)
-            self.asked = min(self.asked, self.now)
+            self.ask()
             assert request_id not in self.waiting
             assert request_id not in self.done
             self.waiting[request_id] = deadline

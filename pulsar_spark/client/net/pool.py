@@ -101,10 +101,9 @@ class SessionPool:
     def _ping_all(self) -> None:
         """Ask all sessions for a sign of life: what has silenced one may have silenced others."""
         with self._lock:
-            slots = list(self._slots.values())
-        for session in [slot.session for slot in slots]:
-            if session is not None:
-                session.ping()
+            sessions = [slot.session for slot in self._slots.values() if slot.session is not None]
+        for session in sessions:
+            session.ping()
 
     def close(self) -> None:
         """Close all sessions; no more are opened."""

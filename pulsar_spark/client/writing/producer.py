@@ -207,12 +207,6 @@ class Producer:
         """Send messages each as its own entry, or as several; raises what ``send_rows`` raises."""
         self._send(self.packer.singles(messages, _publish_time()))
 
-    def ping(self) -> None:
-        """Ask the connection for a sign of life, without which it is lost soon."""
-        link = self._link
-        if link is not None:
-            link.ping()
-
     def flush(self) -> None:
         """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
         with self._changed:

@@ -126,6 +126,8 @@ class ProducerLink:
         with self._sending:
             if self._closing is None:
                 self._send(entries)
+                if not self._owner.awaits_receipts:
+                    self._session.ping()
 
     def _send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
         # Small entries are joined: the socket takes a few dozen buffers at a time.
@@ -151,10 +153,6 @@ class ProducerLink:
             buffers.append(b"".join(small))
         if buffers:
             self._session.send(*buffers, mark=self._mark)
-
-    def ping(self) -> None:
-        """Ask the connection for a sign of life."""
-        self._session.ping()
 
     @property
     def progress_at(self) -> float:
