@@ -97,7 +97,7 @@ class Query:
         return write_in_transaction(self.client, self.log_of(batch), 600.0, iter([rows]), write)
 
     def commit(self, batch: int, *reports: TaskReport) -> None:
-        commit_batch(self.client, reports, batch, self.protection)
+        commit_batch(self.client, reports, batch, self.protection, 600.0)
 
     def die_in_commit(self, batch: int, reports: Sequence[TaskReport], commits: int) -> None:
         """Commit a batch, in a driver that dies when ``commits`` of its transactions are committed."""

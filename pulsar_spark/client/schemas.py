@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
-from pulsar_spark.errors import ProtocolError, from_server
+from pulsar_spark.client.parallel import run_all
+from pulsar_spark.errors import ProtocolError, PulsarError, from_server
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import commands
@@ -21,6 +22,7 @@ from pulsar_spark.wire.wire_schema import from_wire_schema, from_wire_version
 # Maximum bytes of the schemas that are kept, and bytes counted for each besides its texts.
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
+_IN_FLIGHT = 16  # requests at the same time
 
 _Key = tuple[str, str, int]  # topic, load, version
 _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
@@ -43,7 +45,7 @@ class TopicSchemas:
     Args:
         ask: sends a request to any broker, once.
         ask_owner: sends one to the broker that serves a topic, once.
-        operation: makes the deadline of a call.
+        operation: makes the deadline of a request, with its retries.
         max_bytes: of the schemas that are kept.
     """
 
@@ -62,8 +64,8 @@ class TopicSchemas:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, Schema] = OrderedDict()
         self._size = 0
-        # By topic; each lock is held while a version is requested, and dropped when unused.
-        self._asking: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        # Each lock is held while its version is requested, and dropped when unused.
+        self._asking: WeakValueDictionary[_Key, threading.Lock] = WeakValueDictionary()
 
     def latest(self, topic: TopicName) -> VersionedSchema | None:
         """The latest schema of a topic, requested each time; None if there is none.
@@ -74,8 +76,7 @@ class TopicSchemas:
             BrokerError: no broker answered within the operation timeout.
         """
         name = str(topic.base)
-        deadline = self._operation()
-        version, schema = self._latest(name, self._ask, deadline)
+        version, schema = self._latest(name, self._ask)
         with self._lock:
             if any(key[0] == name and key[2] > version for key in self._kept):
                 self._forget(name)
@@ -86,50 +87,49 @@ class TopicSchemas:
 
     def at(self, topic: TopicName, version: int, *, load: str = "") -> Schema | None:
         """One version of a topic's schema; None where any broker knows none. Raises as :meth:`latest`."""
-        return self._at((str(topic.base), load, version), self._ask, self._operation())
+        return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
         """Versions that messages name, by their numbers, without those that do not exist.
 
         A broker may not know yet what was registered at another one. So what lies above its latest is
         requested from the one that serves the messages, which knows it. Producers may name any number in
-        their entries: however many do not exist, there are only four requests for all above the topic's
-        latest. Raises as :meth:`latest` does.
+        their entries: however many do not exist, there are only two requests for all above the topic's
+        latest. Some versions are requested in parallel, each with its own timeout. Raises as :meth:`latest`
+        does.
 
         Args:
             topic: the partition of the messages.
             versions: their numbers.
             load: name of the use that versions are kept for, such as a read; other uses request their own.
         """
-        deadline = self._operation()
         wanted = sorted({version for version in versions if version >= 0})
-        found, above = self._find(topic, wanted, load, self._ask, deadline)
+        found, above = self._find(topic, wanted, load, self._ask)
         if above:
-            more, _ = self._find(topic, above, load, partial(self._ask_owner, topic), deadline)
+            more, _ = self._find(topic, above, load, partial(self._ask_owner, topic))
             found |= more
         return found
 
     def _find(
-        self, topic: TopicName, wanted: list[int], load: str, ask: _Ask, deadline: Deadline
+        self, topic: TopicName, wanted: list[int], load: str, ask: _Ask
     ) -> tuple[dict[int, Schema], list[int]]:
         """Versions that exist, and those without one that are not known to be below the latest."""
         name = str(topic.base)
-        found: dict[int, Schema] = {}
-        missing: int | None = None
-        highest: int | None = None
-        for version in wanted:
-            if highest is not None and version > highest:
-                break
-            schema = self._at((name, load, version), ask, deadline)
-            if schema is not None:
-                found[version] = schema
-            elif highest is None:
-                missing = version
-                if version != wanted[-1]:
-                    highest, _ = self._latest(name, ask, deadline)
-        if missing is None:
-            return found, []
-        return found, [each for each in wanted if each >= missing and (highest is None or each > highest)]
+        kept = {version: self._kept_at((name, load, version)) for version in wanted}
+        found = {version: schema for version, schema in kept.items() if schema is not None}
+        missing = [version for version in wanted if version not in found]
+        highest = self._latest(name, ask)[0] if len(missing) > 1 else None
+        below = [version for version in missing if highest is None or version <= highest]
+        for first in range(0, len(below), _IN_FLIGHT):
+            some = below[first : first + _IN_FLIGHT]
+            calls = [partial(self._at, (name, load, version), ask) for version in some]
+            for version, schema in zip(some, run_all(calls), strict=True):
+                if isinstance(schema, PulsarError):
+                    raise schema
+                if schema is not None:
+                    found[version] = schema
+        above = missing if highest is None else missing[len(below) :]
+        return found, [version for version in above if version not in found]
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
         """Keep a version that the caller got from a broker; contradicting ones are of an older topic."""
@@ -141,9 +141,9 @@ class TopicSchemas:
 
     # ---- requests
 
-    def _latest(self, name: str, ask: _Ask, deadline: Deadline) -> tuple[int, Schema | None]:
+    def _latest(self, name: str, ask: _Ask) -> tuple[int, Schema | None]:
         """The latest number of a topic, also of a schema that was deleted, and its schema; -1 for none."""
-        answer = self._get(name, None, ask, deadline)
+        answer = self._get(name, None, ask)
         if answer is None:
             return -1, None
         version = from_wire_version(answer.schema_version)
@@ -151,30 +151,29 @@ class TopicSchemas:
             raise ProtocolError("the broker's answer has a schema without a version", topic=name)
         return version, _schema_of(answer, name)
 
-    def _at(self, key: _Key, ask: _Ask, deadline: Deadline) -> Schema | None:
+    def _at(self, key: _Key, ask: _Ask) -> Schema | None:
         """One version: a kept one, or requested now."""
         schema = self._kept_at(key)
         if schema is not None:
             return schema
         name, _, version = key
         with self._lock:
-            asking = self._asking.setdefault(name, threading.Lock())
+            asking = self._asking.setdefault(key, threading.Lock())
         # Threads that wait here find what another one has requested. Each requests what was not found: it may
         # have been registered since.
         with asking:
             schema = self._kept_at(key)
             if schema is None:
-                answer = self._get(name, version, ask, deadline)
+                answer = self._get(name, version, ask)
                 schema = None if answer is None else _schema_of(answer, name)
                 if schema is not None:
                     with self._lock:
                         self._keep(key, schema)
             return schema
 
-    def _get(
-        self, name: str, version: int | None, ask: _Ask, deadline: Deadline
-    ) -> pb.CommandGetSchemaResponse | None:
+    def _get(self, name: str, version: int | None, ask: _Ask) -> pb.CommandGetSchemaResponse | None:
         """The broker's answer; None if there is no such schema."""
+        deadline = self._operation()
 
         def attempt() -> pb.CommandGetSchemaResponse:
             answer = ask(

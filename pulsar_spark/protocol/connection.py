@@ -255,7 +255,8 @@ class Connection:
             self._silent_since = now
 
     def _hear(self, now: float) -> None:
-        self.heard_at = self._silent_since = now
+        self.heard_at: float = now
+        self._silent_since: float = now  # or when the first question after that was sent
         self._requests.pop(_PING, None)
 
     def written(self, now: float) -> None:

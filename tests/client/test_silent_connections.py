@@ -5,6 +5,7 @@ import time
 import pytest
 
 from pulsar_spark.client import LayoutWatch, ProducerOptions, TopicWatch, Transactions
+from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.row_schema import register_schema
 from pulsar_spark.errors import DeadlineError, TransactionError
@@ -153,4 +154,16 @@ def test_silence_with_entries_pending_is_borne(broker, client):
     with pytest.raises(DeadlineError, match="did not answer PRODUCER"):
         open_producer(client)
     assert len(broker.seen(Type.SEND)) == 1, "it was not sent again on another connection"
+    producer.close()
+
+
+def test_the_owner_of_records_does_not_bear_silence(broker, client):
+    """Its records may be repeated, and a commit waits for them."""
+    broker.script(Type.SEND, [lambda connection, frame: broker.fall_silent()])
+    producer = record_topic._RecordProducer(client, TOPIC, ProducerOptions(), 1, may_repeat=True)
+    record_topic._send(producer, b"a")
+    began = time.monotonic()
+    producer.flush()
+    assert time.monotonic() - began < HANG / 2
+    assert len(broker.topics[str(TOPIC)].values) == 4
     producer.close()

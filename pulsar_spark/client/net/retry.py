@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.errors import PulsarError
+from pulsar_spark.errors import BusyError, PulsarError
 from pulsar_spark.protocol.reopening import Reopening
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
+# Seconds between two calls that have each had their own retries.
+_LONG_PAUSE = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -77,3 +79,21 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
         _repeated.add_one()
         time.sleep(wait)
         pause = min(2 * pause, _MAX_PAUSE)
+
+
+def insist(action: Callable[[], T], deadline: Deadline) -> T:
+    """Run ``action``, which has retries of its own, until it succeeds or its error cannot pass.
+
+    Raises:
+        PulsarError: an error that cannot pass, or the one after which the deadline has passed. Another owner
+            of a name is not waited for.
+    """
+    while True:
+        try:
+            return action()
+        except PulsarError as error:
+            if not error.is_passing or isinstance(error, BusyError) or deadline.left <= _LONG_PAUSE:
+                raise
+            _log.warning("trying again for %.0f s: %s", deadline.left, error)
+        _repeated.add_one()
+        time.sleep(_LONG_PAUSE)

@@ -20,7 +20,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
-from pulsar_spark.errors import QuotaError, SendError
+from pulsar_spark.errors import PulsarError, QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -64,8 +64,11 @@ class StoredRecord:
 class _RecordProducer(Producer):
     """A producer that immediately raises if a backlog quota keeps it out.
 
-    Waiting would not help: the backlog is that of the owner, who keeps the last records.
+    Waiting would not help: the backlog is that of the owner, who keeps the last records. A connection that
+    goes silent is closed, although entries are pending: a duplicated record has the effect of one.
     """
+
+    awaits_receipts = False
 
     def _open(self, deadline: Deadline) -> None:
         try:
@@ -121,6 +124,7 @@ class RecordTopic:
         self._client = client
         self._encryptor = encryptor
         self._producer: Producer | None = None
+        self._openings = 0
         options = SubscriptionOptions(
             name=f"{client.options.subscription_prefix}-{name}",
             durable=True,
@@ -146,11 +150,12 @@ class RecordTopic:
         if self._producer is None:
             # Without a name: others could use up the sequence ids of one that they know.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # A duplicated record has the effect of one. Open transactions hide records from a comparison.
+            # Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
                 self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
             )
-            self.owners_before = self._producer.topic_epoch or 0
+            self.owners_before = (self._producer.topic_epoch or 0) - self._openings
+            self._openings += 1
 
     def open_after_release(self) -> None:
         """Open the topic for writing after ``release_all``, if a backlog quota kept producers out before.
@@ -177,9 +182,17 @@ class RecordTopic:
         _send(self._producer, value)
 
     def flush(self) -> None:
-        """Wait for the broker's receipts of all records that were appended."""
+        """Wait for the broker's receipts of all records that were appended.
+
+        After an error they may or may not be stored, and what is appended next has another producer.
+        """
         if self._producer is not None:
-            self._producer.flush()
+            try:
+                self._producer.flush()
+            except PulsarError:
+                self._producer.close()
+                self._producer = None
+                raise
 
     def read(self) -> list[StoredRecord]:
         """Read the visible messages after ``read_to`` that are not acknowledged."""

@@ -18,6 +18,12 @@ _CHECKSUM_ERROR = 9
 _CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
 
 
+class SendTimeoutError(SendError):
+    """The send timeout is over; the connection may have been at fault."""
+
+    is_passing = True
+
+
 class MemoryBudget:
     """Bytes that the pending windows of a task share in equal parts, so none waits for receipts of others.
 
@@ -238,7 +244,7 @@ class PendingWindow:
 
     def timed_out(self, why: str) -> SendError:
         """Make the error for all pending entries."""
-        return SendError(
+        return SendTimeoutError(
             f"{self._messages} messages were not acknowledged within {self._send_timeout:g} s: {why}",
             topic=self._topic,
             advice="They may or may not be stored. Check the broker's health, or raise sendTimeoutMs",

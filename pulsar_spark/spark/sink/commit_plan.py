@@ -40,8 +40,9 @@ committed and an aborted transaction, so its marker in the log decides.
                          visible that ever will be         else -> FAIL
     TRIM_LOG             release what is before the intent -> END
 
-Any other error of a step leads to FAIL and is raised as it is, except in ABORT_OPEN and GIVE_UP. The next run
-continues from the log.
+After an error that may pass, the step is taken again while the transactions may live. ADD_LOG precedes MARK
+then, because a marker must not be sent in a transaction that has ended. Any other error of a step leads to
+FAIL and is raised as it is, except in ABORT_OPEN and GIVE_UP. The next run continues from the log.
 """
 
 from __future__ import annotations
@@ -160,6 +161,10 @@ class CommitPlan:
                 if not isinstance(error, TransactionError):
                     return plan._failed(error)
         return row.after(plan, failures)
+
+    def again(self) -> CommitPlan:
+        """The plan after an error that may pass, of which it is not known whether the step was taken."""
+        return self._at(CommitStage.ADD_LOG) if self.stage is CommitStage.MARK else self
 
     def _at(self, stage: CommitStage) -> CommitPlan:
         return replace(self, stage=stage)

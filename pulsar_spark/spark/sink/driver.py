@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
-from pulsar_spark.errors import SendError
+from pulsar_spark.errors import PulsarError, SendError
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
@@ -38,7 +38,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
         if batch is None:
             commit_once(client, reports)
         else:
-            commit_batch(client, reports, batch, log_protection(options))
+            commit_batch(client, reports, batch, log_protection(options), options.transaction_timeout)
     twice = count_of_other_tasks(
         client,
         [each.attempt for each in reports],
@@ -69,11 +69,16 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
     """Abort the transactions of the tasks that have succeeded, because the write has failed.
 
-    The arguments are those of :func:`finish_batch`; the report of a task that has failed is None.
+    The arguments are those of :func:`finish_batch`; the report of a task that has failed is None. An error
+    here is logged: raised, it would hide in Spark why the write has failed.
     """
-    if options.transaction_timeout is not None:
-        number = -1 if batch is None else batch
+    if options.transaction_timeout is None:
+        return
+    number = -1 if batch is None else batch
+    try:
         abort_batch(shared_client(options.client), _reports(messages), number, log_protection(options))
+    except PulsarError as error:
+        _log.warning("transactions of the failed write stay open until they time out: %s", error)
 
 
 def _reports(messages: CommitMessages) -> list[TaskReport]:

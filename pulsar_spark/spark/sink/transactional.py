@@ -23,7 +23,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from pulsar_spark.client import Client, Transaction, Transactions, run_all
+from pulsar_spark.client import Client, Deadline, Transaction, Transactions, insist, run_all
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce
@@ -71,9 +71,11 @@ def write_in_transaction(
 
 
 def commit_batch(
-    client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection
+    client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection, ttl: float
 ) -> None:
     """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
+
+    A broker that cannot be reached is waited for as long as the transactions may live, ``ttl`` seconds.
 
     Raises:
         TransactionError: transactions timed out. The text says whether nothing of the batch is committed, so
@@ -85,8 +87,10 @@ def commit_batch(
         if written:
             commit_once(client, reports)
         return
-    with CommitLog(client, QueryLog(topic, batch, protection)) as log:
-        _run(plan_commit(batch, written, log.state, log.topic), log, Transactions(client))
+    deadline, query_log = Deadline(ttl), QueryLog(topic, batch, protection)
+    transactions = insist(lambda: Transactions(client), deadline)
+    with insist(lambda: CommitLog(client, query_log), deadline) as log:
+        _run(plan_commit(batch, written, log.state, log.topic), log, transactions, deadline)
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
@@ -114,14 +118,23 @@ def commit_once(client: Client, reports: Sequence[TaskReport]) -> None:
         raise error
 
 
-def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> None:
+def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions, deadline: Deadline) -> None:
     """Take the steps of a plan one after another until it ends."""
+
+    def advance() -> None:
+        nonlocal plan
+        step, plan = plan, plan.again()
+        failures = _take_step(step, log, transactions)
+        for error in failures.values():
+            if error.is_passing:
+                raise error
+        plan = step.after(log.state, failures)
+
     while (action := plan.step.action) is not CommitAction.END:
         if action is CommitAction.FAIL:
             assert plan.error is not None
             raise plan.error
-        failures = _take_step(plan, log, transactions)
-        plan = plan.after(log.state, failures)
+        insist(advance, deadline)
 
 
 def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> Failures:

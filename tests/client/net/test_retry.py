@@ -8,7 +8,18 @@ from pulsar_spark import errors
 from pulsar_spark.client.net import deadline as deadline_module
 from pulsar_spark.client.net import retry as retry_module
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import retry
+from pulsar_spark.client.net.retry import insist, retry, retry_count
+from pulsar_spark.errors import (
+    AuthError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    NotReadyError,
+    QuotaError,
+    SendError,
+    TransactionError,
+)
+from pulsar_spark.protocol.writing.pending import SendTimeoutError
 
 FINAL = [
     *(errors.OptionError, errors.CorruptError, errors.DataLossError, errors.UnsupportedError),
@@ -172,3 +183,43 @@ def test_what_is_repeated_is_counted(clock):
     before = retry_module.retry_count()
     retry(Action(clock, [errors.ConnectError("not now")] * 2), Deadline(60.0))
     assert retry_module.retry_count() == before + 2
+
+
+# ---- what has retries of its own
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(retry_module, "_LONG_PAUSE", 0.001)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectError("no"), NotReadyError("no"), DeadlineError("no"), SendTimeoutError("no")]
+)
+def test_insisting_outlasts_what_may_pass(at_once, error, caplog):
+    answers = iter([error, error, 7])
+    before = retry_count()
+    assert insist(lambda: answer(next(answers)), Deadline(60.0)) == 7
+    assert retry_count() == before + 2
+    assert len(caplog.messages) == 2
+    assert str(error) in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    "error", [TransactionError("no"), AuthError("no"), SendError("no"), BusyError("no"), QuotaError("no")]
+)
+def test_insisting_ends_with_what_does_not_pass_and_with_another_owner(at_once, error):
+    answers = iter([error, 7])
+    with pytest.raises(type(error)):
+        insist(lambda: answer(next(answers)), Deadline(60.0))
+
+
+def test_insisting_ends_with_the_deadline(at_once):
+    with pytest.raises(ConnectError):
+        insist(lambda: answer(ConnectError("no")), Deadline(0.05))
+
+
+def answer(what):
+    if isinstance(what, Exception):
+        raise what
+    return what

@@ -15,6 +15,7 @@ from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOpt
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
 from pulsar_spark.errors import BusyError, DeadlineError, QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
+from pulsar_spark.protocol.writing.pending import SendTimeoutError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
@@ -179,6 +180,28 @@ def test_how_many_owners_have_written_before(fakes):
     records.open_for_writing()
     assert records.owners_before == 7
     assert fakes.done == [("open producer", "owner's", None)]
+
+
+def test_a_producer_that_has_failed_is_replaced(fakes, monkeypatch):
+    """The owner may append the same records again, and is no owner before itself."""
+    fakes.epoch = 7
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.append(b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeProducer, "flush", time_out)
+        with pytest.raises(SendTimeoutError):
+            records.flush()
+    fakes.epoch = 8
+    records.append(b"a")
+    records.flush()
+    assert records.owners_before == 7
+    assert [done[0] for done in fakes.done] == [
+        *("open producer", "send", "close producer", "open producer", "send", "flush")
+    ]
+
+
+def time_out(_: FakeProducer) -> None:
+    raise SendTimeoutError("1 messages were not acknowledged")
 
 
 def test_records_are_read_once(fakes):

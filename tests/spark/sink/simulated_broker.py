@@ -35,6 +35,7 @@ class Fault(Enum):
     ERROR_AFTER = auto()  # its answer is lost, and no other comes
     LOST_ANSWER = auto()  # its answer to a commit or abort is lost, and asked again it says that it had ended
     TIME_IS_OVER = auto()  # the time of all open transactions is over right before
+    ERROR_AND_TIME_IS_OVER = auto()  # the broker cannot be reached for so long
 
 
 class Stored(NamedTuple):
@@ -83,8 +84,11 @@ class SimulatedBroker:
                 raise Crash
             fault = self._fault if self._count == self._at else None
             self._count += 1
-            if fault is Fault.TIME_IS_OVER:
+            if fault in (Fault.TIME_IS_OVER, Fault.ERROR_AND_TIME_IS_OVER):
                 self.expire()
+            if fault is Fault.ERROR_AND_TIME_IS_OVER:
+                self.effects.append(("time is over",))
+                raise NotReadyError("the broker cannot be reached")
             self._strike(fault, Fault.CRASH_BEFORE, Fault.ERROR_BEFORE)
             result = apply()
             self.effects.append((name, *what))

@@ -221,3 +221,9 @@ ABORTED = {
 @pytest.mark.parametrize(("log", "expected"), ABORTED.values(), ids=ABORTED.keys())
 def test_what_a_commit_has_begun_is_not_aborted(log, expected):
     assert transactions_to_abort(log, [TWO, ONE], 7) == expected
+
+
+@for_each("stage", S)
+def test_a_step_is_taken_again_and_no_marker_is_sent_in_a_transaction_that_has_ended(stage):
+    """Whether it has ended meanwhile is found where the log is added to it."""
+    assert plan_at(stage).again().stage is (S.ADD_LOG if stage is S.MARK else stage)

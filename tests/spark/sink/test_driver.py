@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_spark.client import Origin, SentTotals
-from pulsar_spark.errors import DuplicatesError, SendError, TransactionError
+from pulsar_spark.errors import AuthError, DuplicatesError, SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
@@ -62,7 +62,7 @@ BATCHES = {
     "encrypted, once": (ENCRYPTED, [REPORT, None], 3, []),
     "by a schema": (TYPED, [REPORT, None], 3, []),
     "plain batch write": (PLAIN, [REPORT, None], None, []),
-    "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN)]),
+    "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN, 600.0)]),
     "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
 }
 
@@ -164,6 +164,16 @@ def test_transactions_of_a_write_that_failed_are_aborted(calls):
         ("abort_batch", URL, [IN_TRANSACTION], 3, OPEN),
         ("abort_batch", URL, [IN_TRANSACTION], -1, OPEN),
     ]
+
+
+def test_an_abort_that_fails_does_not_hide_why_the_write_has_failed(calls, monkeypatch, caplog):
+    def fail(*_: object) -> None:
+        raise AuthError("no right to look up the coordinator")
+
+    monkeypatch.setattr(driver, "abort_batch", fail)
+    fail_batch(parse_sink(TRANSACTIONAL), [None], 3)
+    (told,) = caplog.messages
+    assert told.startswith("transactions of the failed write stay open until they time out: [PULSAR_AUTH]")
 
 
 def test_what_tasks_have_to_warn_of_is_warned_of_once(calls, caplog, monkeypatch):

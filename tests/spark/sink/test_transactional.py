@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,7 @@ def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
     try:
         for number in range(tasks):
             reports.append(task(broker, rows[number::tasks]))
-        commit_batch(broker, reports, batch, OPEN)
+        commit_batch(broker, reports, batch, OPEN, 0.0)
     except PulsarError:
         abort_batch(broker, reports, batch, OPEN)
         raise
@@ -113,7 +113,7 @@ def test_a_task_announces_its_transaction_before_it_writes(broker):
 
 def test_the_intent_and_all_markers_are_durable_before_the_first_commit(broker):
     reports, first, second = two_tasks(broker)
-    commit_batch(broker, reports, 0, OPEN)
+    commit_batch(broker, reports, 0, OPEN, 0.0)
     effects = iter(broker.effects)
     assert next(effects) == ("read",)
     assert next(effects) == ("intent", 0, (first, second))
@@ -133,13 +133,13 @@ def test_a_batch_that_was_committed_is_not_written_again(broker, caplog):
     reports, first, second = two_tasks(broker)
     broker.start_process(Fault.CRASH_AFTER, 7)
     with pytest.raises(Crash):
-        commit_batch(broker, reports, 0, OPEN)
+        commit_batch(broker, reports, 0, OPEN, 0.0)
     assert broker.effects[-1] == ("commit", first)
     broker.start_process()
     again = [task(broker, "abc")]
     broker.effects.clear()
     with caplog.at_level(logging.WARNING):
-        commit_batch(broker, again, 0, OPEN)
+        commit_batch(broker, again, 0, OPEN, 0.0)
     assert broker.effects == [("read",), ("commit", second), ("read",), ("abort", *ids(again))]
     assert caplog.messages == ["micro-batch 0 was already committed; nothing is written"]
     assert rows(broker) == ["a", "b", "c"]
@@ -149,11 +149,11 @@ def test_a_batch_that_was_not_committed_is_aborted_before_it_is_written_again(br
     reports, first, second = two_tasks(broker)
     broker.start_process(Fault.CRASH_BEFORE, 7)
     with pytest.raises(Crash):
-        commit_batch(broker, reports, 0, OPEN)
+        commit_batch(broker, reports, 0, OPEN, 0.0)
     broker.start_process()
     again = [task(broker, "abc")]
     broker.effects.clear()
-    commit_batch(broker, again, 0, OPEN)
+    commit_batch(broker, again, 0, OPEN, 0.0)
     assert broker.effects[:5] == [
         ("read",),
         ("abort", first),
@@ -251,12 +251,62 @@ def test_transactions_whose_time_is_over_at_any_effect_lose_no_row_in_silence(mo
     assert partly == 5  # three transactions leave two such moments, the last micro-batch has two rows
 
 
+@pytest.mark.parametrize("fault", [Fault.ERROR_BEFORE, Fault.ERROR_AFTER])
+def test_a_commit_goes_on_after_an_error_at_any_effect(monkeypatch, fault):
+    """Without another run of the query: Spark never repeats what the driver does."""
+    monkeypatch.setattr("pulsar_spark.client.net.retry._LONG_PAUSE", 0.0)
+    for at in itertools.count():
+        broker: Any = plug_in(monkeypatch)
+        commit_batch(broker, [task(broker, "a")], 0, OPEN, 0.0)
+        task(broker, "killed", QueryLog(LOG, 1))
+        reports = [task(broker, "b", QueryLog(LOG, 1)), task(broker, "c", QueryLog(LOG, 1))]
+        broker.start_process(fault, at)
+        commit_batch(broker, reports, 1, OPEN, 600.0)
+        broker.expire()  # what a killed task has left open, if it could not be aborted
+        assert rows(broker) == ["a", "b", "c"]
+        if not broker.has_struck:
+            break
+    assert at > 10
+
+
+def test_a_commit_goes_on_no_longer_than_its_transactions_live(monkeypatch):
+    monkeypatch.setattr("pulsar_spark.client.net.retry._LONG_PAUSE", 0.02)
+    broker: Any = plug_in(monkeypatch)
+    reports = [task(broker, "a")]
+    broker.start_process()
+    monkeypatch.setattr(broker, "effect", refuse)
+    with pytest.raises(NotReadyError, match="cannot be reached"):
+        commit_batch(broker, reports, 0, OPEN, 0.1)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise NotReadyError("the broker cannot be reached")
+
+
+def test_transactions_that_end_while_a_commit_goes_on_are_not_written_to(monkeypatch):
+    """A broker stores a marker in a transaction that has ended, and then loses what it has committed."""
+    monkeypatch.setattr("pulsar_spark.client.net.retry._LONG_PAUSE", 0.0)
+    for at in range(12):
+        broker: Any = plug_in(monkeypatch)
+        reports, *_ = two_tasks(broker)
+        broker.start_process(Fault.ERROR_AND_TIME_IS_OVER, at)
+        try:
+            commit_batch(broker, reports, 0, OPEN, 600.0)
+        except TransactionError as error:
+            expected = [] if "none of its rows" in str(error) else ["a", "b"]
+        else:
+            expected = ["a", "b", "c"]
+        assert rows(broker) == expected, f"at effect {at}"
+        ended = next((number for number, each in enumerate(broker.effects) if each == ("time is over",)), 99)
+        assert "mark" not in [each[0] for each in broker.effects[ended:]]
+
+
 def test_a_quota_does_not_stop_the_commit_of_the_next_micro_batch(broker):
-    commit_batch(broker, [task(broker, "a")], 0, OPEN)
+    commit_batch(broker, [task(broker, "a")], 0, OPEN, 0.0)
     report = task(broker, "b", QueryLog(LOG, 1))
     broker.grow_old()
     broker.has_quota = True
-    commit_batch(broker, [report], 1, OPEN)
+    commit_batch(broker, [report], 1, OPEN, 0.0)
     assert rows(broker) == ["a", "b"]
 
 
@@ -264,7 +314,8 @@ def test_the_driver_believes_only_what_its_query_has_signed(broker):
     log = QueryLog(LOG, 1, LogProtection(b"a secret of the query"))
     foreign = broker.begin()
     reports = [task(broker, "a", log), task(broker, "b", log)]
-    for batch, finish in enumerate([commit_batch, abort_batch]):
+    finishers: list[Callable[..., None]] = [partial(commit_batch, ttl=0.0), abort_batch]
+    for batch, finish in enumerate(finishers):
         broker.store(LOG, encode_record(OpenedRecord(foreign)), None)
         finish(broker, [reports[batch]], batch, log.protection)
     assert broker.states[foreign] == "open"
@@ -278,7 +329,7 @@ def test_the_transaction_of_one_task_that_runs_out_before_its_marker_is_given_up
     report = task(broker, "a")
     broker.start_process(Fault.TIME_IS_OVER, 4)
     with pytest.raises(TransactionError, match="is not there"):
-        commit_batch(broker, [report], 0, OPEN)
+        commit_batch(broker, [report], 0, OPEN, 0.0)
     assert broker.effects[-1] == ("add", *ids([report]))
     assert rows(broker) == []
 
@@ -295,7 +346,7 @@ def test_abort_leaves_what_a_commit_has_begun(broker):
     failed = task(broker, "d")
     broker.start_process(Fault.ERROR_BEFORE, 9)
     with pytest.raises(NotReadyError):
-        commit_batch(broker, reports, 0, OPEN)
+        commit_batch(broker, reports, 0, OPEN, 0.0)
     broker.start_process()
     abort_batch(broker, [*reports, failed], 0, OPEN)
     assert [broker.states[each] for each in (first, second, *ids([failed]))] == [
@@ -328,10 +379,10 @@ def test_a_batch_write_has_no_log(broker):
     assert sorted(broker.effects) == [("commit", each) for each in ids(reports[:2])]
     assert rows(broker) == ["a", "b", "c"]
     with pytest.raises(TransactionError, match=r"\(0,0\)"):
-        commit_batch(broker, reports, 3, OPEN)
+        commit_batch(broker, reports, 3, OPEN, 0.0)
 
 
 def test_a_batch_without_rows_commits_nothing(broker):
-    commit_batch(broker, [task(broker, "")], 0, OPEN)
-    commit_batch(broker, [task(broker, "", log=None)], 0, OPEN)
+    commit_batch(broker, [task(broker, "")], 0, OPEN, 0.0)
+    commit_batch(broker, [task(broker, "", log=None)], 0, OPEN, 0.0)
     assert broker.effects == [("read",)]
