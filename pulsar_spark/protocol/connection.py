@@ -194,9 +194,9 @@ class Connection:
         self._keep_alive = keep_alive
         self._timeout = timeout
         self._peer = peer
-        self._opened_at = self._pinged_at = now
+        self._opened_at = self.heard_at = self._pinged_at = now
+        self._silent_since = now  # or when the first question after that was sent
         self._requests: dict[int, _Request] = {}
-        self._hear(now)
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._next_request = 0
         self._is_challenged = False  # by a challenge that was held back
@@ -255,8 +255,7 @@ class Connection:
             self._silent_since = now
 
     def _hear(self, now: float) -> None:
-        self.heard_at: float = now
-        self._silent_since: float = now  # or when the first question after that was sent
+        self.heard_at = self._silent_since = now
         self._requests.pop(_PING, None)
 
     def written(self, now: float) -> None:
