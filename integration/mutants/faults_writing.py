@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         name="flush-leaves-the-open-batch",
         file="pulsar_spark/client/writing/topic_writer.py",
-        old="                producer.send_open_batch()\n            for producer in self._producers.values():\n",
-        new="                producer.check()\n            for producer in self._producers.values():\n",
+        old="                producer.send_open_batch()\n            for producer in",
+        new="                producer.check()\n            for producer in",
         test="tests/client/writing/test_topic_writer.py::test_batches_close_by_count_and_by_flush",
     ),
     Fault(
