@@ -16,7 +16,7 @@ from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client
+from pulsar_spark.client import Client, Consumer, Deadline, LastMessageId
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from tests.ranges import read_range
@@ -192,6 +192,46 @@ def test_an_end_that_is_gone(
     assert read(client, name, first, end, begins=begins, fail_on_data_loss=False) == []
     [warning] = warnings(caplog)
     assert f"{name}: messages in ({first}, {end}] are lost" in warning
+
+
+@pytest.mark.parametrize(("start", "last"), [(-1, 4), (0, 2), (3, 4)])
+def test_a_part_of_a_range_is_lost_with_its_messages(
+    client: Client, name: TopicName, trimmed: tuple[MessageId, MessageId], start: int, last: int
+) -> None:
+    ledger = trimmed[0].ledger
+    positions = MessageId(ledger, start), MessageId(ledger, last)
+    part = {"begins": MessageId(ledger, -1), "visible": False, "followed": True}
+    with pytest.raises(DataLossError, match=rf"\({positions[0]}, {positions[1]}\] are lost"):
+        read(client, name, *positions, **part)
+    assert read(client, name, *positions, **part, fail_on_data_loss=False) == []
+
+
+@pytest.mark.parametrize("end", [9, 11])
+def test_a_reader_that_the_broker_moves_from_the_end_of_a_ledger_has_lost_nothing(
+    client: Client,
+    peer: Peer,
+    admin: Admin,
+    name: TopicName,
+    monkeypatch: pytest.MonkeyPatch,
+    end: int,
+) -> None:
+    ids = numbers_written(peer, str(name), 12)
+    ask = Consumer.last_message_id
+    moved = 0
+
+    def ask_when_moved(reader: Consumer, deadline: Deadline | None = None) -> LastMessageId:
+        nonlocal moved
+        if ask(reader).mark_delete == ids[4]:
+            peer.produce(str(name), numbered(5))  # a new ledger begins
+            wait_until(lambda: ask(reader).mark_delete == ids[5].ledger_start)
+            moved += 1
+        return ask(reader, deadline)
+
+    monkeypatch.setattr(Consumer, "last_message_id", ask_when_moved)
+    for options in ({}, {"begins": ids[4]}, {"begins": ids[0].ledger_start, "visible": False}):
+        assert len(read(client, name, ids[4], ids[end], **options)) == end - 4
+    assert moved >= 3
+    assert ids[0].ledger in {each["ledgerId"] for each in admin.internal_stats(str(name))["ledgers"]}
 
 
 def test_an_empty_topic_has_lost_its_end(client: Client, peer: Peer, admin: Admin, name: TopicName) -> None:
