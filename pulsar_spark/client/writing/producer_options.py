@@ -78,7 +78,7 @@ class ProducerOptions:
     chunking: bool = False
     chunk_max_message_size: int | None = None
     max_pending_messages: int = 10_000
-    max_pending_messages_across_partitions: int = 50_000
+    max_pending_messages_across_partitions: int = 1_000_000
     block_if_queue_full: bool = True
     memory_limit: int = 64 * 1024 * 1024
     send_timeout: float = 30.0

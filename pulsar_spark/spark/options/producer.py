@@ -104,7 +104,7 @@ _MAX_PENDING_ACROSS_PARTITIONS = PRODUCER.add(
     "pulsar.producer.maxPendingMessagesAcrossPartitions",
     "number",
     parsers.count(1),
-    "50000",
+    "1000000",
     "Maximum unacknowledged messages of a topic. Each partition's limit is min(`maxPendingMessages`, this "
     "value / partitions).",
 )

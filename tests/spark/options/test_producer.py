@@ -23,7 +23,7 @@ def test_sink_defaults_are_those_of_the_java_client():
     assert producer.batching_max_bytes == 131072
     assert producer.batching_max_publish_delay == pytest.approx(0.001)
     assert producer.max_pending_messages == 10_000
-    assert producer.max_pending_messages_across_partitions == 50_000
+    assert producer.max_pending_messages_across_partitions == 1_000_000
     assert producer.memory_limit == 64 << 20
     assert producer.block_if_queue_full
     assert producer.send_timeout == 30.0
