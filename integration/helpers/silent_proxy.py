@@ -1,4 +1,4 @@
-"""A proxy before one broker that takes away requests of one kind about one topic: none is answered."""
+"""A proxy before one broker that takes away requests of one kind about one topic, or all of a connection."""
 
 from __future__ import annotations
 
@@ -33,11 +33,16 @@ class SilentProxy(Relay):
         super().__init__(is_tls=False)
         self._host, _, self._port = broker_url.partition("://")[2].rpartition(":")
         self._silenced: tuple[str, str] | None = None
+        self._connections = self._silent = 0  # how many there were, and the first ones that are silent
         self.unanswered = 0
 
     def silence(self, request: str, topic: str) -> None:
         """Answer no such request about a topic partition (of PARTITIONED_METADATA: a topic) from now on."""
         self._silenced = request, topic
+
+    def fall_silent(self) -> None:
+        """Pass nothing on from now on, on the connections that there are; they stay open."""
+        self._silent = self._connections
 
     def answer_all(self) -> None:
         """Pass all requests on from now on; those that were taken away are never answered."""
@@ -45,11 +50,17 @@ class SilentProxy(Relay):
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what one client and the broker say."""
+        self._connections += 1
+        number = self._connections
         from_broker, to_broker = await asyncio.open_connection(self._host, int(self._port))
         with contextlib.closing(to_broker):
-            await until_one_ends(self._requests(reader, to_broker), self._answers(from_broker, writer))
+            await until_one_ends(
+                self._requests(number, reader, to_broker), self._answers(number, from_broker, writer)
+            )
 
-    async def _requests(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _requests(
+        self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter
+    ) -> None:
         topics: dict[int, str] = {}  # by consumer
         with contextlib.suppress(OSError, EOFError):
             while True:
@@ -57,6 +68,8 @@ class SilentProxy(Relay):
                 command = _command(frame)
                 if command.HasField("subscribe"):
                     topics[command.subscribe.consumer_id] = command.subscribe.topic
+                if number <= self._silent:
+                    continue
                 if self._is_silenced(command, topics):
                     self.unanswered += not command.HasField("ack") or command.ack.HasField("request_id")
                 else:
@@ -71,10 +84,12 @@ class SilentProxy(Relay):
         asked = body.topic if "topic" in body.DESCRIPTOR.fields_by_name else topics.get(body.consumer_id)
         return bool(asked == topic)
 
-    async def _answers(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _answers(self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 frame = await _frame(source)
+                if number <= self._silent:
+                    continue
                 command = _command(frame)
                 if command.HasField("lookupTopicResponse"):
                     command.lookupTopicResponse.brokerServiceUrl = self.service_url

@@ -1,0 +1,123 @@
+"""The driver's commit while the broker says nothing: it goes on, and the query with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from integration.broker import Admin, StandaloneBroker
+from integration.helpers.cluster import Cluster
+from integration.helpers.peer import Peer
+from integration.helpers.silent_proxy import SilentProxy
+from integration.sink.test_transactional_commits import Query
+from pulsar_spark.client import Client, ClientOptions, Transactions
+from pulsar_spark.spark.sink.commit_log import CommitLog
+
+# Seconds of the connection timeout here; with the default, 10 s, all takes as much longer.
+_TIMEOUT = 2.0
+
+
+@pytest.fixture
+def cluster(transactional_broker: StandaloneBroker) -> Cluster:
+    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
+
+
+@pytest.fixture
+def topic(topic: str, admin: Admin) -> str:
+    admin.create_partitioned_topic(topic, 2)
+    for number in range(2):
+        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    return topic
+
+
+@pytest.fixture
+def silent(transactional_broker: StandaloneBroker) -> Iterator[SilentProxy]:
+    with SilentProxy(transactional_broker.service_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def query(silent: SilentProxy, peer: Peer, topic: str) -> Iterator[Query]:
+    with Client(ClientOptions(service_url=silent.service_url, connection_timeout=_TIMEOUT)) as client:
+        yield Query(client, peer, topic)
+
+
+def once_before(owner: type, name: str, act: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+    """Act once, right before a method is called for the first time."""
+    method, lock, left = getattr(owner, name), threading.Lock(), [act]
+
+    def called(*args: object) -> object:
+        with lock:
+            if left:
+                left.pop()()
+        return method(*args)
+
+    patch.setattr(owner, name, called)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Transactions, "__init__"),
+        (CommitLog, "write"),
+        (Transactions, "add"),
+        (CommitLog, "mark"),
+        (Transactions, "commit"),
+        (CommitLog, "trim"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given.__name__,
+)
+def test_a_commit_over_connections_that_have_gone_silent(
+    query: Query, silent: SilentProxy, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+):
+    """Whichever step it comes to, and whichever of its connections the step needs."""
+    reports = [query.task("a"), query.task("b")]
+    once_before(owner, method, silent.fall_silent, monkeypatch)
+    began = time.monotonic()
+    query.commit(0, *reports)
+    took = time.monotonic() - began
+    logging.getLogger(__name__).info("committed after %.1f s", took)
+    assert took < 15.0
+    query.commit(1, query.task("c"))
+    assert query.rows() == ["a", "b", "c"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["add", "commit"])
+def test_a_broker_that_stands_still_in_a_commit(
+    transactional_broker: StandaloneBroker,
+    client: Client,
+    peer: Peer,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+):
+    """For longer than a request may take. Spark does not call the commit again."""
+    query = Query(client, peer, topic)
+    reports = [query.task("a"), query.task("b")]
+    awake: list[float] = []
+
+    def wake() -> None:
+        awake.append(time.monotonic())
+        os.kill(transactional_broker.pid, signal.SIGCONT)
+
+    timer = threading.Timer(40.0, wake)
+
+    def stop() -> None:
+        os.kill(transactional_broker.pid, signal.SIGSTOP)
+        timer.start()
+
+    once_before(Transactions, method, stop, monkeypatch)
+    query.commit(0, *reports)
+    timer.join()
+    took = time.monotonic() - awake[0]
+    logging.getLogger(__name__).info("committed %.1f s after the broker went on", took)
+    assert took < 15.0
+    query.commit(1, query.task("c"))
+    assert query.rows() == ["a", "b", "c"]
