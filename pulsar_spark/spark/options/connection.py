@@ -92,7 +92,7 @@ _CONNECTION_TIMEOUT = CONNECTION.add(
     "time (ms)",
     parsers.seconds("ms", 0.001),
     "10s",
-    "Timeout of one TCP connection and its handshake.",
+    "Timeout of one TCP connection, its handshake, and its silence while a request waits.",
 )
 _KEEP_ALIVE_INTERVAL = CONNECTION.add(
     "pulsar.client.keepAliveIntervalSeconds",
