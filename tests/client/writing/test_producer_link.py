@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,13 +199,16 @@ class FullSession:
         self.sizes.append(sum(map(len, buffers)))
 
 
+PENDING: Any = SimpleNamespace(awaits_receipts=True)
+
+
 def outgoing(size):
     return Outgoing(0, 0, 1, b"head", b"x" * size, EntryKind.SINGLE)
 
 
 def test_progress_is_that_of_the_connection_while_something_waits_and_then_its_own():
     session: Any = FullSession()
-    link = ProducerLink(session, 1, None)
+    link = ProducerLink(session, 1, PENDING)
     assert link.progress_at == 0.0
     link.send([])
     assert session.marks == []
@@ -224,7 +228,7 @@ def test_progress_is_that_of_the_connection_while_something_waits_and_then_its_o
 @pytest.mark.parametrize("taken", [0, 1])
 def test_one_is_closed_before_what_others_send_but_after_its_own_entries(taken):
     session: Any = FullSession()
-    link = ProducerLink(session, 1, None)
+    link = ProducerLink(session, 1, PENDING)
     link.send([outgoing(10)])
     session.marks[0].taken = taken
     link.close()
@@ -234,7 +238,7 @@ def test_one_is_closed_before_what_others_send_but_after_its_own_entries(taken):
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_many_entries_leave_room_for_what_is_urgent(size):
     session: Any = FullSession()
-    ProducerLink(session, 1, None).send([outgoing(size)] * (4_000_000 // size))
+    ProducerLink(session, 1, PENDING).send([outgoing(size)] * (4_000_000 // size))
     assert len(session.sizes) >= 3
     assert max(session.sizes) < 1_600_000
 

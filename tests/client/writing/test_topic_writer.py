@@ -587,7 +587,7 @@ def test_a_property_that_is_not_utf8_is_refused_before_anything_is_sent(
     ):
         writer.send(rows)
     assert caught.value.topic == str(TOPIC)
-    assert broker.topics[str(TOPIC)].values == []
+    assert broker.seen(Type.SEND) == []
 
 
 def test_interceptors_learn_what_failed_or_was_given_up(broker, client):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import NotReadyError, ProtocolError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind
-from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
+from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow, SendTimeoutError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.protocol.writing.partition_writers import (
     MAX_MESSAGE,
@@ -269,7 +269,8 @@ def test_the_timeout_s_error_counts_all_that_is_pending():
     pending.push(outgoing(0, 4), 0.0)
     pending.push(outgoing(4, 3), 0.0)
     error = pending.timed_out("no acknowledgement was received")
-    assert type(error) is SendError
+    assert type(error) is SendTimeoutError
+    assert isinstance(error, SendError)
     assert not error.retriable
     assert error.topic == "persistent://a/b/t"
     assert "7 messages" in str(error)
