@@ -272,7 +272,10 @@ class RepeatedReader:
 
 @dataclass(frozen=True, slots=True)
 class MapReader:
-    """A map, which is a repeated field of entries; of those with the same key the last one counts."""
+    """A map, which is a repeated field of entries.
+
+    Of those with the same key the last one counts. A row is bad where any of them is, as to protobuf itself.
+    """
 
     name: str
     attribute: str
@@ -287,14 +290,14 @@ class MapReader:
         rows = np.repeat(np.arange(len(lists)), sizes)
         keys = map(attrgetter(self.key), chain.from_iterable(lists))
         last = {pair: place for place, pair in enumerate(zip(rows.tolist(), keys, strict=True))}
-        entries: Iterator[Any] = chain.from_iterable(lists)
+        items = _in_slices(self.entry, chain.from_iterable(lists))
+        is_bad, column = _of_rows(items.is_bad, sizes), items.column
         if len(last) < len(rows):
             counts = np.zeros(len(rows), np.bool_)
             counts[list(last.values())] = True
-            entries = compress(entries, counts)
+            column = column.filter(pa.array(counts))
             sizes = np.bincount(rows[counts], minlength=len(lists))
-        items = _in_slices(self.entry, entries)
-        return ReadColumn(_nested(self.type, sizes, items.column), _of_rows(items.is_bad, sizes))
+        return ReadColumn(_nested(self.type, sizes, column), is_bad)
 
     def explain(self, message: Any) -> str:
         """Say why the field of a message is bad."""

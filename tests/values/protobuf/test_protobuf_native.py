@@ -236,6 +236,16 @@ TIMES = """message Timestamp
     repeated Timestamp c = 3"""
 
 
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+def test_an_entry_that_does_not_count_makes_a_row_bad_all_the_same(syntax):
+    """As to protobuf's own runtime, which refuses the whole payload."""
+    payload = b"\x0a\x06\x0a\x01k\x12\x01\xff" + b"\x0a\x06\x0a\x01k\x12\x01v"
+    assert "not UTF-8" in why("message M0\nmap string a = 1", payload, syntax)
+    if syntax == "proto3":
+        with pytest.raises(DecodeError):
+            message_class(file("message M0\nmap string a = 1"), "p.M0").FromString(payload)
+
+
 def test_times():
     made = message_class(file(TIMES), "p.M0")()
     made.a.seconds, made.a.nanos = -1, 999_999_999
