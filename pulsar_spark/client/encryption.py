@@ -7,6 +7,7 @@ may be shared by threads; data keys are kept only in them. The formats are those
 
 from __future__ import annotations
 
+import copy
 import logging
 import pkgutil
 import threading
@@ -41,9 +42,11 @@ _MAX_KEYS = 20
 _SHOWN_KEYS = 5
 _LONGEST_NAME = 100  # of a key, in errors: any producer can choose it
 _LONGEST_REASON = 300  # why a key cannot be used; a key reader of the user's may have put the name into it
-# How many data keys are remembered, and how many that cannot be used: of a process, and of a range.
+# How many data keys are remembered, and how many that cannot be used: of a process, and of a task.
 _KEPT_DATA_KEYS = 1000
 _KEPT_FAILURES = 1000
+# For how many keys, by their names and metadata, a task asks the key reader.
+_MAX_ASKED = 10_000
 
 _T = TypeVar("_T")
 
@@ -220,32 +223,62 @@ class Decryptor:
         self._reader = reader
         self._lock = threading.Lock()
         self._kept: _Recent[Opener] = _Recent(_KEPT_DATA_KEYS)
+        self._forget()
 
-    def opener(self, key: pb.EncryptionKeys, digest: bytes) -> Opener:
-        """Make or find the opener of a data key.
+    def _forget(self) -> None:
+        """Forget what the key reader has answered, and the data keys that cannot be used."""
+        self._asking = threading.Lock()
+        self._answers: dict[bytes, EncryptionKeyInfo | CryptoError] = {}
+        self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
+
+    def for_task(self) -> Decryptor:
+        """Return a decryptor with the same data keys, which asks the key reader once for each key."""
+        made = copy.copy(self)
+        made._forget()
+        return made
+
+    def opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
+        """Make or find the opener of a data key; the error says why there is none.
 
         Args:
             key: the data key as an entry has it: encrypted, and with the name of the key it is encrypted for.
-            digest: of all that.
 
         Raises:
-            CryptoError: there is no such key, or it is not the right one.
             LibraryError: ``cryptography`` is not installed.
         """
+        digest = _digest(key)
         with self._lock:
-            opener = self._kept.get(digest)
-        if opener is None:
-            opener = self._new_opener(key)
-            with self._lock:
-                self._kept.put(digest, opener)
-        return opener
+            found = self._kept.get(digest) or self._failures.get(digest)
+        if found is not None:
+            return found
+        try:
+            info = self._private_key(key)
+            made = info if isinstance(info, CryptoError) else _ciphers().Opener(info.key, key.value)
+        except CryptoError as error:
+            made = _shortened(error)
+        with self._lock:
+            if isinstance(made, CryptoError):
+                self._failures.put(digest, made)
+            else:
+                self._kept.put(digest, made)
+        return made
 
-    def _new_opener(self, key: pb.EncryptionKeys) -> Opener:
+    def _private_key(self, key: pb.EncryptionKeys) -> EncryptionKeyInfo | CryptoError:
+        """What the key reader answers, which is asked once: an answer may take it a second."""
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
-        metadata = {_text(each.key): _text(each.value) for each in key.metadata}
-        info = _asked(self._reader, "private", _text(key.key), metadata)
-        return _ciphers().Opener(info.key, key.value)
+        digest = _digest(pb.EncryptionKeys(key=key.key, metadata=key.metadata))
+        with self._asking:
+            if digest not in self._answers:
+                if len(self._answers) >= _MAX_ASKED:
+                    raise CryptoError(f"a task asks for {_MAX_ASKED} different keys at most")
+                metadata = {_text(each.key): _text(each.value) for each in key.metadata}
+                try:
+                    answer = _asked(self._reader, "private", _text(key.key), metadata)
+                    self._answers[digest] = EncryptionKeyInfo(answer.key)
+                except CryptoError as error:
+                    self._answers[digest] = _shortened(error)
+            return self._answers[digest]
 
 
 class _Recent(Generic[_T]):
@@ -286,8 +319,6 @@ class Decryption:
         self._topic = str(topic)
         self._failed = 0
         self._first_failure: PulsarError | None = None
-        # A key that could not be found is not requested again for each entry.
-        self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def entries(self, entries: Entries) -> Entries:
         """Decrypt those of ``entries`` that are encrypted; chunks one by one, as they were encrypted.
@@ -340,7 +371,7 @@ class Decryption:
         """Decrypt with the first of an entry's keys that can be used."""
         failures: dict[str, CryptoError] = {}
         for key in islice(metadata.encryption_keys, _MAX_KEYS):
-            found = self._opener(key)
+            found = self._decryptor.opener(key)
             if not isinstance(found, CryptoError):
                 return found.open(metadata.encryption_param, payload)
             failures[_shown(_text(key.key))] = found
@@ -356,18 +387,14 @@ class Decryption:
             advice=advices.pop() if len(advices) == 1 else None,
         )
 
-    def _opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
-        digest = blake2b(key.SerializePartialToString()).digest()
-        failure = self._failures.get(digest)
-        if failure is not None:
-            return failure
-        try:
-            return self._decryptor.opener(key, digest)
-        except CryptoError as error:
-            # The error itself holds on to what the functions had that raised it, the entry among that.
-            failure = CryptoError(error.what[:_LONGEST_REASON], advice=error.advice)
-        self._failures.put(digest, failure)
-        return failure
+
+def _digest(key: pb.EncryptionKeys) -> bytes:
+    return blake2b(key.SerializePartialToString()).digest()
+
+
+def _shortened(error: CryptoError) -> CryptoError:
+    """What is remembered: the error itself holds on to what the functions had that raised it."""
+    return CryptoError(error.what[:_LONGEST_REASON], advice=error.advice)
 
 
 def _as_stored(entry: Entry) -> Entry:

@@ -207,7 +207,7 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
         fail_on_data_loss=options.fail_on_data_loss,
         read_compacted=options.read_compacted,
         chunks=options.chunks,
-        decryptor=decryptor_of(options.decryption),
+        decryptor=decryptor_of(options.decryption).for_task(),
     )
     with closing(opened):
         for each, entries in zip(task, opened, strict=True):

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import tracemalloc
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from pulsar_spark.client.encryption import (
 )
 from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.protocol.encryption import unwrap
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
@@ -199,14 +201,43 @@ def test_all_may_be_discarded(keys):
     assert len(Decryption(Decryptor(action=DISCARD), TOPIC).entries(group)) == 0
 
 
-def test_a_key_that_is_missing_is_asked_for_once_in_a_range(keys, folder):
-    encryptor, counted = Encryptor(keys, ["a"]), Counted(keys)
-    (folder / "a.private.pem").unlink()
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_key_is_asked_for_once_in_a_task(keys, folder, is_missing):
+    """Whatever data keys are encrypted for it, and in whatever range: 1 MB had it asked for 2,600 times."""
+    counted = Counted(keys)
+    shared = Decryptor(counted, DISCARD)
+    group = Entries.of([sealed(Encryptor(keys, ["a"]), number) for number in range(5)])
+    if is_missing:
+        (folder / "a.private.pem").unlink()
+    task = shared.for_task()
+    for _ in range(2):
+        assert len(Decryption(task, TOPIC).entries(group)) == (0 if is_missing else 5)
+    assert counted.asked == 1
+    # A key that was missing may have been added since.
+    Decryption(shared.for_task(), TOPIC).entries(group)
+    assert counted.asked == (2 if is_missing else 1)
+
+
+def test_a_key_with_other_metadata_is_another(keys):
+    counted = Counted(keys)
+    decryptor = Decryptor(counted)
+    for version in (b"1", b"2", b"1"):
+        found = sealed(Encryptor(keys, ["a"]), 0)
+        found.metadata.encryption_keys[0].metadata.add(key=b"version", value=version)
+        assert Decryption(decryptor, TOPIC).entry(found).payload == b"value"
+    assert counted.asked == 2
+
+
+def test_no_more_keys_are_asked_for_than_are_remembered(keys, monkeypatch):
+    monkeypatch.setattr(encryption, "_MAX_ASKED", 50)
+    counted = Counted(keys)
     decryptor = Decryptor(counted, DISCARD)
-    group = Entries.of([sealed(encryptor, number) for number in range(5)])
-    for asked in (1, 2):
-        Decryption(decryptor, TOPIC).entries(group)
-        assert counted.asked == asked
+    for number in range(100):
+        Decryption(decryptor, TOPIC).entry(with_keys(number, (f"missing {number}", b"")))
+    Decryption(decryptor, TOPIC).entry(with_keys(0, ("missing 0", b"another")))
+    assert counted.asked == 50
+    decryptor.action = ConsumerCryptoFailureAction.FAIL
+    assert "asks for 50 different keys at most" in failure_of(with_keys(0, ("one more", b"")), decryptor)
 
 
 def test_without_a_reader_it_says_what_to_set(keys):
@@ -240,12 +271,26 @@ def failure_of(entry, decryptor):
     return caught.value.what
 
 
+@contextmanager
+def opened():
+    """The data keys that are decrypted, or tried."""
+    tried = []
+
+    def unwrap_noted(pem, wrapped):
+        tried.append(wrapped)
+        return unwrap(pem, wrapped)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pulsar_spark.protocol.encryption.unwrap", unwrap_noted)
+        yield tried
+
+
 def test_of_many_data_keys_few_are_tried(keys):
     """Each takes a millisecond: 2 MB of them took 5 seconds."""
-    counted = Counted(keys)
     wrong = [("a", b"%d" % number) for number in range(8000)]
-    what = failure_of(with_keys(0, *wrong), Decryptor(counted))
-    assert counted.asked == 20
+    with opened() as tried:
+        what = failure_of(with_keys(0, *wrong), Decryptor(keys))
+    assert len(tried) == 20
     assert "and 7999 more, of which 19 were tried" in what
 
 
@@ -313,12 +358,12 @@ def test_data_keys_that_can_be_used_are_remembered_without_what_is_said_of_them(
 
 def test_data_keys_that_were_used_last_are_remembered(keys, monkeypatch):
     monkeypatch.setattr(encryption, "_KEPT_DATA_KEYS", 2)
-    counted = Counted(keys)
-    decryptor = Decryptor(counted)
+    decryptor = Decryptor(keys)
     sources = [Encryptor(keys, ["a"]) for _ in range(3)]
-    for source in (0, 1, 0, 2, 0, 1):
-        Decryption(decryptor, TOPIC).entry(sealed(sources[source], 0))
-    assert counted.asked == 4
+    with opened() as tried:
+        for source in (0, 1, 0, 2, 0, 1):
+            Decryption(decryptor, TOPIC).entry(sealed(sources[source], 0))
+    assert len(tried) == 4
 
 
 class Own:

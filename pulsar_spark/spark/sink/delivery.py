@@ -134,7 +134,7 @@ def dedup_task(
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,
         may_be_replay=batch.is_retried or not has_written_before(writes, batch),
-        decryptor=Decryptor() if options.encryption is None else own_decryptor(options.encryption),
+        decryptor=own_decryptor(options.encryption).for_task() if options.encryption else Decryptor(),
     )
 
 

@@ -81,9 +81,9 @@ def test_a_sink_can_read_what_it_has_encrypted_if_it_has_the_private_key(tmp_pat
     metadata.MergeFromString(fields)
     stored = Entries.of([Entry(7, 0, metadata, sealed, None)])
     with pytest.raises(CryptoError, match=r"private key 'own' .* No such file"):
-        Decryption(own_decryptor(options), TopicName.parse("t")).entries(stored)
+        Decryption(own_decryptor(options).for_task(), TopicName.parse("t")).entries(stored)
     raw = serialization.NoEncryption()
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, raw)
     (tmp_path / "own.private.pem").write_bytes(private)
-    plain = Decryption(own_decryptor(options), TopicName.parse("t")).entries(stored)
+    plain = Decryption(own_decryptor(options).for_task(), TopicName.parse("t")).entries(stored)
     assert [bytes(payload) for payload in plain.payloads] == [b"a row"]
