@@ -1,7 +1,8 @@
 """PageServer: answers GET requests in its own threads, for pages that show what a process does.
 
 Anybody on the network may connect, so nothing that a client does holds up the process or other clients: there
-are a maximum number of clients, each has one deadline for its whole request, and ``close()`` ends them all.
+are a maximum number of clients and of bytes that they are sent, each has one deadline for its whole request,
+and ``close()`` ends them all. Answers are made one after the other, because one may take 100 MB until it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import BaseRequestHandler, TCPServer
@@ -24,6 +26,8 @@ from urllib.parse import urlsplit
 _TIMEOUT = 10.0
 # Maximum clients at one time. One more replaces the one that has been connected longest.
 _MAX_CLIENTS = 64
+# Maximum bytes of answers that are being sent. One more replaces those that have been sent for longest.
+_MAX_SENT = 64 << 20
 # Maximum bytes of a request, which has no body.
 _MAX_REQUEST = 1 << 16
 # Maximum seconds that close() waits for the threads of clients whose connections it has ended.
@@ -61,8 +65,7 @@ class PageServer:
         ===============================  ==============================================================
 
     Args:
-        answer: gives the answer for a path without its query; None if there is no such page. Several threads
-            may call it at the same time.
+        answer: gives the answer for a path without its query; None if there is no such page.
         host: address or name to listen on.
         port: to listen on; 0: any that is free.
         allowed_hosts: more names that requests may name as their host.
@@ -123,6 +126,8 @@ class _Server(TCPServer):
         self._lock = threading.Lock()
         self._deadlines: dict[socket.socket, float] = {}  # of clients, in the order in which they came
         self._threads: set[threading.Thread] = set()
+        self._sent: dict[socket.socket, int] = {}  # bytes of answers, in the order in which they were made
+        self._making = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -137,6 +142,22 @@ class _Server(TCPServer):
             thread.start()
             self._deadlines[request] = time.monotonic() + _TIMEOUT
             self._threads.add(thread)
+
+    def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
+        """Make an answer, and end the clients that hold too many others."""
+        with self._making:
+            with self._lock:
+                is_over = request not in self._deadlines
+            if is_over:
+                raise ConnectionAbortedError("its time was over before its answer was made")
+            found = make()
+            with self._lock:
+                self._sent[request] = 0 if found is None else len(found.body)
+                while sum(self._sent.values()) > _MAX_SENT and len(self._sent) > 1:
+                    oldest = next(iter(self._sent))
+                    del self._sent[oldest]
+                    self._end_client(oldest)
+        return found
 
     def service_actions(self) -> None:
         """End the clients whose time is over; called every 0.1 s."""
@@ -168,12 +189,13 @@ class _Server(TCPServer):
         finally:
             with self._lock:
                 self._deadlines.pop(request, None)
+                self._sent.pop(request, None)
                 self._threads.discard(threading.current_thread())
             self.shutdown_request(request)
 
     def _end_client(self, client: socket.socket) -> None:
         """Its thread, which reads or writes, gets an error; call it with the lock held."""
-        del self._deadlines[client]
+        self._deadlines.pop(client, None)
         try:
             client.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -203,7 +225,8 @@ def _handler_class(
                 self.send_error(HTTPStatus.FORBIDDEN, "Host not allowed", "See allowed_hosts of serve()")
                 return
             path = _path_of(self.path)
-            found = None if path is None else answer(path)
+            assert isinstance(self.server, _Server)
+            found = None if path is None else self.server.answer(self.request, partial(answer, path))
             if found is None:
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return
