@@ -45,8 +45,8 @@ _LONGEST_REASON = 300  # why a key cannot be used; a key reader of the user's ma
 # How many data keys are remembered, and how many that cannot be used: of a process, and of a task.
 _KEPT_DATA_KEYS = 1000
 _KEPT_FAILURES = 1000
-# For how many keys, by their names and metadata, a task asks the key reader.
-_MAX_ASKED = 10_000
+# How many answers of the key reader a task remembers, by the names and metadata of keys.
+_KEPT_ANSWERS = 10_000
 
 _T = TypeVar("_T")
 
@@ -228,7 +228,7 @@ class Decryptor:
     def _forget(self) -> None:
         """Forget what the key reader has answered, and the data keys that cannot be used."""
         self._asking = threading.Lock()
-        self._answers: dict[bytes, EncryptionKeyInfo | CryptoError] = {}
+        self._answers: _Recent[EncryptionKeyInfo | CryptoError] = _Recent(_KEPT_ANSWERS)
         self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def for_task(self) -> Decryptor:
@@ -264,21 +264,21 @@ class Decryptor:
         return made
 
     def _private_key(self, key: pb.EncryptionKeys) -> EncryptionKeyInfo | CryptoError:
-        """What the key reader answers, which is asked once: an answer may take it a second."""
+        """Return the key reader's answer, which is kept, because the reader may take a second for it."""
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
         digest = _digest(pb.EncryptionKeys(key=key.key, metadata=key.metadata))
         with self._asking:
-            if digest not in self._answers:
-                if len(self._answers) >= _MAX_ASKED:
-                    raise CryptoError(f"a task asks for {_MAX_ASKED} different keys at most")
+            known = self._answers.get(digest)
+            if known is None:
                 metadata = {_text(each.key): _text(each.value) for each in key.metadata}
                 try:
                     answer = _asked(self._reader, "private", _text(key.key), metadata)
-                    self._answers[digest] = EncryptionKeyInfo(answer.key)
+                    known = EncryptionKeyInfo(answer.key)
                 except CryptoError as error:
-                    self._answers[digest] = _shortened(error)
-            return self._answers[digest]
+                    known = _shortened(error)
+                self._answers.put(digest, known)
+            return known
 
 
 class _Recent(Generic[_T]):

@@ -228,16 +228,18 @@ def test_a_key_with_other_metadata_is_another(keys):
     assert counted.asked == 2
 
 
-def test_no_more_keys_are_asked_for_than_are_remembered(keys, monkeypatch):
-    monkeypatch.setattr(encryption, "_MAX_ASKED", 50)
+def test_very_many_keys_of_a_stranger_do_not_hide_another_key(keys, monkeypatch):
+    monkeypatch.setattr(encryption, "_KEPT_ANSWERS", 50)
+    monkeypatch.setattr(encryption, "_KEPT_FAILURES", 50)
     counted = Counted(keys)
     decryptor = Decryptor(counted, DISCARD)
     for number in range(100):
         Decryption(decryptor, TOPIC).entry(with_keys(number, (f"missing {number}", b"")))
-    Decryption(decryptor, TOPIC).entry(with_keys(0, ("missing 0", b"another")))
-    assert counted.asked == 50
-    decryptor.action = ConsumerCryptoFailureAction.FAIL
-    assert "asks for 50 different keys at most" in failure_of(with_keys(0, ("one more", b"")), decryptor)
+    assert counted.asked == 100
+    assert len(decryptor._answers._values) == 50, "memory is bounded"
+    entry = sealed(Encryptor(keys, ["a"]), 0)
+    assert Decryption(decryptor, TOPIC).entry(entry) is not None
+    assert counted.asked == 101
 
 
 def test_without_a_reader_it_says_what_to_set(keys):
