@@ -324,6 +324,11 @@ class Branches:
                         found.add(id(branch))
                         yield branch
 
+    def renamed(self, writer: AvroType) -> AvroType | None:
+        """The branch that a type replaces, by the type's aliases."""
+        old = (branch for alias in getattr(writer, "aliases", ()) for branch in self._names.get(alias, ()))
+        return next((branch for branch in old if type(branch) is type(writer)), None)
+
 
 def with_siblings(avro: AvroType) -> set[type]:
     """The kinds of types of which a union has several."""
@@ -375,7 +380,7 @@ def _check_scale(writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | Avro
 
 
 def _mismatch(writer: AvroType, reader: AvroType, path: str) -> SchemaError:
-    what = f"{_place(path)}: {_shown(writer)} cannot be read as {_shown(reader)}"
+    what = f"{_place(path)}: {shown(writer)} cannot be read as {shown(reader)}"
     return SchemaError(what, advice=_WAY_OUT)
 
 
@@ -383,9 +388,10 @@ def _place(path: str) -> str:
     return f"field {path[:100]!a}" if path else "the root"
 
 
-def _shown(avro: AvroType) -> str:
+def shown(avro: AvroType) -> str:
+    """A type in the words of errors."""
     if isinstance(avro, AvroUnion):
-        return f"a union of {', '.join(_shown(branch) for branch in avro.branches[:5])}"
+        return f"a union of {', '.join(shown(branch) for branch in avro.branches[:5])}"
     if isinstance(avro, AvroPrimitive):
         return avro.logical or avro.form or avro.kind
     name = ascii(branch_name(avro)[:100])
