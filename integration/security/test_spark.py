@@ -64,3 +64,14 @@ def test_a_stream_outlives_its_token(
 ) -> None:
     """The same for 5 minutes: `python -m integration.chaos login`."""
     assert outlive(here, secured, topic, tmp_path, lifetime=12.0, times=1) > 0
+
+
+def test_a_role_that_may_not_use_transactions(here: PulsarInSpark, secured: Secured, topic: str) -> None:
+    """Spark's error shows why the task has failed, although the abort fails for the same reason."""
+    secured.broker.admin.create_topic(topic)
+    secured.grant(topic, CLERK, "produce")
+    options = secured.options(params=secured.tokens.token(CLERK))
+    rows = here.rows([("v",)], "value string")
+    text = error_of(lambda: here.write(rows, topic, delivery="transactional", **options))
+    assert "[PULSAR_AUTH]" in text
+    assert "transaction_coordinator_assign" in text

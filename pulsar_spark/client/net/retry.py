@@ -82,7 +82,7 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
 
 
 def insist(action: Callable[[], T], deadline: Deadline) -> T:
-    """Run ``action``, which has retries of its own, until it succeeds or its error cannot pass.
+    """Run ``action``, which retries by itself, until it succeeds or its error cannot pass.
 
     Raises:
         PulsarError: an error that cannot pass, or the one after which the deadline has passed. Another owner

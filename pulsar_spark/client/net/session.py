@@ -50,7 +50,7 @@ class Handler(Protocol):
 
     @property
     def awaits_receipts(self) -> bool:
-        """Whether silence may mean that the broker throttles publishing: then the session goes on."""
+        """Whether silence may mean that the broker throttles publishing: then the session continues."""
 
     def deliver(self, frames: list[Any]) -> None:
         """Take frames, in the order they came; ``Messages`` or ``Receipts`` instead of whole ones."""
