@@ -200,7 +200,7 @@ def test_a_part_of_a_range_is_lost_with_its_messages(
 ) -> None:
     ledger = trimmed[0].ledger
     positions = MessageId(ledger, start), MessageId(ledger, last)
-    part = {"begins": MessageId(ledger, -1), "visible": False, "followed": True}
+    part: dict[str, Any] = {"begins": MessageId(ledger, -1), "visible": False, "followed": True}
     with pytest.raises(DataLossError, match=rf"\({positions[0]}, {positions[1]}\] are lost"):
         read(client, name, *positions, **part)
     assert read(client, name, *positions, **part, fail_on_data_loss=False) == []

@@ -122,10 +122,11 @@ def test_a_version_without_new_values_has_no_bad_rows():
     told = read = 0
     for seed in range(300):
         rng = random.Random(seed)
-        old = {"type": "record", "name": "Whole", "fields": []}
+        fields = []
         for number in range(3):
             branches = [random_record(rng, 2, 2, _Names(number, each)) for each in range(rng.randint(1, 3))]
-            old["fields"].append({"name": f"u{number}", "type": ["null", *branches]})
+            fields.append({"name": f"u{number}", "type": ["null", *branches]})
+        old = {"type": "record", "name": "Whole", "fields": fields}
         new = changed(rng, copy.deepcopy(old))
         writer, reader = avro(new), avro(old)
         column = formats.column_type(reader)
