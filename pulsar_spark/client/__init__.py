@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
     from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
     from pulsar_spark.client.net.places import path_of
-    from pulsar_spark.client.net.retry import insist, retry_count
+    from pulsar_spark.client.net.retry import retry, retry_count
     from pulsar_spark.client.net.tls import KeyStore, TlsOptions
     from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
     from pulsar_spark.client.parallel import prefetch, run_all
@@ -126,7 +126,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",
             "pulsar_spark.client.net.page_server": "HttpAnswer PageServer",
             "pulsar_spark.client.net.places": "path_of",
-            "pulsar_spark.client.net.retry": "insist retry_count",
+            "pulsar_spark.client.net.retry": "retry retry_count",
             "pulsar_spark.client.net.tls": "KeyStore TlsOptions",
             "pulsar_spark.client.net.tls_suites": "PROTOCOLS has_suite",
             "pulsar_spark.client.parallel": "prefetch run_all",

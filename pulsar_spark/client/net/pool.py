@@ -79,8 +79,8 @@ class SessionPool:
                     timeout=timeout,
                     keep_alive=self._keep_alive,
                     max_idle=self._max_idle,
-                    on_doubt=self._ping_all,
                 )
+                slot.session.on_doubt = self._ping_all
             return slot.session
         finally:
             slot.lock.release()

@@ -15,8 +15,6 @@ from pulsar_spark.protocol.reopening import Reopening
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
-# Seconds between two calls that have each had their own retries.
-_LONG_PAUSE = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +54,10 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
             raise deadline.error(f"the broker repeatedly accepted {what} and closed it again")
 
 
-def retry(action: Callable[[], T], deadline: Deadline) -> T:
+def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Run ``action`` until it succeeds or its error is final.
+
+    An action that retries by itself is insisted on: a timeout is not final, and another owner of a name is.
 
     Raises:
         PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
@@ -73,27 +73,10 @@ def retry(action: Callable[[], T], deadline: Deadline) -> T:
                 raise last from error
             last = error
             wait = pause * random.uniform(0.5, 1.0)
-            if not error.retriable or deadline.left <= wait:
+            may_pass = error.is_passing and not isinstance(error, BusyError) if insists else error.retriable
+            if not may_pass or deadline.left <= wait:
                 raise
-            _log.debug("retrying in %.2f s: %s", wait, error)
+            _log.log(logging.WARNING if insists else logging.DEBUG, "retrying in %.2f s: %s", wait, error)
         _repeated.add_one()
         time.sleep(wait)
         pause = min(2 * pause, _MAX_PAUSE)
-
-
-def insist(action: Callable[[], T], deadline: Deadline) -> T:
-    """Run ``action``, which retries by itself, until it succeeds or its error cannot pass.
-
-    Raises:
-        PulsarError: an error that cannot pass, or the one after which the deadline has passed. Another owner
-            of a name is not waited for.
-    """
-    while True:
-        try:
-            return action()
-        except PulsarError as error:
-            if not error.is_passing or isinstance(error, BusyError) or deadline.left <= _LONG_PAUSE:
-                raise
-            _log.warning("trying again for %.0f s: %s", deadline.left, error)
-        _repeated.add_one()
-        time.sleep(_LONG_PAUSE)

@@ -71,8 +71,6 @@ class Session:
         timeout: seconds for the connection, and as many for the handshake.
         keep_alive: seconds; see ``Connection``.
         max_idle: seconds without use after which it is closed.
-        on_doubt: called on the session's thread when a request has waited long, and nothing is received; must
-            not block.
 
     Attributes:
         address: as given.
@@ -81,6 +79,7 @@ class Session:
         scalable_topics: whether it has topics with segments.
         error: the error that ended the session, or None.
         written_at: when the peer last took bytes, in monotonic seconds.
+        on_doubt: called on the session's thread when the peer is silent; must not block.
 
     Raises:
         ConnectError: nothing listens there, or does not answer in time.
@@ -89,14 +88,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        address: Address,
-        identity: Identity,
-        *,
-        timeout: float,
-        keep_alive: float,
-        max_idle: float,
-        on_doubt: Callable[[], object] = lambda: None,
+        self, address: Address, identity: Identity, *, timeout: float, keep_alive: float, max_idle: float
     ) -> None:
         self.address = address
         self.max_message_size = 0
@@ -105,7 +97,7 @@ class Session:
         self.error: PulsarError | None = None
         self.written_at = 0.0
         self._max_idle = max_idle
-        self._on_doubt = on_doubt
+        self.on_doubt: Callable[[], object] = lambda: None
         self._used_at = time.monotonic()
         self._identity = identity
         login = identity.login()
@@ -370,7 +362,7 @@ class Session:
             # A login may take time, which this thread must not wait for.
             threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
         elif isinstance(event, Silent):
-            self._on_doubt()
+            self.on_doubt()
             with self._lock:
                 is_throttled = any(handler.awaits_receipts for handler in self._handlers.values())
             if event.error is not None and not is_throttled:

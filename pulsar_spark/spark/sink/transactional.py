@@ -23,7 +23,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from pulsar_spark.client import Client, Deadline, Transaction, Transactions, insist, run_all
+from pulsar_spark.client import Client, Deadline, Transaction, Transactions, retry, run_all
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce
@@ -88,8 +88,8 @@ def commit_batch(
             commit_once(client, reports)
         return
     deadline, query_log = Deadline(ttl), QueryLog(topic, batch, protection)
-    transactions = insist(lambda: Transactions(client), deadline)
-    with insist(lambda: CommitLog(client, query_log), deadline) as log:
+    transactions = retry(lambda: Transactions(client), deadline, insists=True)
+    with retry(lambda: CommitLog(client, query_log), deadline, insists=True) as log:
         _run(plan_commit(batch, written, log.state, log.topic), log, transactions, deadline)
 
 
@@ -134,7 +134,7 @@ def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions, deadline:
         if action is CommitAction.FAIL:
             assert plan.error is not None
             raise plan.error
-        insist(advance, deadline)
+        retry(advance, deadline, insists=True)
 
 
 def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> Failures:

@@ -8,7 +8,7 @@ from pulsar_spark import errors
 from pulsar_spark.client.net import deadline as deadline_module
 from pulsar_spark.client.net import retry as retry_module
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.client.net.retry import insist, retry, retry_count
+from pulsar_spark.client.net.retry import retry, retry_count
 from pulsar_spark.errors import (
     AuthError,
     BusyError,
@@ -190,7 +190,8 @@ def test_what_is_repeated_is_counted(clock):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(retry_module, "_LONG_PAUSE", 0.001)
+    monkeypatch.setattr(retry_module, "_MAX_PAUSE", 0.001)
+    monkeypatch.setattr(retry_module, "_FIRST_PAUSE", 0.001)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def at_once(monkeypatch):
 def test_insisting_outlasts_what_may_pass(at_once, error, caplog):
     answers = iter([error, error, 7])
     before = retry_count()
-    assert insist(lambda: answer(next(answers)), Deadline(60.0)) == 7
+    assert retry(lambda: answer(next(answers)), Deadline(60.0), insists=True) == 7
     assert retry_count() == before + 2
     assert len(caplog.messages) == 2
     assert str(error) in caplog.messages[0]
@@ -211,12 +212,12 @@ def test_insisting_outlasts_what_may_pass(at_once, error, caplog):
 def test_insisting_ends_with_what_does_not_pass_and_with_another_owner(at_once, error):
     answers = iter([error, 7])
     with pytest.raises(type(error)):
-        insist(lambda: answer(next(answers)), Deadline(60.0))
+        retry(lambda: answer(next(answers)), Deadline(60.0), insists=True)
 
 
 def test_insisting_ends_with_the_deadline(at_once):
     with pytest.raises(ConnectError):
-        insist(lambda: answer(ConnectError("no")), Deadline(0.05))
+        retry(lambda: answer(ConnectError("no")), Deadline(0.05), insists=True)
 
 
 def answer(what):
