@@ -92,14 +92,22 @@ def test_a_commit_over_connections_that_have_gone_silent(
 @pytest.mark.parametrize("method", ["add", "commit"])
 def test_a_broker_that_stands_still_in_a_commit(
     transactional_broker: StandaloneBroker,
-    client: Client,
     peer: Peer,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     method: str,
 ):
     """For longer than a request may take. Spark does not call the commit again."""
-    query = Query(client, peer, topic)
+    with Client(ClientOptions(service_url=transactional_broker.service_url)) as client:
+        _stand_still_in_a_commit(Query(client, peer, topic), transactional_broker, monkeypatch, method)
+    warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert any(each.startswith("retrying in") for each in warnings), "no request outlasted its timeout"
+
+
+def _stand_still_in_a_commit(
+    query: Query, transactional_broker: StandaloneBroker, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
     reports = [query.task("a"), query.task("b")]
     awake: list[float] = []
 
