@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
+from integration.helpers.triggers import Triggers
+from pulsar_spark.spark.plan.offsets import Offsets
 
 
 @pytest.fixture(scope="module")
@@ -319,3 +322,30 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
         query.stop()
     assert sink.values[:4] == texts(*range(4))
     assert fails or 4 < len(sink.values) < 19
+
+
+# ---- many ledgers
+
+
+def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(
+    broker: StandaloneBroker, admin: Admin, topic, produce
+):
+    admin.create_topic(topic)
+    admin.create_subscription(topic, "hold")
+    produce(0, 605)
+    assert len(ledgers(admin, topic)) > 120
+    with Triggers(broker.service_url, topic, minPartitions="12") as triggers:
+        (batch,) = triggers.available_now()
+        with ThreadPoolExecutor() as pool:
+            writing = pool.submit(produce, 605, 1105)
+            again = triggers.planner.ranges(batch.start, batch.end)
+            assert not writing.done()
+        assert again == batch.tasks
+        counts = [len(triggers.rows_of(task)) for task in batch.tasks]
+    assert (len(counts), min(counts), max(counts), sum(counts)) == (12, 50, 51, 605)
+    with Triggers(
+        broker.service_url, topic, minPartitions="12", **{"admin.url": broker.admin_url}
+    ) as triggers:
+        other = Offsets(triggers.planner.initial().subscription, batch.end.positions)
+        by_admin = triggers.planner.ranges(triggers.planner.initial(), other)
+    assert [(task.start, task.end) for task in by_admin] == [(task.start, task.end) for task in batch.tasks]

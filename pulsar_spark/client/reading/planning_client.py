@@ -17,7 +17,7 @@ from pulsar_spark.client.first_contact import impatient_client
 from pulsar_spark.client.layout_watch import LayoutWatch
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
-from pulsar_spark.client.net.retry import retry_count
+from pulsar_spark.client.net.retry import retry, retry_count
 from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
 from pulsar_spark.client.reading.tail import Tail
@@ -199,11 +199,13 @@ class PlanningClient:
         compacted = self.read_compacted
         return probe.first_at(self._client, topic, time_ms, margin_ms, first, last, read_compacted=compacted)
 
-    def ledger_end(
-        self, topic: TopicName, position: MessageId, last: MessageId
-    ) -> tuple[int, MessageId | None]:
-        """The last entry of the ledger of ``position``, and the position before the next ledger."""
+    def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> int:
+        """The number of the last entry in the ledger of ``position``; -1 if it does not exist."""
         return probe.ledger_end(self._client, topic, position, last)
+
+    def count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
+        """The last entry before ``position``, and the number of entries from there on, up to ``end``."""
+        return retry(lambda: probe.count_entries(self._client, topic, end, position), self.operation())
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
         """Whether chunked messages lie among the given number of entries up to a position."""

@@ -19,7 +19,13 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
-from pulsar_spark.errors import CorruptError, DeadlineError, NotAllowedError, SubscriptionLimitError
+from pulsar_spark.errors import (
+    CorruptError,
+    DeadlineError,
+    NotAllowedError,
+    NotReadyError,
+    SubscriptionLimitError,
+)
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading import time_search
 from pulsar_spark.protocol.reading.permits import Permits
@@ -31,6 +37,9 @@ _WINDOW_BYTES = 1 << 20
 
 # No ledger has an entry of this number; a reader that begins here begins after the ledger's last.
 _NO_ENTRY = 1 << 62
+
+# Counts of a topic that grows meanwhile; the last one is used though it may be a few entries too large.
+_MAX_COUNTS = 20
 
 # Consecutive corrupt entries after which a search for a time treats them as published in time.
 _MAX_CORRUPT = 100
@@ -226,31 +235,50 @@ def first_at(
     return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
 
 
-def ledger_end(
-    client: Client, topic: TopicName, position: MessageId, last: MessageId
-) -> tuple[int, MessageId | None]:
-    """Where the ledger of ``position`` ends, and where the next one begins.
+def ledger_end(client: Client, topic: TopicName, position: MessageId, last: MessageId) -> int:
+    """The number of the last entry in the ledger of ``position``; -1 for a ledger that does not exist.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         position: names the ledger.
-        last: the last visible message.
-
-    Returns:
-        The number of the ledger's last entry, -1 for a ledger that does not exist (any more); and the
-        position ``(ledger, -1)`` before the next ledger with a visible entry. Of ``last``'s own ledger: the
-        entry of ``last``, and None.
+        last: the last visible message, which is taken for the end of its own ledger.
     """
     if position.ledger >= last.ledger:
-        return last.entry, None
+        return last.entry
     after_end = reader_options(client, "probe", MessageId(position.ledger, _NO_ENTRY))
-    with Consumer(client, topic, after_end, Permits(1)) as consumer:
+    with Consumer(client, topic, after_end) as consumer:
         # The broker begins with the next existing entry; its mark-delete position is the entry before that.
         before = consumer.last_message_id().mark_delete
-        following = receive_infos(consumer, client.operation(), 1)[0].id
-    end = before.entry if before.ledger == position.ledger else -1
-    return end, following.ledger_start
+    return before.entry if before.ledger == position.ledger else -1
+
+
+def count_entries(
+    client: Client, topic: TopicName, end: MessageId, position: MessageId
+) -> tuple[MessageId, int]:
+    """The last entry before ``position``; and the number of entries from there on, up to ``end``.
+
+    Instead of the entry it may be the next ledger's ``(ledger, -1)``: if there is none, or after a rollover.
+    Brokers count up to the topic's end, which may grow: a count between two equal ones is exact. ``end`` must
+    exist, because a reader that begins after a topic's last entry may begin after one that comes meanwhile.
+
+    Raises:
+        NotReadyError: a reader was lost.
+        TopicNotFoundError, BrokerError: as ``Consumer``.
+    """
+    with (
+        Consumer(client, topic, reader_options(client, "planner", position)) as reader,
+        Consumer(client, topic, reader_options(client, "planner", end)) as at_end,
+    ):
+        before = reader.last_message_id().mark_delete
+        for _ in range(_MAX_COUNTS):
+            begun = [each.begin_backlog() for each in (at_end, reader, at_end)]
+            counts = [each.result() for each in begun if each is not None]
+            if len(counts) < len(begun):
+                raise NotReadyError("the reader was lost", topic=str(topic))
+            if counts[0] == counts[2]:
+                break
+        return before, counts[1] - counts[0] + 1
 
 
 def opening_turns() -> Iterator[None]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 
-from pulsar_spark.client import EntryInfo, EntryProbe, PlanningClient
+from pulsar_spark.client import EntryInfo, EntryProbe, Ledger, PlanningClient
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.known_entries import LedgerEnd
-from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.ranges import Range, Track
 from pulsar_spark.spark.plan.resolve import run_for_each
 
 _log = logging.getLogger(__name__)
-
-# Maximum ledgers of one range whose ends are requested, to cut the range there. For more, only known ends are
-# used.
-_MAX_LEDGERS = 100
 
 
 class BrokerProbe:
@@ -37,7 +32,6 @@ class BrokerProbe:
         self._on_chunk = on_chunk
         self._admin = None if admin_url is None else client.admin(admin_url)
         self._ends: dict[tuple[TopicName, int], LedgerEnd] = {}
-        self._next: dict[tuple[TopicName, int], MessageId] = {}
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> _ChunkReporter:
         """Open a reader of the entries after ``after``."""
@@ -52,18 +46,20 @@ class BrokerProbe:
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
         """The end of the ledger of ``position``, which is older than the ledger of ``last``."""
-        known = self._ends.get((topic, position.ledger)) or self._ask_admin(topic, position.ledger)
-        if known is None:
-            entry, following = self._client.ledger_end(topic, position, last)
-            known = self._ends[topic, position.ledger] = LedgerEnd(entry)
-            if following is not None:
-                self._next[topic, position.ledger] = following
-        return known
+        key = topic, position.ledger
+        if key not in self._ends:
+            self._ask_admin(topic)
+        if key not in self._ends:
+            self._ends[key] = LedgerEnd(self._client.ledger_end(topic, position, last))
+        return self._ends[key]
 
-    def ledger_ends(self, ranges: Iterable[Range]) -> dict[TopicName, list[MessageId]]:
-        """The last entries of ledgers that end within each range, by topic, as far as they are known."""
-        across = [each for each in ranges if each.start.ledger < each.end.ledger]
-        return run_for_each({each.topic: partial(self._ends_within, each) for each in across})
+    def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
+        """The entries of ranges over several ledgers, counted in each by the admin service, or together."""
+        return run_for_each({each.topic: partial(self._track, each) for each in ranges})
+
+    def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
+        """Find the ledgers of entries, by topic."""
+        run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
         """The messages in the first entry of each range; the same result if the range is planned again.
@@ -77,30 +73,28 @@ class BrokerProbe:
         longer = [each for each in ranges if each.end.entries_since(each.start.last_whole_entry) != 1]
         return run_for_each({each.topic: partial(first_messages, each) for each in longer})
 
-    def _ends_within(self, each: Range) -> list[MessageId]:
-        ends: list[MessageId] = []
-        position = each.start.last_whole_entry
-        while 0 <= position.ledger < each.end.ledger and len(ends) < _MAX_LEDGERS:
-            ends.append(MessageId(position.ledger, self.ledger_end(each.topic, position, each.end).entry))
-            following = self._next.get((each.topic, position.ledger))
-            if following is None:
-                break
-            position = following
-        return ends
+    def _track(self, each: Range) -> Track:
+        start, end = each.start.last_whole_entry, each.end.whole_entry
+        ledgers = self._ask_admin(each.topic)
+        if ledgers:
+            return Track.over(start, end, ledgers)
+        return Track(start, end, self._client.count_entries(each.topic, end, start.next_entry)[1])
 
-    def _ask_admin(self, topic: TopicName, ledger: int) -> LedgerEnd | None:
-        """The ledger's end from the admin service; None if it does not know it, or does not answer."""
+    def _find(self, topic: TopicName, track: Track, offsets: Sequence[int]) -> None:
+        for offset in offsets:
+            track.find(offset, partial(self._client.count_entries, topic, track.end))
+
+    def _ask_admin(self, topic: TopicName) -> list[Ledger]:
+        """All ledgers by the admin service, which are noted; none if it does not know or answer."""
         if self._admin is None or topic.is_segment:  # of those it does not know
-            return None
+            return []
         try:
             ledgers = self._admin.ledgers(topic)
         except PulsarError as error:
             _log.warning("admin.url is not used at the moment: %s", error)
-            return None
-        for each, following in pairwise(ledgers):
-            self._ends[topic, each.id] = LedgerEnd(each.entries - 1, each.size)
-            self._next[topic, each.id] = MessageId(following.id, -1)
-        return self._ends.get((topic, ledger))
+            return []
+        self._ends |= {(topic, each.id): LedgerEnd(each.entries - 1, each.size) for each in ledgers[:-1]}
+        return ledgers
 
 
 class _ChunkReporter:

@@ -195,7 +195,7 @@ class LossCheck:
             begin = max(begin, end)  # nothing is stored, and brokers may name a begin that is long gone
         if begin > position:
             return Stored(begin, end)
-        return Stored(begin, end, self._client.ledger_end(topic, position, answer.last)[0])
+        return Stored(begin, end, self._client.ledger_end(topic, position, answer.last))
 
     # ---- partitions that are gone
 

@@ -1,9 +1,8 @@
 """The ranges that tasks read, from a start to an end: long ones are split, short ones share a task. Pure.
 
 Entries of a ledger are numbered without gaps, so a range is cut by entry numbers, without a request to the
-broker. A range over several ledgers is cut in the last one, and in those whose last entries the caller knows.
-As far as is known, the parts of a range have the same number of entries, give or take one. In any case the
-parts together are the range, in order and without overlap.
+broker. For a range over several ledgers the caller counts entries. The parts of a range have the same number
+of entries, give or take one; together they are the range, in order and without overlap.
 
 Starting a Python task costs as much as reading a few hundred entries. So if there are many ranges, few tasks
 read those that have only a few entries.
@@ -12,10 +11,13 @@ read those that have only a few entries.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias
 
+from pulsar_spark.client import Ledger
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
@@ -28,6 +30,10 @@ _MAX_ENTRIES = 512
 _MAX_RANGES = 64
 # Assumed messages per entry: producers put up to this many into a batch by default.
 _MESSAGES_PER_ENTRY = 1000
+
+
+# Counts without a result, because of rollovers, or in a topic that grows too fast: then a border is inexact.
+_MAX_FAILURES = 20
 
 
 class Range(NamedTuple):
@@ -107,8 +113,11 @@ def plan_batch(
 class SplitSource(Protocol):
     """The information from the broker for splitting ranges. Its methods raise PulsarError."""
 
-    def ledger_ends(self, ranges: Sequence[Range]) -> Mapping[TopicName, Sequence[MessageId]]:
-        """The last entries of ledgers that end within each range, by topic, as far as they are known."""
+    def tracks(self, ranges: Sequence[Range]) -> Mapping[TopicName, Track]:
+        """The tracks of ranges over several ledgers, by topic."""
+
+    def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
+        """Find the ledgers of entries, by topic."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
         """An estimate of the messages per entry, by topic."""
@@ -117,56 +126,115 @@ class SplitSource(Protocol):
 def split_ranges(
     ranges: list[Range], source: SplitSource, *, min_partitions: int | None, max_messages: int | None
 ) -> list[Range]:
-    """Call :func:`split` with information from the broker, requested only if it matters.
+    """Cut ranges until there are ``min_partitions``, and none holds more than ``max_messages``.
 
     The result is the same when the batch is planned again.
-    """
-    if (min_partitions is None or min_partitions <= len(ranges)) and max_messages is None:
-        return ranges
-    return split(
-        ranges,
-        min_partitions=min_partitions,
-        max_messages=max_messages,
-        ledger_ends=source.ledger_ends(ranges),
-        messages_per_entry=None if max_messages is None else source.messages_per_entry(ranges),
-    )
-
-
-def split(
-    ranges: Sequence[Range],
-    *,
-    min_partitions: int | None,
-    max_messages: int | None,
-    ledger_ends: Mapping[TopicName, Sequence[MessageId]] | None = None,
-    messages_per_entry: Mapping[TopicName, float] | None = None,
-) -> list[Range]:
-    """Cut ranges until there are ``min_partitions``, and none holds more than ``max_messages``.
 
     Args:
         ranges: ranges to read, at most one for each topic.
+        source: gives the broker's answers, requested only if they matter.
         min_partitions: minimum number of tasks; the longest ranges are cut first. None: no minimum.
         max_messages: estimated maximum messages of one task. None: no maximum.
-        ledger_ends: last entries of the ledgers within each range, by topic, in order, as far as they are
-            known.
-        messages_per_entry: average messages per entry, by topic; 1 for topics that are not given.
 
     Returns:
         The parts; fewer than requested if there are fewer entries.
     """
-    tracks = [_track(each, (ledger_ends or {}).get(each.topic, ())) for each in ranges]
-    lengths = [sum(_entries(a, b) for a, b in pairwise(track)) for track in tracks]
+    if (min_partitions is None or min_partitions <= len(ranges)) and max_messages is None:
+        return ranges
+    across = source.tracks([each for each in ranges if 0 <= each.start.ledger < each.end.ledger])
+    tracks = [
+        across.get(each.topic) or Track(each.start.last_whole_entry, each.end.whole_entry) for each in ranges
+    ]
+    lengths = [track.length for track in tracks]
     pieces = [1] * len(ranges)
     if max_messages is not None:
+        means = source.messages_per_entry(ranges)
         for place, each in enumerate(ranges):
-            mean = max(1.0, (messages_per_entry or {}).get(each.topic, 1.0))
-            entries = max(1, int(max_messages / mean))
+            entries = max(1, int(max_messages / max(1.0, means.get(each.topic, 1.0))))
             pieces[place] = max(1, -(-lengths[place] // entries))
     _raise_to(pieces, lengths, min_partitions or 0)
+    offsets = [
+        [length * number // count for number in range(1, count)]
+        for length, count in zip(lengths, pieces, strict=True)
+    ]
+    source.find(
+        {each.topic: (track, cuts) for each, track, cuts in zip(ranges, tracks, offsets, strict=True) if cuts}
+    )
     return [
         piece
-        for each, track, length, count in zip(ranges, tracks, lengths, pieces, strict=True)
-        for piece in _cut(each, track, length, count)
+        for each, track, cuts in zip(ranges, tracks, offsets, strict=True)
+        for piece in _cut(each, [track.place(number) for number in cuts])
     ]
+
+
+class Track:
+    """The entries of a range, numbered from 1, and the known ends of the range's ledgers.
+
+    Args:
+        start: position after which the range begins, a whole entry.
+        end: last entry of the range.
+        length: number of its entries; None: in one ledger, or only those in the last one.
+
+    Attributes:
+        end: last entry of the range.
+        length: number of its entries.
+    """
+
+    def __init__(self, start: MessageId, end: MessageId, length: int | None = None) -> None:
+        if length is None:
+            within = end.entries_since(start)
+            length = end.entry + 1 if within is None else within
+        self.end, self.length = end, length
+        self._ends = [(0, start), (length, end)]  # numbers and positions of entries, in order
+
+    @classmethod
+    def over(cls, start: MessageId, end: MessageId, ledgers: Iterable[Ledger]) -> Track:
+        """The track of a range over ``ledgers``, all that the partition has."""
+        ends, length = [], 0
+        for each in ledgers:
+            if start.ledger <= each.id < end.ledger:
+                length += each.entries - (start.entry + 1 if each.id == start.ledger else 0)
+                ends.append((length, MessageId(each.id, each.entries - 1)))
+        track = cls(start, end, length + end.entry + 1)
+        track._ends[1:1] = ends
+        return track
+
+    def find(self, number: int, count: Callable[[MessageId], tuple[MessageId, int]]) -> None:
+        """Find the ledger of an entry by bisection over ledger ids, unless it is known.
+
+        Args:
+            number: number of the entry.
+            count: returns the last entry before a position, or no entry after a rollover; and the number of
+                entries from the position on in the range.
+        """
+        first = failures = 0  # its ledger has this id, or a later one
+        for turn in itertools.count():
+            (before, lower), (after, upper) = self._around(number)
+            first = max(first, lower.ledger + bool(before))  # the start may lie within a ledger
+            if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
+                return
+            ledger = (first + upper.ledger + 1) // 2
+            if turn % 2 == 0:  # a guess, as if ledgers were equal; halvings end the search in any case
+                share = -(number - before + upper.entry + 1) * (upper.ledger - lower.ledger)
+                ledger = min(max(first + 1, lower.ledger - share // (after - before)), upper.ledger)
+            last, left = count(MessageId(ledger, 0))
+            found = self.length - left
+            if found < number:
+                first = ledger
+            if last.is_message and lower < last < upper and before <= found <= after:
+                insort(self._ends, (found, last))
+                failures = 0
+            elif found >= number:
+                failures += 1
+
+    def place(self, number: int) -> MessageId:
+        """The position of an entry, whose ledger was searched."""
+        _, (after, upper) = self._around(number)
+        return upper.back(after - number)
+
+    def _around(self, number: int) -> tuple[tuple[int, MessageId], tuple[int, MessageId]]:
+        place = bisect_left(self._ends, (number,))
+        return self._ends[place - 1], self._ends[place]
 
 
 def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
@@ -183,21 +251,7 @@ def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
         heapq.heapreplace(longest, (-lengths[place] / pieces[place], place))
 
 
-def _track(each: Range, ledger_ends: Sequence[MessageId]) -> list[MessageId]:
-    """The range's start, the ends of ledgers within it, and its end, all as whole entries."""
-    start, end = each.start.last_whole_entry, each.end.whole_entry
-    between = sorted(border for border in ledger_ends if start < border and border.ledger < end.ledger)
-    return [start, *between, end]
-
-
-def _entries(start: MessageId, end: MessageId) -> int:
-    """The number of entries in (start, end] that lie in the ledger of ``end``; others are unknown."""
-    count = end.entries_since(start)
-    return end.entry + 1 if count is None else count
-
-
-def _cut(each: Range, track: Sequence[MessageId], length: int, count: int) -> list[Range]:
-    borders = [_place(track, length * number // count) for number in range(1, count)]
+def _cut(each: Range, borders: Sequence[MessageId]) -> list[Range]:
     ends = [*borders, each.end]
     return [
         each._replace(
@@ -208,16 +262,6 @@ def _cut(each: Range, track: Sequence[MessageId], length: int, count: int) -> li
         )
         for start, end in zip([each.start, *borders], ends, strict=True)
     ]
-
-
-def _place(track: Sequence[MessageId], offset: int) -> MessageId:
-    """The position after ``offset`` entries of the track."""
-    for start, end in pairwise(track):
-        entries = _entries(start, end)
-        if offset <= entries:
-            return end.back(entries - offset)
-        offset -= entries
-    raise AssertionError("an offset lies within its track")
 
 
 def share_tasks(

@@ -12,10 +12,11 @@ from pulsar_spark.client import (
     probe_entry,
 )
 from pulsar_spark.client.reading import probe
-from pulsar_spark.errors import DeadlineError, TopicNotFoundError
+from pulsar_spark.client.reading.probe import count_entries
+from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TxnId
 from tests.client.clients import START, TOPIC, batches, hurry, numbered, singles
-from tests.fake_broker import pass_on, silence
+from tests.fake_broker import cut, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, chunk_sections, section_of, split_section
 
@@ -181,12 +182,12 @@ def test_where_ledgers_end(broker, client, topic):
     def end(position):
         return ledger_end(client, TOPIC, position, last)
 
-    assert end(first[1]) == (3, MessageId(second[0].ledger, -1))
-    assert end(second[0]) == (1, MessageId(third[0].ledger, -1))
-    assert end(MessageId(third[0].ledger - 1, -1)) == (-1, MessageId(third[0].ledger, -1))
-    assert end(third[0]) == (1, None)
+    assert end(first[1]) == 3
+    assert end(second[0]) == 1
+    assert end(MessageId(third[0].ledger - 1, -1)) == -1
+    assert end(third[0]) == 1
     topic.trim(first[0].ledger)
-    assert end(first[1]) == (-1, MessageId(second[0].ledger, -1))
+    assert end(first[1]) == -1
 
 
 def test_markers_count_where_a_ledger_ends(broker, client, topic):
@@ -195,7 +196,59 @@ def test_markers_count_where_a_ledger_ends(broker, client, topic):
         topic.end(TxnId(0, 1), commit=True)
     topic.roll()
     second = broker.publish(TOPIC, *singles(numbered(2)))
-    assert ledger_end(client, TOPIC, first[0], second[-1]) == (4, MessageId(second[0].ledger, -1))
+    assert ledger_end(client, TOPIC, first[0], second[-1]) == 4
+
+
+# ---- counts of entries
+
+
+def test_entries_are_counted_up_to_the_end_of_a_range(broker, client, topic):
+    first = broker.publish(TOPIC, *singles(numbered(4)))
+    topic.roll()
+    topic.roll()
+    second = broker.publish(TOPIC, *singles(numbered(5)))
+    topic.roll()
+    broker.publish(TOPIC, *singles(numbered(3)))
+    for end, more in ((second[1], 2), (second[-1], 5)):
+        assert count_entries(client, TOPIC, end, first[0]) == (MessageId(first[0].ledger, -1), 4 + more)
+        assert count_entries(client, TOPIC, end, first[2]) == (first[1], 2 + more)
+        for position in (first[-1].next_entry, MessageId(second[0].ledger - 1, 0), second[0]):
+            assert count_entries(client, TOPIC, end, position) == (first[-1], more)
+    assert not broker.seen(Type.FLOW)
+
+
+@pytest.fixture
+def grows(broker):
+    """Answers; then a message comes."""
+
+    def action(connection, frame):
+        connection.handle(frame)
+        broker.publish(TOPIC, *singles(numbered(1)))
+
+    return action
+
+
+@pytest.mark.parametrize(("before", "requests"), [(0, 6), (1, 6), (2, 3)])
+def test_a_topic_that_grows_between_two_counts_is_counted_again(broker, client, grows, before, requests):
+    ids = broker.publish(TOPIC, *singles(numbered(6)))
+    broker.script(Type.CONSUMER_STATS, [pass_on] * before + [grows])
+    assert count_entries(client, TOPIC, ids[-1], ids[2]) == (ids[1], 4)
+    assert len(broker.seen(Type.CONSUMER_STATS)) == requests
+
+
+def test_a_topic_that_grows_too_fast_is_counted_at_last(broker, client, grows):
+    ids = broker.publish(TOPIC, *singles(numbered(6)))
+    broker.script(Type.CONSUMER_STATS, [grows] * 60)
+    assert count_entries(client, TOPIC, ids[-1], ids[2]) == (ids[1], 5)
+    assert len(broker.seen(Type.CONSUMER_STATS)) == 60
+
+
+def test_a_reader_that_is_lost_meanwhile_is_an_error_to_be_retried(broker, client):
+    ids = broker.publish(TOPIC, *singles(numbered(6)))
+    broker.script(Type.CONSUMER_STATS, [cut])
+    with pytest.raises(PulsarError) as caught:
+        count_entries(client, TOPIC, ids[-1], ids[2])
+    assert caught.value.retriable
 
 
 # ---- a run of entries
@@ -295,7 +348,7 @@ def test_one_that_cannot_be_taken_apart_is_still_an_entry(broker, client, topic)
     more = broker.publish(TOPIC, BAD)
     assert probe_entry(client, TOPIC, ids[0]).corrupt
     assert not probe_entry(client, TOPIC, ids[1]).corrupt
-    assert ledger_end(client, TOPIC, ids[0], more[0]) == (1, more[0].ledger_start)
+    assert ledger_end(client, TOPIC, ids[0], more[0]) == 1
 
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {4}, {5}, {9}, {3, 4, 5}, {4, 5, 6, 7, 8, 9}, set(range(10))])

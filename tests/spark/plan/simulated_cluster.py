@@ -325,14 +325,16 @@ class SimulatedCluster(PlanningClient):
 
         return time_search.first_at(probe, read, time_ms, margin_ms, first, last)
 
-    def ledger_end(
-        self, topic: TopicName, position: MessageId, last: MessageId
-    ) -> tuple[int, MessageId | None]:
+    def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> int:
         self.note("ledger", topic)
-        ids = self.topic(topic).ids
-        own = [each.entry for each in ids if each.ledger == position.ledger]
-        later = next((each for each in ids if each.ledger > position.ledger), None)
-        return max(own, default=-1), None if later is None else later.ledger_start
+        own = [each.entry for each in self.topic(topic).ids if each.ledger == position.ledger]
+        return max(own, default=-1)
+
+    def count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
+        self.note("count", topic)
+        found = self.topic(topic)
+        before = [each for each in found.ids if each < position]
+        return before[-1] if before else found.begin, sum(position <= each <= end for each in found.ids)
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
         self.note("chunks", topic)

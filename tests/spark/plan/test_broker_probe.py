@@ -7,9 +7,8 @@ import pytest
 
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan import broker_probe
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.ranges import Range
+from pulsar_spark.spark.plan.ranges import Range, split_ranges
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 
@@ -70,37 +69,58 @@ def test_the_admin_service_is_not_asked_about_segments(cluster, chunks, caplog):
     assert caplog.records == []
 
 
+def placed(probe, start, end):
+    """Where each entry of a range lies, as the probe finds it."""
+    asked = Range(T, MessageId.parse(start), MessageId.parse(end))
+    track = probe.tracks([asked])[T]
+    probe.find({T: (track, range(1, track.length))})
+    return [track.place(number) for number in range(1, track.length + 1)]
+
+
 @pytest.mark.parametrize("admin_url", [None, "http://localhost:1"])
 @pytest.mark.parametrize(
-    ("start", "end", "ends"),
-    [
-        ("10:-1", "30:1", ["10:3", "20:2"]),
-        ("10:1", "30:1", ["10:3", "20:2"]),
-        ("10:2:1", "20:1", ["10:3"]),
-        ("20:0", "30:1", ["20:2"]),
-        ("30:-1", "30:1", []),
-        ("30:0", "40:0", ["30:1"]),  # no later ledger is known
-        ("-1:-1", "30:1", []),
-    ],
+    ("start", "end"),
+    [("10:-1", "30:1"), ("10:1", "30:0"), ("10:2:1", "20:1"), ("10:3", "30:1"), ("20:0", "30:1")],
 )
-def test_the_ledgers_that_end_within_a_range(cluster, chunks, admin_url, start, end, ends):
+def test_the_entries_of_a_range_over_several_ledgers(cluster, chunks, admin_url, start, end):
     probe = BrokerProbe(cluster, admin_url, chunks.append)
-    asked = Range(T, MessageId.parse(start), MessageId.parse(end))
-    assert [str(each) for each in probe.ledger_ends([asked]).get(T, [])] == ends
+    expected = cluster.topics[T].between(MessageId.parse(start), MessageId.parse(end))
+    assert placed(probe, start, end) == expected
+    if admin_url is not None:
+        assert (cluster.count("admin"), cluster.count("count")) == (1, 0)
 
 
-def test_the_first_ledger_of_a_cluster_has_the_number_0(cluster, probe):
-    (topic,) = cluster.create("u", ledger=0)
+def test_the_first_ledger_of_a_cluster_has_the_number_0(cluster, chunks):
+    del cluster.topics[T]
+    (topic,) = cluster.create("t", ledger=0)
     topic.produce(2)
     topic.roll_over()
     topic.produce()
-    asked = Range(TopicName.parse("u"), MessageId(0, -1), topic.last)
-    assert probe.ledger_ends([asked]) == {asked.topic: [MessageId(0, 1)]}
+    probe = BrokerProbe(cluster, None, chunks.append)
+    assert placed(probe, "0:-1", str(topic.last)) == topic.ids
 
 
-def test_a_range_over_many_ledgers_is_known_in_part(probe, monkeypatch):
-    monkeypatch.setattr(broker_probe, "_MAX_LEDGERS", 1)
-    assert probe.ledger_ends([Range(T, MessageId(10, -1), LAST)]) == {T: [MessageId(10, 3)]}
+@pytest.mark.parametrize("gap", [1, 7, 50_000])
+@pytest.mark.parametrize("sizes", ["equal", "one is long"])
+def test_requests_for_many_ledgers(cluster, chunks, gap, sizes):
+    """401 ledgers in 40 parts: one request by the admin service, else a few for each part."""
+    del cluster.topics[T]
+    (topic,) = cluster.create("t")
+    for number in range(401):
+        topic.produce(500 if sizes != "equal" and number == 200 else 5)
+        topic.roll_over(topic.ledgers[-1] + gap)
+    topic.produce(5)
+    whole = Range(T, topic.begin, topic.last)
+    found = []
+    for admin_url in (None, "http://localhost:1"):
+        probe = BrokerProbe(cluster, admin_url, chunks.append)
+        found.append(split_ranges([whole], probe, min_partitions=40, max_messages=None))
+        counts = [len(topic.between(each.start, each.end)) for each in found[-1]]
+        assert len(counts) == 40
+        assert max(counts) - min(counts) <= 1
+    assert found[0] == found[1]
+    assert cluster.count("admin") == 1
+    assert cluster.count("count") <= (80 if sizes == "equal" else 250)
 
 
 def test_the_messages_of_an_entry_are_those_of_the_first(probe):
@@ -129,12 +149,15 @@ def test_partitions_are_asked_side_by_side(cluster, chunks, monkeypatch):
 
         return call
 
-    for name in ("probe_entry", "ledger_end"):
+    for name in ("probe_entry", "count_entries"):
         monkeypatch.setattr(cluster, name, waits(getattr(cluster, name)))
     probe = BrokerProbe(cluster, None, chunks.append)
     ranges = [Range(topic, MessageId(10, -1), MessageId(20, 0)) for topic in topics]
     assert probe.messages_per_entry(ranges) == dict.fromkeys(topics, 7.0)
-    assert probe.ledger_ends(ranges) == {topic: [MessageId(10, 1)] for topic in topics}
+    tracks = probe.tracks(ranges)
+    assert [tracks[topic].length for topic in topics] == [3] * 4
+    probe.find({topic: (track, [1]) for topic, track in tracks.items()})
+    assert [tracks[topic].place(1) for topic in topics] == [MessageId(10, 0)] * 4
 
 
 def test_chunks_are_reported_however_they_are_met(cluster, probe, chunks):

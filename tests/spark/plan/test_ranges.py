@@ -1,3 +1,5 @@
+import itertools
+from bisect import bisect_left
 from itertools import pairwise
 
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.ranges import Range, plan_batch, plan_ranges, share_tasks, split, split_ranges
+from pulsar_spark.spark.plan.ranges import Range, Track, plan_batch, plan_ranges, share_tasks, split_ranges
 from tests.loops import for_each
 
 P0, P1 = TopicName.parse("t-partition-0"), TopicName.parse("t-partition-1")
@@ -86,42 +88,69 @@ def test_nothing_is_read_where_the_end_lies_before_the_start():
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(4)]
 
 
+class Ledgers:
+    """The ledgers of topics, with the ids 10, 20 and so on: a broker that counts their entries."""
+
+    def __init__(self, lengths, mean=1.0):
+        self.lengths, self.mean = lengths, mean
+        self.asked = []
+
+    def entries(self, topic):
+        return [
+            MessageId(10 * n + 10, e) for n, length in enumerate(self.lengths[topic]) for e in range(length)
+        ]
+
+    def within(self, each: Range) -> list[MessageId]:
+        """The entries of which a range holds something."""
+        start, end = each.start.last_whole_entry, each.end.whole_entry
+        return [entry for entry in self.entries(each.topic) if start < entry <= end]
+
+    def tracks(self, ranges):
+        self.asked.append("tracks")
+        return {
+            each.topic: Track(each.start.last_whole_entry, each.end.whole_entry, len(self.within(each)))
+            for each in ranges
+        }
+
+    def find(self, offsets):
+        self.asked.append("find")
+        for topic, (track, numbers) in offsets.items():
+            for number in numbers:
+                track.find(
+                    number, lambda position, topic=topic, end=track.end: self.count(topic, end, position)
+                )
+
+    def count(self, topic, end, position):
+        entries = self.entries(topic)
+        before = [each for each in entries if each < position]
+        last = before[-1] if before else MessageId(position.ledger, -1)
+        return last, sum(position <= each <= end for each in entries)
+
+    def messages_per_entry(self, ranges):
+        self.asked.append("messages")
+        return {each.topic: self.mean for each in ranges}
+
+
 @st.composite
 def topics_with_ranges(draw):
-    """Ranges, and by topic the lengths of its ledgers (ids 10, 20, ...) and what is known of their ends."""
-    ranges, ledgers, ends = [], {}, {}
+    """Ranges, and the ledgers in which they lie."""
+    ranges, ledgers = [], Ledgers({}, draw(st.floats(1, 10)))
     for topic in draw(st.lists(st.sampled_from(TOPICS), unique=True)):
-        lengths = ledgers[topic] = draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
-        entries = [MessageId(10 * n + 10, e) for n, length in enumerate(lengths) for e in range(length)]
+        ledgers.lengths[topic] = draw(st.lists(st.integers(1, 30), min_size=1, max_size=12))
+        entries = ledgers.entries(topic)
         positions = [MessageId(10, -1), *entries]
         positions += [MessageId(each.ledger, each.entry, 1) for each in entries]
         start, end = sorted(draw(st.lists(st.sampled_from(positions), min_size=2, max_size=2, unique=True)))
         visible, begins = draw(st.booleans()), draw(st.sampled_from([None, MessageId(1, -1)]))
         ranges.append(Range(topic, start, end, visible, begins))
-        known = [MessageId(10 * n + 10, length - 1) for n, length in enumerate(lengths)]
-        ends[topic] = [each for each in known if draw(st.booleans())]
-    return ranges, ledgers, ends
+    return ranges, ledgers
 
 
-def entries(each: Range, lengths: list[int]) -> list[MessageId]:
-    """The entries of which a range holds something."""
-    every = [MessageId(10 * n + 10, e) for n, length in enumerate(lengths) for e in range(length)]
-    first = MessageId(each.start.ledger, each.start.entry - (each.start.batch_index >= 0))
-    return [entry for entry in every if first < entry <= each.end.whole_entry]
-
-
-@given(topics_with_ranges(), st.none() | st.integers(1, 50), st.none() | st.integers(1, 50), st.floats(1, 10))
-def test_the_pieces_are_the_ranges(drawn, wanted, largest, mean):
-    ranges, ledgers, ends = drawn
-    means = {each.topic: mean for each in ranges}
-
-    def again():
-        return split(
-            ranges, min_partitions=wanted, max_messages=largest, ledger_ends=ends, messages_per_entry=means
-        )
-
-    pieces = again()
-    assert pieces == again()
+@given(topics_with_ranges(), st.none() | st.integers(1, 50), st.none() | st.integers(1, 50))
+def test_the_pieces_are_the_ranges(drawn, wanted, largest):
+    ranges, ledgers = drawn
+    pieces = split_ranges(ranges, ledgers, min_partitions=wanted, max_messages=largest)
+    assert pieces == split_ranges(ranges, ledgers, min_partitions=wanted, max_messages=largest)
     assert list(dict.fromkeys(each.topic for each in pieces)) == [each.topic for each in ranges]
     for whole in ranges:
         own = [each for each in pieces if each.topic == whole.topic]
@@ -130,30 +159,77 @@ def test_the_pieces_are_the_ranges(drawn, wanted, largest, mean):
         is_followed = whole.followed or whole.visible
         assert [each.followed for each in own] == [is_followed] * (len(own) - 1) + [whole.followed]
         assert all(each.start < each.end and each.begins == whole.begins for each in own)
-        lengths = ledgers[whole.topic]
-        assert [entry for each in own for entry in entries(each, lengths)] == entries(whole, lengths)
+        assert [entry for each in own for entry in ledgers.within(each)] == ledgers.within(whole)
 
 
-@given(topics_with_ranges(), st.integers(1, 200), st.integers(1, 50), st.integers(1, 10))
-def test_as_many_pieces_as_asked_for_where_ledgers_are_known(drawn, wanted, largest, mean):
-    ranges, ledgers, _ = drawn
-    ends = {
-        topic: [MessageId(10 * n + 10, length - 1) for n, length in enumerate(lengths)]
-        for topic, lengths in ledgers.items()
-    }
-    counts = [len(entries(each, ledgers[each.topic])) for each in ranges]
-    pieces = split(ranges, min_partitions=wanted, max_messages=None, ledger_ends=ends)
+@given(topics_with_ranges(), st.integers(1, 200), st.integers(1, 50))
+def test_as_many_pieces_as_asked_for(drawn, wanted, largest):
+    ranges, ledgers = drawn
+    counts = [len(ledgers.within(each)) for each in ranges]
+    pieces = split_ranges(ranges, ledgers, min_partitions=wanted, max_messages=None)
     assert len(pieces) == max(len(ranges), min(wanted, sum(counts)))
-    means = {each.topic: float(mean) for each in ranges}
-    pieces = split(
-        ranges, min_partitions=None, max_messages=largest, ledger_ends=ends, messages_per_entry=means
-    )
-    in_one = max(1, largest // mean)
+    pieces = split_ranges(ranges, ledgers, min_partitions=None, max_messages=largest)
+    in_one = max(1, int(largest / ledgers.mean))
     assert len(pieces) == sum(-(-count // in_one) for count in counts)
-    assert all(len(entries(piece, ledgers[piece.topic])) <= in_one for piece in pieces)
+    assert all(len(ledgers.within(piece)) <= in_one for piece in pieces)
     for whole in ranges:
-        sizes = [len(entries(each, ledgers[each.topic])) for each in pieces if each.topic == whole.topic]
+        sizes = [len(ledgers.within(each)) for each in pieces if each.topic == whole.topic]
         assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 200)), min_size=2, max_size=60), st.data())
+def test_an_entry_is_found_with_few_requests(steps, data):
+    """Twice the halvings of all ledger ids, and one."""
+    ids = list(itertools.accumulate(step for step, _ in steps))
+    entries = [
+        MessageId(each, e) for each, (_, length) in zip(ids, steps, strict=True) for e in range(length)
+    ]
+    asked = []
+
+    def count(position):
+        asked.append(position)
+        place = bisect_left(entries, position)
+        return (entries[place - 1] if place else MessageId(ids[0], -1)), len(entries) - place
+
+    track = Track(MessageId(ids[0], -1), entries[-1], len(entries))
+    number = data.draw(st.integers(1, len(entries)))
+    track.find(number, count)
+    assert track.place(number) == entries[number - 1]
+    assert len(asked) <= 2 * (ids[-1] - ids[0]).bit_length() + 1
+
+
+@given(st.lists(st.integers(1, 499), min_size=1, max_size=9), st.lists(st.integers(0, 3), max_size=9))
+def test_rollovers_hide_ends_of_ledgers_for_a_moment(numbers, hidden):
+    """Readers then stand before the next ledger."""
+    entries = [MessageId(10 * n, e) for n in range(1, 101) for e in range(5)]
+    turns = itertools.cycle([*hidden, 0])
+
+    def count(position):
+        place = bisect_left(entries, position)
+        is_shown = place and next(turns) == 0
+        return entries[place - 1] if is_shown else entries[place].ledger_start, len(entries) - place
+
+    track = Track(MessageId(10, -1), entries[-1], len(entries))
+    for number in numbers:
+        track.find(number, count)
+        assert track.place(number) == entries[number - 1]
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=80), st.integers(1, 299))
+def test_a_search_ends_if_counts_are_wrong(errors, number):
+    """Those of a topic that grows may be too large; the borders are in order all the same."""
+    entries = [MessageId(10 * n, e) for n in range(1, 61) for e in range(5)]
+    answers = itertools.cycle(errors)
+
+    def count(position):
+        place = bisect_left(entries, position)
+        left = len(entries) - place + next(answers)
+        return (entries[place - 1] if place else MessageId(10, -1)), left
+
+    track = Track(MessageId(10, -1), entries[-1], len(entries))
+    for each in (number, number + 1):
+        track.find(each, count)
+    assert MessageId(10, -1) < track.place(number) <= track.place(number + 1) <= entries[-1]
 
 
 def test_the_longest_are_cut_first():
@@ -161,54 +237,40 @@ def test_the_longest_are_cut_first():
         Range(topic, MessageId(1, -1), MessageId(1, last))
         for topic, last in zip(TOPICS, (899, 99), strict=False)
     )
-    pieces = split([long, short], min_partitions=5, max_messages=None)
+    pieces = split_ranges([long, short], Ledgers({}), min_partitions=5, max_messages=None)
     assert [each.topic for each in pieces] == [TOPICS[0]] * 4 + [TOPICS[1]]
     assert [each.end.entry for each in pieces] == [224, 449, 674, 899, 99]
 
 
-def test_ledgers_that_are_not_known_stay_whole():
-    whole = Range(TOPICS[0], MessageId(3, 50), MessageId(9, 9))
-    pieces = split([whole], min_partitions=5, max_messages=None)
+def test_ledgers_before_an_unknown_start_stay_whole():
+    """What compaction kept of them is not in the log."""
+    whole = Range(TOPICS[0], MessageId.EARLIEST, MessageId(9, 9))
+    pieces = split_ranges([whole], Ledgers({}), min_partitions=5, max_messages=None)
     assert [each.end for each in pieces] == [MessageId(9, entry) for entry in (1, 3, 5, 7, 9)]
 
 
 def test_nothing_is_cut_unless_asked():
     ranges = [Range(TOPICS[0], MessageId(1, -1), MessageId(1, 10**9), visible=False)]
-    assert split(ranges, min_partitions=None, max_messages=None) == ranges
-    assert split([], min_partitions=10, max_messages=10) == []
-
-
-class Facts:
-    """What a broker knows of ranges; notes what it was asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def ledger_ends(self, ranges):
-        self.asked.append("ledger ends")
-        return {each.topic: [MessageId(1, 3)] for each in ranges}
-
-    def messages_per_entry(self, ranges):
-        self.asked.append("messages")
-        return {each.topic: 2.0 for each in ranges}
+    assert split_ranges(ranges, Ledgers({}), min_partitions=None, max_messages=None) == ranges
+    assert split_ranges([], Ledgers({}), min_partitions=10, max_messages=10) == []
 
 
 @pytest.mark.parametrize(
     ("min_partitions", "max_messages", "ends", "asked"),
     [
-        (None, None, ["2:3"], []),
-        (1, None, ["2:3"], []),
-        (2, None, ["1:3", "2:3"], ["ledger ends"]),
-        (None, 4, ["1:1", "1:3", "2:1", "2:3"], ["ledger ends", "messages"]),
-        (1, 100, ["2:3"], ["ledger ends", "messages"]),
+        (None, None, ["20:3"], []),
+        (1, None, ["20:3"], []),
+        (2, None, ["10:3", "20:3"], ["tracks", "find"]),
+        (None, 4, ["10:1", "10:3", "20:1", "20:3"], ["tracks", "messages", "find"]),
+        (1, 100, ["20:3"], ["tracks", "messages", "find"]),
     ],
 )
 def test_the_broker_is_asked_only_where_a_range_is_to_be_split(min_partitions, max_messages, ends, asked):
-    facts = Facts()
-    ranges = [Range(P0, MessageId(1, -1), MessageId(2, 3))]
-    found = split_ranges(ranges, facts, min_partitions=min_partitions, max_messages=max_messages)
+    ledgers = Ledgers({P0: [4, 4]}, 2.0)
+    ranges = [Range(P0, MessageId(10, -1), MessageId(20, 3))]
+    found = split_ranges(ranges, ledgers, min_partitions=min_partitions, max_messages=max_messages)
     assert [str(each.end) for each in found] == ends
-    assert facts.asked == asked
+    assert ledgers.asked == asked
 
 
 # ---- one task for several ranges
