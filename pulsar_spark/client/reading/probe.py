@@ -242,7 +242,7 @@ def ledger_end(client: Client, topic: TopicName, position: MessageId, last: Mess
         client: where to connect.
         topic: one partition, or a topic without partitions.
         position: names the ledger.
-        last: the last visible message, which is taken for the end of its own ledger.
+        last: the last visible message, which counts as the end of its ledger.
     """
     if position.ledger >= last.ledger:
         return last.entry

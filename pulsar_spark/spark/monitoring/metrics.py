@@ -211,6 +211,13 @@ METRICS = (
         _each(lambda query: query.data_losses),
     ),
     Metric(
+        "possible_loss_partitions",
+        "gauge",
+        _QUERY,
+        "Topic partitions of which messages may have been deleted while the query was stopped.",
+        _each(lambda query: sum(bool(each.possible_loss) for each in query.partitions)),
+    ),
+    Metric(
         "ended_partitions",
         "gauge",
         _QUERY,

@@ -4,7 +4,7 @@
      "timeMs": 1763802000000, "serviceUrl": "pulsar://localhost:6650",
      "topics": {"persistent://public/default/t": {
          "0": {"end": "12:99", "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000,
-               "oldestTimeMs": 1763801999000}}},
+               "oldestTimeMs": 1763801999000, "possibleLoss": "(9:3, 12:-1]"}}},
      "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
      "dataLosses": 0, "retries": 0, "endedPartitions": 0}
 
@@ -35,6 +35,7 @@ class PartitionBacklog(NamedTuple):
         batch_entries: number of those entries that the micro-batch reads.
         messages: estimate of the messages in ``entries``; None if unknown.
         oldest_ms: when the first message in ``entries`` was published, in ms since 1970; None if unknown.
+        possible_loss: range of messages that may have been deleted while the query was stopped; or empty.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class PartitionBacklog(NamedTuple):
     batch_entries: int
     messages: int | None
     oldest_ms: int | None = None
+    possible_loss: str = ""
 
 
 class EntryMeans(NamedTuple):
@@ -99,6 +101,8 @@ class SourceReport:
                 shown["backlogMessagesEstimate"] = each.messages
             if each.oldest_ms is not None:
                 shown["oldestTimeMs"] = each.oldest_ms
+            if each.possible_loss:
+                shown["possibleLoss"] = each.possible_loss
             topics.setdefault(each.topic, {})[each.partition] = shown
         report: Json = {
             "planner": self.planner,
@@ -218,6 +222,7 @@ def _partitions(topics: Mapping[str, Mapping[str, Json]]) -> Iterator[PartitionB
                 int(found["batchEntries"]),
                 None if messages is None else int(messages),
                 None if oldest_ms is None else int(oldest_ms),
+                str(found.get("possibleLoss", "")),
             )
 
 

@@ -70,7 +70,11 @@ class SourceReporter:
         )
 
     def report(
-        self, subscription: str, partitions: Mapping[TopicName, PlannedPartition], data_losses: int
+        self,
+        subscription: str,
+        partitions: Mapping[TopicName, PlannedPartition],
+        data_losses: int,
+        possible_losses: Mapping[TopicName, object],
     ) -> Json:
         """The report of the last trigger; see :mod:`source_report`.
 
@@ -78,6 +82,7 @@ class SourceReporter:
             subscription: name of the query's subscription.
             partitions: partitions that the query reads.
             data_losses: number of losses in this run.
+            possible_losses: ranges of messages that may be lost, by partition.
         """
         means = self._samples.means
         backlogs = tuple(
@@ -89,7 +94,7 @@ class SourceReporter:
                 entries=state.backlog,
                 means=means,
                 oldest_ms=self._oldest.time_ms(topic),
-            )
+            )._replace(possible_loss=str(possible_losses.get(topic, "")))
             for topic, state in sorted(
                 partitions.items(), key=lambda each: (str(each[0].base), each[0].partition)
             )

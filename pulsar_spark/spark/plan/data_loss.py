@@ -49,6 +49,8 @@ What the end of the processed position's ledger says, for which the caller asks 
 
     known                                                     judged as
     nothing was ever stored after the position                FINE
+    the position is before a ledger's first entry, and the    FINE: brokers remove empty ledgers
+    broker knows of no message at all
     the ledger is stored, and ends at the position            FINE
     the ledger is stored, and ends after it                   MOVED
     the ledger is gone, and so is all that was ever stored    LOST
@@ -260,7 +262,7 @@ def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | 
     """Judge a subscription that stands before a ledger after the processed position's one."""
     if stored is None:
         return Judgement(LossVerdict.ASK)
-    if stored.end <= position:
+    if stored.end <= position or not (position.is_message or stored.end.is_message):
         return _FINE
     if stored.begin <= position:
         is_end = stored.ledger_end == position.entry
@@ -288,10 +290,13 @@ class LossReporter:
 
     Attributes:
         count: number of losses reported as warnings.
+        possible: messages that may be lost, by partition.
     """
 
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self.count = 0
+        self.possible: dict[TopicName, LostRange] = {}
+        self._unwarned: list[TopicName] = []
         self._is_error = fail_on_data_loss
 
     def lost(self, topic: TopicName, lost: LostRange) -> None:
@@ -309,8 +314,18 @@ class LossReporter:
         )
 
     def unsure(self, topic: TopicName, lost: LostRange) -> None:
-        """Warn of messages that may be lost; it is not an error, and not counted."""
-        _log.warning("%s: messages in %s may be lost: %s", topic, lost, lost.why)
+        """Note messages that may be lost, for ``warn_of_possible``."""
+        self.possible[topic] = lost
+        self._unwarned.append(topic)
+
+    def warn_of_possible(self) -> None:
+        """Warn once of all messages that may be lost; they are no error, and not counted as losses."""
+        topics, self._unwarned = self._unwarned, []
+        if topics:
+            topic, more = topics[0], len(topics) - 1
+            lost, others = self.possible[topic], f", and of {more} more partitions" if more else ""
+            listed = "The query's progress lists all, as possibleLoss"
+            _log.warning("%s: messages in %s may be lost%s: %s. %s", topic, lost, others, lost.why, listed)
 
     def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
         """Report a partition that ends at ``last``, before ``position``, which was processed.

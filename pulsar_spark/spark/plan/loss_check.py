@@ -37,6 +37,9 @@ class LossCheck:
         options: options of the source: what is read, the user's start, and whether a loss is an error.
         was_deleted: whether a partition was recently deleted and created again; called if messages seem lost,
             may take seconds.
+
+    Attributes:
+        reporter: reports the losses, and keeps those that are warnings.
     """
 
     def __init__(
@@ -45,12 +48,7 @@ class LossCheck:
         self._client = client
         self._options = options
         self._was_deleted = was_deleted
-        self._reporter = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
-
-    @property
-    def losses(self) -> int:
-        """Number of losses that were reported as warnings."""
-        return self._reporter.count
+        self.reporter = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
 
     # ---- partitions on which the subscription is open
 
@@ -162,11 +160,11 @@ class LossCheck:
         found = found.of_deleted(lambda: self._was_deleted(topic))
         try:
             if found.verdict is LossVerdict.UNSURE and found.lost is not None:
-                self._reporter.unsure(topic, found.lost)
+                self.reporter.unsure(topic, found.lost)
             elif found.lost is not None:
-                self._reporter.lost(topic, found.lost)
+                self.reporter.lost(topic, found.lost)
             elif found.verdict is LossVerdict.SET_BACK:
-                self._reporter.set_back(topic, position, answer.last)
+                self.reporter.set_back(topic, position, answer.last)
                 subscription.skip_to_end(topic, answer)
         except DataLossError:
             if found.was_removed:
@@ -207,7 +205,7 @@ class LossCheck:
         """
         lost = lost_by_deletion(state.position_or_start, state.last)
         if lost is not None:
-            self._reporter.lost(topic, lost)
+            self.reporter.lost(topic, lost)
         else:
             _log.warning(
                 "topic %s was deleted; all its messages that the query had seen are processed", topic
@@ -221,7 +219,7 @@ class LossCheck:
         """
         what = f"{segments} segments that the query never saw" if segments else "a segment"
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
-        self._reporter.lost(topic, LostRange(position, None, why))
+        self.reporter.lost(topic, LostRange(position, None, why))
 
     def report_absent(self, topic: TopicName, position: MessageId, subscription: str) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name.
@@ -236,7 +234,7 @@ class LossCheck:
         """
         lost = lost_while_stopped(position, is_read=self._is_read(topic))
         if lost is not None:
-            self._reporter.lost(topic, lost)
+            self.reporter.lost(topic, lost)
         else:
             _log.warning(
                 "the checkpoint is of a query that reads %s, which the options do not name. If this is the "

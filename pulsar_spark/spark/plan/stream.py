@@ -232,7 +232,8 @@ class QueryPlanner:
         """Ends and backlogs for the query's progress, at the last trigger; see :mod:`source_report`."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
-            self._report = self._reporter.report(subscription, self._partitions, self._loss_check.losses)
+            found = self._loss_check.reporter
+            self._report = self._reporter.report(subscription, self._partitions, found.count, found.possible)
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
@@ -289,6 +290,7 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
             except TopicNotFoundError:
                 deleted.append(topic)
+        self._loss_check.reporter.warn_of_possible()
         # Later reports are about deletions that these answers do not show yet.
         self._topics.forget_deleted(answers)
         self._ends.renew_tails(list(answers))
@@ -323,7 +325,7 @@ class QueryPlanner:
         self._scalable.keep_legacy(processed.keys() - done)
         if self._scalable.take_changed():
             self._topics.renew()
-        self._scalable.check_done(done)
+        self._scalable.check_done(done, processed)
         partitions = self._topics.partitions
         self._subscription = None
         found = Subscription(self._client, name, self._options.subscription_settings, processed)
@@ -346,6 +348,7 @@ class QueryPlanner:
                     found, topic, processed[topic], answers, missing
                 ):
                     self._report_absent(topic, processed[topic], name)
+            self._loss_check.reporter.warn_of_possible()
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise

@@ -21,7 +21,7 @@ UNITS = "rows|bytes_estimate|messages|bytes|possible_duplicates|data_losses|retr
 
 
 def snapshot(name="q", topic="t"):
-    partitions = (PartitionBacklog(topic, "0", "1:1", 10, 10, 1000, 2000),)
+    partitions = (PartitionBacklog(topic, "0", "1:1", 10, 10, 1000, 2000, "(1:0, 2:-1]"),)
     source = SourceReport("1-a", "s", 0, 2500, partitions, 50, 1, 2)
     batch = BatchFigures(3, 4500, 2.0, 100, 50.0, (source,), SinkTotals(5, 50, 7, 1))
     return Snapshot(5000, (QueryFigures(name, "run").after(batch),), {name: 2})
@@ -35,6 +35,11 @@ def test_each_metric_has_a_help_a_type_and_samples_with_its_labels():
         for line in re.findall(rf"^{name}{{(.*)}} .*$", text, re.MULTILINE):
             assert re.findall(r'(\w+)="', line) == list(metric.labels)
     assert prometheus_text(Snapshot(0, (), {})) == ""
+
+
+def test_partitions_that_may_have_lost_messages_are_counted():
+    name = f'{PREFIX}possible_loss_partitions{{query="q"}}'
+    assert f"{name} 1\n" in prometheus_text(snapshot())
 
 
 def test_names_have_units_and_counters_end_in_total():

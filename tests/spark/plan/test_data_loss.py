@@ -111,7 +111,9 @@ LEDGERS = [
     ("5:9", "6:-1", "6:-1", "6:0", None, UNSURE, "(5:9, 6:-1]"),
     ("5:9", "6:-1", "6:-1", "7:3", None, UNSURE, "(5:9, 6:-1]"),
     ("5:9", "6:-1", "6:-1", "6:-1", None, UNSURE, "(5:9, 6:-1]"),
-    ("5:-1", "6:-1", "6:-1", "6:-1", None, UNSURE, "(5:-1, 6:-1]"),
+    ("5:-1", "6:-1", "6:-1", "6:-1", None, FINE, None),  # a message was never seen
+    ("5:-1", "6:-1", "6:-1", "6:0", None, UNSURE, "(5:-1, 6:-1]"),
+    ("5:-1", "6:-1", "6:-1", "5:3", None, LOST, "(5:-1, 6:-1]"),
 ]
 
 
@@ -329,9 +331,22 @@ def test_a_topic_that_is_set_back_is_an_error_or_a_warning(caplog):
 
 
 def test_what_may_be_lost_is_a_warning_that_names_it_and_is_not_counted(caplog):
-    STRICT.unsure(T, LostRange(at("5:9"), at("7:-1"), "the ledger is gone"))
-    assert STRICT.count == 0
-    assert all(part in caplog.text for part in (str(T), "(5:9, 7:-1] may be lost", "the ledger is gone"))
+    reporter = LossReporter(fail_on_data_loss=True)
+    reporter.warn_of_possible()
+    assert not caplog.records
+    for partition in range(3):
+        lost = LostRange(at("5:9"), at("7:-1"), "the ledger is gone")
+        reporter.unsure(T.of_partition(partition), lost)
+    for _ in range(2):
+        reporter.warn_of_possible()
+    assert reporter.count == 0
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    for part in (
+        "t-partition-3-partition-0",
+        "(5:9, 7:-1] may be lost, and of 2 more partitions: the ledger is gone",
+    ):
+        assert part in line.getMessage()
 
 
 @pytest.mark.parametrize(

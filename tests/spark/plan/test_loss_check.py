@@ -57,6 +57,7 @@ def restarted(cluster, *, missing, topics=(P0,), entry=0, **options):
         check.check_restart(
             subscription, topic, MessageId(10, entry), answers[topic], was_missing=topic in missing
         )
+        check.reporter.warn_of_possible()
 
     return subscription, run
 
@@ -182,6 +183,7 @@ def test_one_that_somebody_moved_over_a_micro_batch_is_told_once_if_messages_are
     check = check_of(cluster)
     for _ in range(2):
         check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+        check.reporter.warn_of_possible()
     assert caplog.text.count("(10:-1, 20:-1] may be lost") == is_trimmed
     assert subscription.partitions[P0].acknowledged == mark(cluster) == ids[1]
     assert cluster.count("bounds") == 1
@@ -256,7 +258,7 @@ def test_a_deleted_partition_is_loss_where_not_all_was_processed(cluster, caplog
 def test_a_partition_that_is_absent_is_loss_where_the_options_name_it(cluster, caplog, options, is_read):
     check = check_of(cluster, fails=False, **options)
     check.report_absent(P0, MessageId(10, 1), "the-name")
-    assert check.losses == is_read
+    assert check.reporter.count == is_read
     mistake, _, advice = caplog.text.partition("If you changed the topics of this query")
     assert ("If this is the checkpoint of another query, stop this one" in mistake) is not is_read
     assert ("remove the subscription the-name" in advice) is not is_read

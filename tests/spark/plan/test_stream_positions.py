@@ -230,6 +230,42 @@ def test_a_consumed_ledger_that_goes_away_while_the_query_is_stopped(cluster, to
     assert "PULSAR_DATA_LOSS" not in caplog.text
 
 
+def test_restarts_of_a_healthy_query_warn_once_and_not_of_partitions_that_were_always_empty(caplog):
+    """Brokers that load partitions remove empty ledgers, and then consumed ones."""
+    cluster = simulated_cluster.SimulatedCluster()
+    topics = cluster.create("t", 8)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.drain()
+    for _ in range(3):
+        _load_again(spark, topics)
+        spark.drain()
+    assert not caplog.records
+    assert "possibleLoss" not in str(spark.planner.report())
+    for topic in topics[:4]:
+        topic.produce(2)
+    spark.drain()
+    for run in range(1, 4):
+        _load_again(spark, topics)
+        spark.drain()
+        assert caplog.text.count("may be lost, and of 3 more partitions") == len(caplog.records) == run
+    shown = spark.planner.report()["topics"][str(T)]
+    ledgers = [topic.begin for topic in topics]
+    assert [shown[str(number)].get("possibleLoss") for number in range(8)] == [
+        *(f"(40:1, {ledgers[number]}]" for number in range(4)),
+        *[None] * 4,
+    ]
+    assert spark.planner.report()["dataLosses"] == 0
+
+
+def _load_again(spark, topics):
+    spark.planner.close()
+    for topic in topics:
+        topic.roll_over()
+        topic.trim()
+        topic.reload()
+    spark.start()
+
+
 @pytest.fixture
 def set_back(cluster):
     """A query on a topic that ends in an older ledger than what it has processed; it is stopped or runs."""

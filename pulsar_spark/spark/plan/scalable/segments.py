@@ -80,6 +80,17 @@ class SegmentOrder(NamedTuple):
             and not self.is_done(name, processed.get(name, MessageId.EARLIEST))
         }
 
+    def oldest_after(self, segment: TopicName, processed: Mapping[TopicName, MessageId]) -> MessageId:
+        """The first of the known positions in segments that follow one; ``LATEST`` if there is none."""
+        known, one = self.layout.segments, self.layout.segments[segment]
+        later = (
+            position
+            for name, position in processed.items()
+            if position.ledger >= 0 and name in known and _number(name) > _number(segment)
+            if known[name].follows(one)
+        )
+        return min(later, default=MessageId.LATEST)
+
     def is_done(self, segment: TopicName, position: MessageId) -> bool:
         """Whether a segment that is not HELD is DONE, if everything up to a position is processed."""
         if position == DONE:

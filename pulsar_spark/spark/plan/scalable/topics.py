@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from pulsar_spark.client import LayoutWatch, PlanningClient, Segment, TopicLayout, run_all
 from pulsar_spark.errors import AuthError, BrokerError, DataLossError, NotReadyError, TopicNotFoundError
@@ -183,17 +184,25 @@ class ScalableTopics:
         """Whether it is a segment, of which an end is nothing to report."""
         return topic.is_segment or any(topic in order.layout.segments for order in self._orders_now)
 
-    def check_done(self, done: Collection[TopicName]) -> None:
-        """Check the segments that an offset calls done.
+    def check_done(
+        self, done: Collection[TopicName], processed: Mapping[TopicName, MessageId] = MappingProxyType({})
+    ) -> None:
+        """Check the segments that an offset calls done; ``processed``: positions in those that follow them.
 
         Raises:
-            DataLossError: one takes messages, so it is another one of that name, whatever the options say.
+            DataLossError: one takes messages, or is newer than a position in one that follows it, because
+                ledger ids grow. So it is another one of that name, whatever the options say.
+            BrokerError: the broker does not tell where a segment begins.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
-                if not order.layout.segments[name].is_sealed:
+                is_sealed = order.layout.segments[name].is_sealed
+                read = order.oldest_after(name, processed)
+                is_newer = order.final_ends.get(name, MessageId.EARLIEST).ledger > read.ledger
+                if not is_sealed or (is_newer and self._client.bounds(name).begin.ledger > read.ledger):
+                    why = "is newer than what it read after that" if is_sealed else "takes messages"
                     raise DataLossError(
-                        "a segment that this query has read to its end takes messages: the scalable topic "
+                        f"a segment that this query has read to its end {why}: the scalable topic "
                         "was deleted and created again",
                         topic=str(name),
                         advice="Start a query with a new checkpoint to read all messages in the topic. If it "
