@@ -21,6 +21,7 @@ class ScalableTopic:
         cluster: that it is in.
         name: of the topic.
         legacy: the partitions that it had as a classic topic.
+        ledger: the number of ledgers that the cluster had before.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class ScalableTopic:
         cluster: SimulatedCluster,
         name: str = "topic://public/default/st",
         legacy: Sequence[TopicName] = (),
+        ledger: int = 0,
     ) -> None:
         self.name = TopicName.parse(name, scalable=True)
         self.written: dict[tuple[TopicName, MessageId], tuple[int, int]] = {}
@@ -35,7 +37,8 @@ class ScalableTopic:
         self._cluster = cluster
         self._segments: dict[TopicName, tuple[range, bool]] = {}
         self._epoch = 0
-        self._number = self._ledger = len(legacy)
+        self._number = len(legacy)
+        self._ledger = ledger + len(legacy)
         for partition in legacy:
             self._segments[partition] = range(HASHES), True
             cluster.topics[partition].topic_end = TopicEnd.TERMINATED

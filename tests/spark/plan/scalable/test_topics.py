@@ -680,6 +680,51 @@ def test_a_topic_that_is_made_again_is_not_taken_as_read(cluster, topic, restart
             spark.drain()
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_a_topic_that_is_made_again_and_split_is_not_taken_as_read(cluster, topic, fails, splits):
+    """Its sealed segment has the name of one that is done, and newer ledgers than what its children had."""
+    spark = query(topic, cluster, failOnDataLoss=fails)
+    topic.write(KEYS)
+    topic.split(topic.active[0])
+    for _ in range(splits):
+        topic.write(KEYS)
+        spark.drain()
+        if splits == 2:
+            topic.split(topic.active[0])
+    spark.planner.close()
+    for name in [name for name in cluster.topics if name.is_segment]:
+        del cluster.topics[name]
+    again = ScalableTopic(cluster, ledger=100)
+    for _ in range(splits):
+        again.write(KEYS)
+        again.split(again.active[0])
+    again.write(KEYS)
+    cluster.layouts[topic.name] = cluster.layouts[topic.name]._replace(epoch=9)
+    for _ in range(2):
+        spark.start()
+        with pytest.raises(
+            DataLossError, match=r"(is newer than what it read after|takes messages).*created again"
+        ):
+            spark.drain()
+        spark.planner.close()
+
+
+def test_a_parent_that_got_a_ledger_while_it_was_split_is_not_another_one(cluster, topic):
+    """Its last ledger is newer than those of its children; its first one is not."""
+    spark = query(topic, cluster)
+    topic.write(KEYS)
+    parent = topic.active[0]
+    cluster.topics[parent].roll_over(50)
+    topic.write(KEYS)
+    topic.split(parent)
+    topic.write(KEYS)
+    spark.drain()
+    spark.restart()
+    spark.drain()
+    assert_complete(topic, spark)
+
+
 def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_one(cluster, topic):
     spark = query(topic, cluster)
     spark.planner.initial()
