@@ -60,7 +60,9 @@ def few_keys(keys: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(client: Client, topic: str, records: list[Record], encryptor: Encryptor, **options: Any) -> None:
+def write(
+    client: Client, topic: str, records: list[Record], encryptor: Encryptor | None, **options: Any
+) -> None:
     with open_writer(client, topic, UserCode(encryptor=encryptor), **options) as writer:
         writer.send(columns_of(records))
         writer.flush()
@@ -212,7 +214,7 @@ def test_a_namespace_may_take_encrypted_messages_only(
     write(client, topic, RECORDS, Encryptor(KeyFolder(keys), ["rsa"]))
     assert peer.read_all(topic, crypto_key_reader=peers_key(keys, "rsa")) == RECORDS
     with pytest.raises(NotAllowedError, match=r"Encryption is required.*encryptionKeys"):
-        open_writer(client, topic)
+        write(client, topic, RECORDS, None)
     # What a producer has stored can be asked for without a key.
     assert last_sequence_id(client, TopicName.parse(topic), "task", is_encrypted=True) == -1
     with pytest.raises(NotAllowedError, match="Encryption is required"):

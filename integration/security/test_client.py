@@ -38,6 +38,7 @@ from pulsar_spark.client import (
     ClientOptions,
     Consumer,
     Credentials,
+    Producer,
     ProducerOptions,
     SubscriptionOptions,
     TlsOptions,
@@ -296,7 +297,7 @@ def test_what_is_not_allowed_is_named_and_not_tried_again(secured: Secured, name
     with connect(secured, token(secured, CLERK)) as client, promptly(10.0):
         Consumer(client, name, reader()).close()
         for operation, topic, action in (
-            ("Produce", name, lambda: TopicWriter(client, name, ProducerOptions())),
+            ("Produce", name, lambda: Producer(client, name, ProducerOptions(), 1)),
             ("Lookup", other, lambda: Consumer(client, other, reader())),
             ("Get Partition Metadata", other, lambda: client.partitions(other)),
         ):
@@ -322,7 +323,7 @@ def test_who_may_consume_reads_schemas_and_who_may_not_write_registers_none(
         with pytest.raises(AuthError, match=f"not authorized to .*topic {other}. .*grant"):
             register_schema(client, other, schema)
         with pytest.raises(AuthError, match=f"not authorized to Produce .*topic {name}. .*grant"):
-            TopicWriter(client, name, ProducerOptions(schema=schema))
+            Producer(client, name, ProducerOptions(schema=schema), 1)
 
 
 def test_the_admin_service_wants_the_same_login(secured: Secured, name: TopicName) -> None:
@@ -348,7 +349,7 @@ def test_the_command_line_logs_in(
     assert main(command) == 1
     assert "[PULSAR_AUTH]" in capsys.readouterr().err
     assert main([*command, "--auth-plugin", "token", "--auth-params", f"file://{tmp_path}/token"]) == 0
-    assert f"{options.name}  {name}  no" in capsys.readouterr().out
+    assert f"{options.name} {name} 1 no" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(SystemExit, match="2"):
         main([*command, "--auth-params", "file:///token"])
 

@@ -167,9 +167,9 @@ class Connection:
     """State of one connection, from CONNECT to its end.
 
     After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead. A peer
-    that owes an answer is asked sooner, and is silent when a PONG takes as long again (:class:`Silent`).
-    CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``; ``peer`` is its
-    name in errors.
+    that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds (None:
+    ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``;
+    ``peer`` is its name in errors.
 
     Attributes:
         outgoing: what is to be sent.
@@ -183,6 +183,7 @@ class Connection:
         *,
         keep_alive: float,
         timeout: float,
+        patience: float | None = None,
         peer: str = "the broker",
         proxy_to: str | None = None,
         login: commands.Login | None = None,
@@ -193,6 +194,7 @@ class Connection:
         self._reader = FrameReader()
         self._keep_alive = keep_alive
         self._timeout = timeout
+        self._patience = timeout if patience is None else patience
         self._peer = peer
         self._opened_at = self.heard_at = self._pinged_at = now
         self._silent_since = now  # or when the first question after that was sent
@@ -318,7 +320,7 @@ class Connection:
 
     def _ping_at(self) -> float:
         if self._requests:
-            pause = min(_DOUBT * self._timeout, self._keep_alive)
+            pause = min(_DOUBT * self._patience, self._keep_alive)
             return max(self._silent_since, self._pinged_at) + pause
         return max(self.heard_at, self._pinged_at) + self._keep_alive
 

@@ -424,6 +424,14 @@ def test_a_request_runs_out(ready):
 # ---- a peer that owes an answer
 
 
+def test_how_long_a_peer_may_be_silent_does_not_depend_on_the_time_left_to_connect():
+    hasty = connection_module.Connection(0, keep_alive=30, timeout=0.01, patience=10)
+    hasty.request(lookup, 0, 60)
+    assert hasty.next_deadline == 0.01
+    hasty.receive(connected_frame(), 0)
+    assert hasty.next_deadline == pytest.approx(4.5)
+
+
 def test_a_peer_that_answers_neither_a_request_nor_a_ping_is_silent(ready):
     ready.receive(PONG, 8)
     ready.request(lookup, 10, 60)

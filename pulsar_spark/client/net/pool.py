@@ -76,7 +76,8 @@ class SessionPool:
                 slot.session = Session(
                     address,
                     self._identity,
-                    timeout=timeout,
+                    timeout=timeout,  # what is left for this attempt; the session lives longer
+                    patience=self._connection_timeout,
                     keep_alive=self._keep_alive,
                     max_idle=self._max_idle,
                 )

@@ -69,6 +69,7 @@ class Session:
         address: where to connect.
         identity: login and TLS settings.
         timeout: seconds for the connection, and as many for the handshake.
+        patience: seconds after which a peer that owes an answer counts as silent; None: ``timeout``.
         keep_alive: seconds; see ``Connection``.
         max_idle: seconds without use after which it is closed.
 
@@ -88,7 +89,14 @@ class Session:
     """
 
     def __init__(
-        self, address: Address, identity: Identity, *, timeout: float, keep_alive: float, max_idle: float
+        self,
+        address: Address,
+        identity: Identity,
+        *,
+        timeout: float,
+        keep_alive: float,
+        max_idle: float,
+        patience: float | None = None,
     ) -> None:
         self.address = address
         self.max_message_size = 0
@@ -106,6 +114,7 @@ class Session:
             time.monotonic(),
             keep_alive=keep_alive,
             timeout=timeout,
+            patience=patience,
             peer=f"the broker at {address}",
             proxy_to=address.proxy_to,
             login=login,
