@@ -167,8 +167,8 @@ class Connection:
     """State of one connection, from CONNECT to its end.
 
     After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead. A peer
-    that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds (None:
-    ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``;
+    that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds
+    (None: ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``;
     ``peer`` is its name in errors.
 
     Attributes:
