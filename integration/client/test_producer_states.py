@@ -85,7 +85,8 @@ def test_waits_for_its_turn(client: Client, peer: Peer, topic: str) -> None:
 
 
 def test_does_not_wait_for_ever(client: Client, hasty: Client, admin: Admin, topic: str) -> None:
-    with open_writer(client, topic):
+    with open_writer(client, topic) as first:
+        send_and_flush(first, numbered(1))
         text = rf"\[PULSAR_BUSY\] other producers did not leave .* 2 s; topic {topic}\. .*operationTimeoutMs"
         with pytest.raises(BusyError, match=text):
             open_writer(hasty, topic, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
@@ -143,7 +144,7 @@ def test_waits_while_the_backlog_is_full(
 ) -> None:
     fill_up(client, admin, own_topic, "producer_request_hold")
     with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the backlog quota"):
-        open_writer(hasty, own_topic)
+        write(hasty, own_topic, numbered(1))
     timer = Timer(0.5, admin.delete_subscription, [own_topic, "slow"])
     timer.start()
     write(client, own_topic, numbered(1, first=20))
@@ -156,8 +157,8 @@ def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(
 ) -> None:
     fill_up(client, admin, own_topic, "producer_exception")
     text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the backlog quota"
-    with promptly(10.0), pytest.raises(SendError, match=text), open_writer(client, own_topic):
-        pass
+    with promptly(10.0), pytest.raises(SendError, match=text):
+        write(client, own_topic, numbered(1))
 
 
 @pytest.mark.parametrize("batching", [True, False])
