@@ -60,18 +60,16 @@ def send_and_flush(writer: TopicWriter, records: list[Record]) -> None:
 
 
 def test_an_exclusive_producer_fails_at_once_beside_another(client: Client, topic: str) -> None:
-    with (
-        open_writer(client, topic),
-        promptly(10.0),
-        pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"),
-    ):
-        open_writer(client, topic, access_mode=EXCLUSIVE)
+    with open_writer(client, topic) as first:
+        send_and_flush(first, numbered(1))
+        with promptly(10.0), pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"):
+            open_writer(client, topic, access_mode=EXCLUSIVE)
 
 
 def test_nobody_writes_beside_an_exclusive_producer(client: Client, hasty: Client, topic: str) -> None:
     text = r"\[PULSAR_BUSY\].*exclusive producer"
     with open_writer(client, topic, access_mode=EXCLUSIVE), pytest.raises(BusyError, match=text):
-        open_writer(hasty, topic)
+        write(hasty, topic, numbered(1))
     write(hasty, topic, numbered(1))
 
 
