@@ -179,4 +179,4 @@ def test_bytes_are_refused_where_a_schema_is_enforced(client: Client, admin: Adm
     path = own_topic.removeprefix("persistent://")
     admin.request("POST", f"schemas/{path}/schema", {"type": "STRING", "schema": "", "properties": {}})
     with promptly(10.0), pytest.raises(SchemaError, match=rf"\[PULSAR_SCHEMA\].*{own_topic}"):
-        open_writer(client, own_topic)
+        write(client, own_topic, numbered(1))
