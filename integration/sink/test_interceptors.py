@@ -60,11 +60,14 @@ def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
     with TopicWriter(
         client, TopicName.parse(topic), ProducerOptions(), code=UserCode(interceptors=[one])
     ) as writer:
+        writer.send(columns_of(numbered(1)))
+        writer.flush()
+        one.told.clear()
         admin.terminate(topic)
         writer.send(columns_of(numbered(3)))
         with pytest.raises(SendError) as raised:
             writer.flush()
-    assert one.told == [(topic, 0, 3, None, raised.value)]
+    assert one.told == [(topic, 1, 3, None, raised.value)]
 
 
 def test_in_spark(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> None:
