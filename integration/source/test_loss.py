@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -336,10 +337,21 @@ def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(
     assert len(ledgers(admin, topic)) > 120
     with Triggers(broker.service_url, topic, minPartitions="12") as triggers:
         (batch,) = triggers.available_now()
+        planned, written = threading.Event(), [605]
+
+        def grow():
+            while not planned.is_set():
+                produce(written[-1], written[-1] + 20)
+                written.append(written[-1] + 20)
+
         with ThreadPoolExecutor() as pool:
-            writing = pool.submit(produce, 605, 1105)
-            again = triggers.planner.ranges(batch.start, batch.end)
-            assert not writing.done()
+            writing = pool.submit(grow)
+            try:
+                wait_until(lambda: len(written) > 1)  # it grows before, while and after the range is cut
+                again = triggers.planner.ranges(batch.start, batch.end)
+                assert not writing.done()
+            finally:
+                planned.set()
         assert again == batch.tasks
         counts = [len(triggers.rows_of(task)) for task in batch.tasks]
     assert (len(counts), min(counts), max(counts), sum(counts)) == (12, 50, 51, 605)
