@@ -197,7 +197,7 @@ def _message_and_end(seconds: float) -> None:
         subscribed = peer.seen[pb.BaseCommand.SUBSCRIBE]
         peer.close()
         consumer.close()
-    _check("subscriptions that end after a message", subscribed, 10, 22 + 4 * seconds)
+    _check("subscriptions that end after a message", subscribed, 3, 22 + 4 * seconds)
 
 
 def _message(consumer: int, entry: int) -> bytes:
