@@ -199,6 +199,7 @@ class Connection:
         self._opened_at = self.heard_at = self._pinged_at = now
         self._silent_since = now  # or when the first question after that was sent
         self._requests: dict[int, _Request] = {}
+        self._pongs_due = 0
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._next_request = 0
         self._is_challenged = False  # by a challenge that was held back
@@ -245,7 +246,8 @@ class Connection:
         """Send a PING after all that waits; a living peer answers it as soon as a request."""
         if self._pinged_at <= self.heard_at:
             self._note_ping(now)
-            self.outgoing.put((commands.ping(),))
+        self.outgoing.put((commands.ping(),))
+        self._pongs_due += 1
         self._requests[_PING] = _Request("PING", math.inf, math.inf, None)
 
     def _note_ping(self, now: float) -> None:
@@ -258,7 +260,6 @@ class Connection:
 
     def _hear(self, now: float) -> None:
         self.heard_at = self._silent_since = now
-        self._requests.pop(_PING, None)
 
     def written(self, now: float) -> None:
         """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
@@ -305,6 +306,7 @@ class Connection:
                 events.append(Silent(self._silence(now) if self._pinged_at > self.heard_at else None))
             self._note_ping(now)
             self.outgoing.put_urgent(commands.ping())
+            self._pongs_due += 1
         if self._is_challenged and self._may_challenge(now):
             events.append(self._challenge(now))
         return events
@@ -373,14 +375,21 @@ class Connection:
             return self._answer(command, getattr(command, _ANSWERS[kind]).request_id)
         if kind == _Type.PING:
             self.outgoing.put_urgent(commands.pong())
+        elif kind == _Type.PONG:
+            self._note_pong()
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
             if self._may_challenge(self.heard_at):
                 return self._challenge(self.heard_at)
             self._is_challenged = True
-        # PONG was counted as a sign of life above; other commands that nobody requested are ignored.
-        return None
+        return None  # other commands that nobody requested are ignored
+
+    def _note_pong(self) -> None:
+        """A PONG has no id: a PING of ``ping`` is answered when as many came as PINGs were sent."""
+        self._pongs_due = max(0, self._pongs_due - 1)
+        if not self._pongs_due:
+            self._requests.pop(_PING, None)
 
     def _may_challenge(self, now: float) -> bool:
         return not self._is_logging_in and now >= self._next_challenge

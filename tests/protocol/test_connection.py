@@ -486,7 +486,7 @@ def test_a_connection_that_is_only_idle_is_not_silent(ready):
 def test_a_probe_is_answered_as_soon_as_a_request(ready):
     ready.ping(20)
     ready.ping(22)
-    assert kinds(sent(ready)) == ["PING"]
+    assert kinds(sent(ready)) == ["PING", "PING"]
     assert ready.tick(20 + DOUBT - 0.001) == []
     (silent,) = ready.tick(20 + DOUBT)
     assert "answers no PING:" in str(silent.error)
@@ -498,6 +498,16 @@ def test_a_probe_that_is_answered_is_forgotten(ready):
     sent(ready)
     assert ready.tick(50) == []
     assert sent(ready) == []
+
+
+def test_a_probe_is_answered_by_its_own_pong_only(ready):
+    """What the peer sent before it had read the probe says nothing about what was sent before the probe."""
+    ready.ping(20)
+    ready.ping(21)  # what was sent between the two is lost, and all after it
+    ready.receive(PONG + PING, 21.5)
+    assert ready.tick(21.5 + DOUBT) == [Silent(None)]
+    (silent,) = ready.tick(21.5 + 2 * DOUBT)
+    assert "answers no PING:" in str(silent.error)
 
 
 def test_one_that_must_be_borne_is_pinged_again(ready):

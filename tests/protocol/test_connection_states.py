@@ -226,14 +226,15 @@ class Times(RuleBasedStateMachine):
         self.waiting = {}
         self.done = set()
         self.dead = False
+        self.probed = False
+        self.pongs_due = 0
         sent(self.connection)
         self.forget()
 
     def forget(self):
-        """Whatever is heard ends all doubt."""
+        """Whatever is heard is a sign of life."""
         self.heard = self.now
         self.asked = self.pinged = self.now
-        self.probed = False
 
     def ask(self):
         if self.asked <= self.heard:
@@ -274,6 +275,7 @@ class Times(RuleBasedStateMachine):
         if pings:
             self.ask()
             self.pinged = self.now
+            self.pongs_due += 1
 
     @rule(late=st.integers(0, 12))
     def wait_until_wanted(self, late):
@@ -303,6 +305,8 @@ class Times(RuleBasedStateMachine):
     def pong(self):
         if not self.dead:
             assert self.connection.receive(PONG, self.now) == []
+            self.pongs_due = max(0, self.pongs_due - 1)
+            self.probed = self.probed and self.pongs_due > 0
             self.forget()
 
     @rule()
@@ -310,8 +314,9 @@ class Times(RuleBasedStateMachine):
         if not self.dead:
             self.connection.ping(self.now)
             self.probed = True
+            self.pongs_due += 1
+            assert kinds(sent(self.connection)).count("PING") == 1
             if self.pinged <= self.heard:
-                assert kinds(sent(self.connection)).count("PING") == 1
                 self.ask()
                 self.pinged = self.now
 
