@@ -168,8 +168,8 @@ class Connection:
 
     After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead. A peer
     that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds
-    (None: ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker ``proxy_to``;
-    ``peer`` is its name in errors.
+    (None: ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker
+    ``proxy_to``; ``peer`` is its name in errors.
 
     Attributes:
         outgoing: what is to be sent.
