@@ -206,24 +206,28 @@ class RecordTopic:
     def read_through(self, value: bytes) -> list[StoredRecord]:
         """Append ``value``, wait until it is visible and read all messages after ``read_to``.
 
-        A message is visible when each transaction that has one before it has ended. There must be no other
-        such record.
+        A message is visible when each transaction that has one before it has ended. After an error nothing
+        counts as read, so a caller may try again. There must be no other such record.
 
         Raises:
             DeadlineError: it did not become visible within the operation timeout.
         """
         self.append(value)
         self.flush()
-        deadline = self._client.operation()
-        records = self.read()
-        while all(record.value != value for record in records):
-            if deadline.passed:
-                raise deadline.error(
-                    "an open transaction holds back readers: a stored record did not become visible",
-                    topic=str(self.topic),
-                )
-            time.sleep(_PAUSE)
-            records += self.read()
+        deadline, begin = self._client.operation(), self.read_to
+        try:
+            records = self.read()
+            while all(record.value != value for record in records):
+                if deadline.passed:
+                    raise deadline.error(
+                        "an open transaction holds back readers: a stored record did not become visible",
+                        topic=str(self.topic),
+                    )
+                time.sleep(_PAUSE)
+                records += self.read()
+        except PulsarError:
+            self.read_to = begin
+            raise
         return records
 
     def release(self, position: MessageId) -> None:

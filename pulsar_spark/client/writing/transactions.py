@@ -62,20 +62,22 @@ class Transactions:
             lambda request_id: commands.add_partition_to_txn(request_id, transaction, names),
         )
 
-    def commit(self, transaction: TxnId) -> None:
+    def commit(self, transaction: TxnId, deadline: Deadline | None = None) -> None:
         """Make its messages visible; nothing more may be sent in it.
+
+        A broker that cannot be reached is waited for until ``deadline``, None: for the operation timeout.
 
         Raises:
             TransactionError: the broker does not have it (any more). It was aborted, when its time was over
                 or by somebody, or it was committed: by an earlier call, or by this one if an answer was lost.
         """
-        self._end(transaction, commit=True)
+        self._end(transaction, deadline, commit=True)
 
     def abort(self, transaction: TxnId) -> None:
         """Make all readers skip its messages; raises as ``commit``."""
-        self._end(transaction, commit=False)
+        self._end(transaction, None, commit=False)
 
-    def _end(self, transaction: TxnId, *, commit: bool) -> None:
+    def _end(self, transaction: TxnId, deadline: Deadline | None, *, commit: bool) -> None:
         asked = 0
 
         def build(request_id: int) -> bytes:
@@ -84,7 +86,7 @@ class Transactions:
             return commands.end_txn(request_id, transaction, commit=commit)
 
         try:
-            self._ask(transaction.most_bits, build)
+            self._ask(transaction.most_bits, build, deadline)
         except TransactionError as error:
             if asked == 1:
                 raise
@@ -95,12 +97,14 @@ class Transactions:
                 advice="Read its topics to find out",
             ) from error
 
-    def _ask(self, coordinator: int, build: Callable[[int], bytes]) -> pb.BaseCommand:
+    def _ask(
+        self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline | None = None
+    ) -> pb.BaseCommand:
         """Send a request to a coordinator, at its current broker, until it answers."""
         if coordinator >= len(self._coordinators):
             raise TransactionError(f"the cluster has no transaction coordinator {coordinator}")
-        deadline = self._client.operation()
-        return retry(lambda: self._ask_once(coordinator, build, deadline), deadline)
+        until = deadline or self._client.operation()
+        return retry(lambda: self._ask_once(coordinator, build, until), until)
 
     def _ask_once(
         self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from pulsar_spark.client import Client, Closing, Encryptor, RecordTopic, StoredRecord, append_record, path_of
-from pulsar_spark.errors import CorruptError, OptionError, SendError, TransactionError
+from pulsar_spark.errors import CorruptError, OptionError, PulsarError, SendError, TransactionError
 from pulsar_spark.ids import COMMIT_LOG_PREFIX, MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import (
     CommitRecord,
@@ -156,7 +156,7 @@ class CommitLog(Closing):
     def write(self, intent: Intent) -> None:
         """Write the intent to commit, and return once it is visible.
 
-        From then on nobody else can write to the topic until ``close``.
+        From then on nobody else can write to the topic until ``close``. It may be repeated after an error.
 
         Raises:
             DeadlineError: an open transaction of somebody else keeps the intent invisible.
@@ -170,7 +170,7 @@ class CommitLog(Closing):
         warning = lost_history(self.state, intent.batch, drivers_before=owners, is_found_again=is_again)
         if warning is not None:
             _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
-        value, before, opened = self._format.encode(intent), self._records.read_to, self.state.opened
+        value, begin, known = self._format.encode(intent), self._records.read_to, self.state
         # Once the intent is visible, so is everything that an open transaction has hidden before it.
         records = self._records.read_through(value)
         self._take(records)
@@ -184,9 +184,13 @@ class CommitLog(Closing):
         # The records before the intent are released, and none of them stays. Somebody may have written a copy
         # of an older intent before the topic was shut: if it stayed, the next driver would read it first and
         # ignore this intent, because it does not follow the copy.
-        for stored in takewhile(lambda each: each.value != value, records):
-            before = stored.position
-        self.append(map(OpenedRecord, sorted(self.state.opened - opened)))
+        earlier = takewhile(lambda each: each.value != value, records)
+        before = max((each.position for each in earlier), default=begin)
+        try:
+            self.append(map(OpenedRecord, sorted(self.state.opened - known.opened)))
+        except PulsarError:
+            self._records.read_to, self.state = begin, known
+            raise
         self._before_intent = before
 
     def mark(self, transactions: Sequence[TxnId]) -> None:

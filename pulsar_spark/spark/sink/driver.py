@@ -36,7 +36,7 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
     client, reports = shared_client(options.client), _reports(messages)
     if options.transaction_timeout is not None:
         if batch is None:
-            commit_once(client, reports)
+            commit_once(client, reports, options.transaction_timeout)
         else:
             commit_batch(client, reports, batch, log_protection(options), options.transaction_timeout)
     twice = count_of_other_tasks(

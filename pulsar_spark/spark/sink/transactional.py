@@ -85,7 +85,7 @@ def commit_batch(
     topic, written = _written(reports)
     if topic is None:
         if written:
-            commit_once(client, reports)
+            commit_once(client, reports, ttl)
         return
     deadline, query_log = Deadline(ttl), QueryLog(topic, batch, protection)
     transactions = retry(lambda: Transactions(client), deadline, insists=True)
@@ -106,15 +106,18 @@ def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, prote
     _try_abort(Transactions(client), written)
 
 
-def commit_once(client: Client, reports: Sequence[TaskReport]) -> None:
+def commit_once(client: Client, reports: Sequence[TaskReport], ttl: float) -> None:
     """Commit a batch write, which has no log. The error names the first transaction that was not committed.
+
+    A broker that cannot be reached is waited for as in :func:`commit_batch`.
 
     Raises:
         PulsarError: the error of that transaction.
     """
     _, written = _written(reports)
-    transactions = Transactions(client)
-    for error in _failures(written, transactions.commit).values():
+    deadline = Deadline(ttl)
+    transactions = retry(lambda: Transactions(client), deadline, insists=True)
+    for error in _failures(written, lambda each: transactions.commit(each, deadline)).values():
         raise error
 
 

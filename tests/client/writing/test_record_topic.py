@@ -13,7 +13,7 @@ from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
-from pulsar_spark.errors import BusyError, DeadlineError, QuotaError, SendError
+from pulsar_spark.errors import BusyError, ConnectError, DeadlineError, QuotaError, SendError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.writing.pending import SendTimeoutError
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -270,6 +270,24 @@ def test_reading_through_a_value_ends_when_it_is_visible(fakes):
         ("read", at(1), at(2)),
         ("read", at(2), at(3)),
     ]
+
+
+def test_what_was_read_before_an_error_is_read_again(fakes, monkeypatch):
+    fakes.values.append(b"a")
+    records = RecordTopic(fakes, TOPIC, "owner")
+    fakes.seen = 0
+    turns = iter([None, ConnectError("the broker restarts")])
+    ask = FakeConsumer.last_message_id
+
+    def last_message_id(consumer):
+        if (error := next(turns, None)) is not None:
+            raise error
+        return ask(consumer)
+
+    monkeypatch.setattr(FakeConsumer, "last_message_id", last_message_id)
+    with pytest.raises(ConnectError):
+        records.read_through(b"token")
+    assert [each.value for each in records.read_through(b"other")] == [b"a", b"token", b"other"]
 
 
 def test_a_value_that_does_not_become_visible(fakes, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_spark.client import Transaction, Transactions
+from pulsar_spark.client import Deadline, Transaction, Transactions
 from pulsar_spark.errors import NotAllowedError, NotReadyError, TransactionError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -107,6 +107,15 @@ def test_a_coordinator_that_is_never_loaded(broker, client, transactions):
     hurry(client, 0.4)
     with pytest.raises(NotReadyError):
         transactions.begin(1.0)
+
+
+def test_a_commit_may_wait_for_longer_than_the_operation_timeout(broker, client, transactions, topic):
+    transaction = begin(broker, transactions, topic)
+    broker.script(Type.TC_CLIENT_CONNECT_REQUEST, [refuses(pb.TransactionCoordinatorNotFound)] * 4)
+    broker.script(Type.END_TXN, [refuses(pb.TransactionCoordinatorNotFound)])
+    hurry(client, 0.1)
+    transactions.commit(transaction, Deadline(60.0))
+    assert topic.values == [b"inside"]
 
 
 def test_a_coordinator_that_there_is_not(broker, transactions):

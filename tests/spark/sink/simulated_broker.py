@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from pulsar_spark.client import StoredRecord
+from pulsar_spark.client import Deadline, StoredRecord
 from pulsar_spark.errors import DeadlineError, NotReadyError, SendError, TransactionError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink import commit_log, transactional
@@ -192,7 +192,7 @@ class SimulatedTransactions:
     def add(self, transaction: TxnId, topics: Sequence[TopicName]) -> None:
         self._broker.effect("add", transaction, apply=lambda: self._broker.add(transaction, topics))
 
-    def commit(self, transaction: TxnId) -> None:
+    def commit(self, transaction: TxnId, deadline: Deadline | None = None) -> None:
         self._end("commit", transaction, "committed")
 
     def abort(self, transaction: TxnId) -> None:
@@ -239,8 +239,10 @@ class SimulatedRecordTopic:
     def read_through(self, value: bytes) -> list[StoredRecord]:
         self.append(value)
         self.flush()
+        begin = self.read_to
         records = self.read()
         if all(record.value != value for record in records):
+            self.read_to = begin
             raise DeadlineError("an open transaction holds readers back")
         return records
 

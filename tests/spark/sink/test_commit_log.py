@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from pulsar_spark.errors import CorruptError, DeadlineError, OptionError, SendError, TransactionError
+from pulsar_spark.errors import (
+    ConnectError,
+    CorruptError,
+    DeadlineError,
+    OptionError,
+    SendError,
+    TransactionError,
+)
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import (
@@ -273,6 +281,25 @@ def test_what_a_task_opens_while_the_intent_is_written_is_kept(broker, query, mo
     assert CommitLog(broker, query).state == state
     committed_batch(broker, query, 6)
     assert late not in CommitLog(broker, query).state.opened
+
+
+def test_an_intent_that_is_written_again_after_an_error_keeps_what_was_opened(broker, query, monkeypatch):
+    late = begun(broker)
+    before_call(monkeypatch, "open_for_writing", lambda: announce(broker, query, late))
+    with CommitLog(broker, query) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "append", fail_to_append)
+            with pytest.raises(ConnectError):
+                log.write(Intent(5, (TWO,)))
+        log.write(Intent(5, (TWO,)))
+        assert late in log.state.opened
+        log.trim()
+    assert late in CommitLog(broker, query).state.opened
+
+
+def fail_to_append(records) -> NoReturn:
+    assert list(records)
+    raise ConnectError("the broker restarts")
 
 
 def test_an_intent_that_somebody_has_written_meanwhile_stops_the_commit(broker, query):

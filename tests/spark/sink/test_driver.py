@@ -63,7 +63,7 @@ BATCHES = {
     "by a schema": (TYPED, [REPORT, None], 3, []),
     "plain batch write": (PLAIN, [REPORT, None], None, []),
     "transactional": (TRANSACTIONAL, [IN_TRANSACTION, None], 3, [("commit_batch", URL, 3, OPEN, 600.0)]),
-    "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL)]),
+    "transactional batch write": (TRANSACTIONAL, [IN_TRANSACTION, None], None, [("commit_once", URL, 600.0)]),
 }
 
 

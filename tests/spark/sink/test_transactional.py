@@ -375,7 +375,7 @@ def test_a_batch_write_has_no_log(broker):
     reports = [task(broker, "ab", log=None), task(broker, "c", log=None)]
     assert not [effect for effect in broker.effects if effect[0] == "announce"]
     broker.effects.clear()
-    commit_once(broker, reports)
+    commit_once(broker, reports, 0.0)
     assert sorted(broker.effects) == [("commit", each) for each in ids(reports[:2])]
     assert rows(broker) == ["a", "b", "c"]
     with pytest.raises(TransactionError, match=r"\(0,0\)"):
