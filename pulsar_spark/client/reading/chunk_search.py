@@ -71,7 +71,7 @@ class ChunkSearch:
         self._client = client
         self._topic = topic
         self._limits = replace(limits, max_pending=0)
-        self._options = replace(options, visible=False, begins=None, fail_on_data_loss=False)
+        self._options = replace(options, visible=False, begins=None, followed=False, fail_on_data_loss=False)
         self._decryption = decryption
         self._start = start
         self._name = topic, limits.expire, options.read_compacted

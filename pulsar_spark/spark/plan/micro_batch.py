@@ -135,7 +135,9 @@ class MicroBatchPlanner:
         existing = [
             each for each in planned if each.topic in partitions and not partitions[each.topic].is_set_back
         ]
-        ranges = self._with_begins(after_start_times(self._client, self._options, partitions, existing))
+        ranges = self._with_begins(
+            partitions, after_start_times(self._client, self._options, partitions, existing)
+        )
         tasks = split_ranges(
             ranges,
             self._broker_probe,
@@ -149,8 +151,10 @@ class MicroBatchPlanner:
         )
         return tasks
 
-    def _with_begins(self, ranges: list[Range]) -> list[Range]:
-        """Note after which position the broker has everything of each range now.
+    def _with_begins(
+        self, partitions: Mapping[TopicName, PartitionState], ranges: list[Range]
+    ) -> list[Range]:
+        """Note after which position the broker has everything of each range now, or had it when it was seen.
 
         Within a ledger that is the start: the broker keeps a ledger with unread messages. The ledger of a
         start may be deleted if that is its last message, so elsewhere the range's first message counts.
@@ -162,11 +166,13 @@ class MicroBatchPlanner:
         firsts = run_for_each(
             {each.topic: partial(find, each.topic, each.start.last_whole_entry) for each in across}
         )
-        within = (firsts.get(each.topic, each.start.last_whole_entry.next_entry) for each in ranges)
-        return [
-            each if first is None or first > each.end.whole_entry else each._replace(begins=first.previous)
-            for each, first in zip(ranges, within, strict=True)
-        ]
+        found = []
+        for each in ranges:
+            start, seen = each.start.last_whole_entry, partitions[each.topic].next_seen.whole_entry
+            first = firsts.get(each.topic, start.next_entry)
+            known = [it for it in (first, seen) if it is not None and start < it <= each.end.whole_entry]
+            found.append(each._replace(begins=min(known).previous) if known else each)
+        return found
 
     def drop(self, topic: TopicName) -> None:
         """Forget a partition that is gone."""

@@ -167,6 +167,23 @@ def test_tasks_know_after_which_position_everything_is_stored(cluster, start, be
     assert cluster.count("first after") == asked
 
 
+def test_what_was_seen_and_is_deleted_before_the_tasks_are_planned_is_missed_by_them(cluster):
+    (topic,) = cluster.create("t", 1, ledger=10)
+    start, seen = topic.produce(2)
+    topic.roll_over(11)
+    end = topic.produce(4)[-1]
+    subscription = Subscription(cluster, "s")
+    subscription.open({P0: InitialPosition.EARLIEST})
+    state = subscription.partitions[P0]
+    state.take_up(start)
+    state.see(seen)
+    topic.entries = topic.entries[2:]
+    (task,) = planner(cluster).tasks(
+        subscription.partitions, Offsets("s", {P0: start}), Offsets("s", {P0: end})
+    )
+    assert (task.start, task.begins) == (start, start), "and not where ledger 11 begins"
+
+
 def test_tasks_of_what_is_gone_know_nothing(cluster, partitions):
     end = Offsets("s", {P0: at("20:1"), P1: at("20:1")})
     cluster.topics[P0].compact_and_trim()
