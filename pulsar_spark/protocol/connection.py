@@ -103,6 +103,7 @@ CHALLENGE_PAUSE = 1.0
 # silent: just below a half, so that a request that waits for the whole timeout ends after that.
 _DOUBT = 0.45
 _PING = -1  # the id of a PING among the requests
+_BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
 _KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
 
 
@@ -174,7 +175,6 @@ class Connection:
     Attributes:
         outgoing: what is to be sent.
         connected: whether the handshake is done.
-        heard_at: when the peer last sent something, or took bytes again.
     """
 
     def __init__(
@@ -196,9 +196,10 @@ class Connection:
         self._timeout = timeout
         self._patience = timeout if patience is None else patience
         self._peer = peer
-        self._opened_at = self.heard_at = self._pinged_at = now
+        self._opened_at = self._heard_at = self._pinged_at = now
         self._silent_since = now  # or when the first question after that was sent
         self._requests: dict[int, _Request] = {}
+        self._expire_at = math.inf  # the first deadline of them, or one before it
         self._pongs_due = 0
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
         self._next_request = 0
@@ -239,12 +240,13 @@ class Connection:
             self._reader.expects_list = True
         self._next_request += 1
         self._requests[request_id] = _Request(_Type.Type.Name(kind), seconds, now + seconds, consumer_id)
+        self._expire_at = min(self._expire_at, now + seconds)
         self._note_question(now)
         return request_id
 
     def ping(self, now: float) -> None:
         """Send a PING after all that waits; a living peer answers it as soon as a request."""
-        if self._pinged_at <= self.heard_at:
+        if self._pinged_at <= self._heard_at:
             self._note_ping(now)
         self.outgoing.put((commands.ping(),))
         self._pongs_due += 1
@@ -255,15 +257,12 @@ class Connection:
         self._note_question(now)
 
     def _note_question(self, now: float) -> None:
-        if self._silent_since <= self.heard_at:
+        if self._silent_since <= self._heard_at:
             self._silent_since = now
 
-    def _hear(self, now: float) -> None:
-        self.heard_at = self._silent_since = now
-
-    def written(self, now: float) -> None:
-        """Note that a blocked peer took bytes again: it is alive, even if it sends nothing."""
-        self._hear(now)
+    def hear(self, now: float) -> None:
+        """Note a sign of life: a blocked peer took bytes again, even if it sends nothing."""
+        self._heard_at = self._silent_since = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the peer.
@@ -273,7 +272,7 @@ class Connection:
             BrokerError: the broker refused CONNECT, for whatever reason.
             After either error the connection must be closed.
         """
-        self._hear(now)
+        self.hear(now)
         events: list[Event] = []
         for frame in self._reader.feed(data):
             event = self._event(frame)
@@ -297,13 +296,12 @@ class Connection:
                 f"the peer did not answer CONNECT within {self._timeout:g} s",
                 advice="Check that service.url names a Pulsar broker's binary port",
             )
-        if now >= self.heard_at + 2 * self._keep_alive:
+        if now >= self._heard_at + 2 * self._keep_alive:
             raise ConnectError(f"nothing was received from {self._peer} for {2 * self._keep_alive:g} s")
-        expired = [number for number, request in self._requests.items() if request.deadline <= now]
-        events: list[Event] = [self._expire(request_id) for request_id in expired]
+        events = self._expire(now)
         if now >= self._ping_at():
             if self._requests:
-                events.append(Silent(self._silence(now) if self._pinged_at > self.heard_at else None))
+                events.append(Silent(self._silence(now) if self._pinged_at > self._heard_at else None))
             self._note_ping(now)
             self.outgoing.put_urgent(commands.ping())
             self._pongs_due += 1
@@ -314,17 +312,16 @@ class Connection:
     @property
     def next_deadline(self) -> float:
         """When ``tick`` must be called next."""
-        silence = self.heard_at + 2 * self._keep_alive
+        silence = self._heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
         challenge = [self._next_challenge] if self._is_challenged and not self._is_logging_in else []
-        deadlines = [request.deadline for request in self._requests.values()]
-        return min(self._ping_at(), silence, handshake, *challenge, *deadlines)
+        return min(self._ping_at(), silence, handshake, self._expire_at, *challenge)
 
     def _ping_at(self) -> float:
         if self._requests:
             pause = min(_DOUBT * self._patience, self._keep_alive)
             return max(self._silent_since, self._pinged_at) + pause
-        return max(self.heard_at, self._pinged_at) + self._keep_alive
+        return max(self._heard_at, self._pinged_at) + self._keep_alive
 
     def _silence(self, now: float) -> ConnectError:
         names = dict.fromkeys([*(request.name for request in self._requests.values()), "PING"])
@@ -345,11 +342,20 @@ class Connection:
             del self._requests[request_id]
         return [Answer(request_id, NotReadyError("the broker closed the consumer")) for request_id in ended]
 
-    def _expire(self, request_id: int) -> Answer:
+    def _expire(self, now: float) -> list[Event]:
+        if now < self._expire_at:
+            return []
+        expired = [number for number, request in self._requests.items() if request.deadline <= now]
+        events: list[Event] = [self._timed_out(request_id) for request_id in expired]
+        self._expire_at = min((each.deadline for each in self._requests.values()), default=math.inf)
+        return events
+
+    def _timed_out(self, request_id: int) -> Answer:
         request = self._requests.pop(request_id)
+        option = "lookupTimeoutMs" if request.name in _BY_LOOKUP_TIMEOUT else "operationTimeoutMs"
         error = DeadlineError(
             f"{self._peer} did not answer {request.name} within {request.seconds:.3g} s",
-            advice="Check the broker's health, or raise pulsar.client.operationTimeoutMs",
+            advice=f"Check the broker's health, or raise pulsar.client.{option}",
         )
         return Answer(request_id, error)
 
@@ -380,8 +386,8 @@ class Connection:
         elif kind == _Type.CONNECTED:
             return self._connected(command.connected)
         elif kind == _Type.AUTH_CHALLENGE:
-            if self._may_challenge(self.heard_at):
-                return self._challenge(self.heard_at)
+            if self._may_challenge(self._heard_at):
+                return self._challenge(self._heard_at)
             self._is_challenged = True
         return None  # other commands that nobody requested are ignored
 

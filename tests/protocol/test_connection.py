@@ -308,7 +308,7 @@ def test_what_is_urgent_goes_out_before_what_waits(ready):
 
 def test_a_peer_that_takes_bytes_lives_though_it_says_nothing(ready):
     for time in range(1, 200, 20):
-        ready.written(time)
+        ready.hear(time)
         assert ready.tick(time) == []
     with pytest.raises(ConnectError):
         ready.tick(181 + 2 * KEEP_ALIVE)
@@ -414,7 +414,7 @@ def test_a_request_runs_out(ready):
     assert event.request_id == second
     assert str(event.result) == (
         "[PULSAR_TIMEOUT] the broker at host:6650 did not answer LOOKUP within 2 s. Check the broker's "
-        "health, or raise pulsar.client.operationTimeoutMs"
+        "health, or raise pulsar.client.lookupTimeoutMs"
     )
     assert ready.next_deadline == 3
     assert {event.request_id for event in ready.tick(4)} == {first, third}

@@ -334,7 +334,7 @@ class Session:
             if self._is_full:
                 self._is_full = False
                 with self._lock:
-                    self._connection.written(now)
+                    self._connection.hear(now)
             for buffer in buffers:
                 if sent < len(buffer):
                     self._out[0] = memoryview(buffer)[sent:]
