@@ -126,7 +126,7 @@ class ProducerLink:
         with self._sending:
             if self._closing is None:
                 self._send(entries)
-                if not self._owner.awaits_receipts:
+                if entries and not self._owner.awaits_receipts:
                     self._session.ping()
 
     def _send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
