@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
-from pulsar_spark.client import Transactions
+from pulsar_spark.client import Deadline, Transactions
 from pulsar_spark.ids import TxnId
 from pulsar_spark.spark.data_source import PulsarDataSource
 
@@ -47,14 +47,14 @@ def _stop_in_commits(folder: Path) -> None:
     lock = threading.Lock()
     commit = Transactions.commit
 
-    def stopping(self: Transactions, transaction: TxnId) -> None:
+    def stopping(self: Transactions, transaction: TxnId, deadline: Deadline | None = None) -> None:
         nonlocal left
         with lock:  # held for ever by the one that stops
             if left == 0:
                 (folder / "stopped").touch()
                 threading.Event().wait()
             left -= 1
-            commit(self, transaction)
+            commit(self, transaction, deadline)
 
     Transactions.commit = stopping  # type: ignore[method-assign]
 

@@ -243,9 +243,9 @@ def test_bytes_for_a_topic_of_records_are_warned_of(
     other = TopicName.parse(f"{topic}-other")
     admin.create_topic(str(other))
     register(admin, topic, "JSON", {"type": "record", "name": "Own", "fields": []})
-    warn_of_bytes(client, [other])
+    warn_of_bytes(client, other)
     assert caplog.messages == []
-    warn_of_bytes(client, [other, TopicName.parse(topic)])
+    warn_of_bytes(client, TopicName.parse(topic))
     assert "has a schema (JSON), but rows are written as bytes" in caplog.text
 
 

@@ -203,11 +203,7 @@ def _remove(admin: Admin, forsaken: list[Found]) -> None:
         else:
             removed[each.name, each.topic.base] += 1
     for (name, topic), count in removed.items():
-        _say(
-            f"removed {name} from {topic} ({count} partitions)"
-            if count > 1
-            else f"removed {name} from {topic}"
-        )
+        _say(f"removed {name} from {topic}{f' ({count} partitions)' if count > 1 else ''}")
     _say(f"{removed.total()} removed")
     if failure is not None:
         raise failure

@@ -214,7 +214,7 @@ METRICS = (
         "possible_loss_partitions",
         "gauge",
         _QUERY,
-        "Topic partitions of which messages may have been deleted while the query was stopped.",
+        "Topic partitions of which messages may have been deleted before the query read them.",
         _each(lambda query: sum(bool(each.possible_loss) for each in query.partitions)),
     ),
     Metric(

@@ -35,7 +35,7 @@ class PartitionBacklog(NamedTuple):
         batch_entries: number of those entries that the micro-batch reads.
         messages: estimate of the messages in ``entries``; None if unknown.
         oldest_ms: when the first message in ``entries`` was published, in ms since 1970; None if unknown.
-        possible_loss: range of messages that may have been deleted while the query was stopped; or empty.
+        possible_loss: range of messages that may have been deleted before the query read them; or empty.
     """
 
     topic: str

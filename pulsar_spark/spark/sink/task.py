@@ -120,8 +120,8 @@ def _send(
             if count:
                 raise error.noting(f"up to {count} messages may be duplicated") from error
             raise
-    if chosen is None:
-        warn_of_bytes(client, writers.topics)
+    if chosen is None and writers.topics:
+        warn_of_bytes(client, next(iter(writers.topics)))
     warning = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
     # Other writes need no number.

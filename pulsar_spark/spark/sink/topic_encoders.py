@@ -9,7 +9,7 @@ run then returns to the version of those rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from uuid import uuid4
@@ -117,22 +117,19 @@ def topic_encoders(
     return TopicEncoders(rows, pinned, lambda topic: _choose(client, options, rows, topic))
 
 
-def warn_of_bytes(client: Client, topics: Iterable[TopicName]) -> None:
-    """Log a WARNING for the first topic with a schema, because its rows were written as bytes."""
-    for topic in topics:
-        try:
-            kind = _schema_type(client, topic, int(now() / _KNOWN_FOR))
-        except PulsarError as error:
-            _log.info("%s: no broker says whether the topic has a schema: %s", topic, error)
-            return
-        if kind in _WRITTEN_BY_COLUMNS:
-            if is_first_to_say(f"bytes for {topic}"):
-                _log.warning(
-                    "%s has a schema (%s), but rows are written as bytes, without a version: readers by the "
-                    "schema fail on them. Set the option valueFormat",
-                    *(topic, kind.name),
-                )
-            return
+def warn_of_bytes(client: Client, topic: TopicName) -> None:
+    """Log a WARNING if a topic has a schema, because rows were written to it as bytes."""
+    try:
+        kind = _schema_type(client, topic, int(now() / _KNOWN_FOR))
+    except PulsarError as error:
+        _log.info("%s: no broker says whether the topic has a schema: %s", topic, error)
+        return
+    if kind in _WRITTEN_BY_COLUMNS and is_first_to_say(f"bytes for {topic}"):
+        _log.warning(
+            "%s has a schema (%s), but rows are written as bytes, without a version: readers by the schema "
+            "fail on them. Set the option valueFormat",
+            *(topic, kind.name),
+        )
 
 
 @lru_cache(maxsize=1000)

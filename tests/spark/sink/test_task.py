@@ -211,7 +211,7 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
 
 
 def test_bytes_for_a_topic_of_records_are_warned_of_once(fakes, monkeypatch, caplog):
-    """A task has one line, for the first such topic; the topics' schemas are requested once a minute."""
+    """A task looks at its first topic; the schemas of topics are requested once a minute."""
     asked, said = [], []
     kinds = {T: SchemaType.STRING, U: SchemaType.JSON, TopicName.parse("v"): SchemaType.AVRO}
 
@@ -234,8 +234,10 @@ def test_bytes_for_a_topic_of_records_are_warned_of_once(fakes, monkeypatch, cap
     ]
     caplog.clear()
     said.clear()
+    asked.clear()
     write([rows(("a", "u"), ("b", "v"), ("c", "t"))])
     assert len(caplog.messages) == 1
+    assert asked == []
     caplog.clear()
     texts = VersionedSchema(0, Schema(SchemaType.STRING))
     write([rows(("a", "v"))], schemas={TopicName.parse("v"): texts}, valueFormat="primitive")
