@@ -14,10 +14,10 @@ from pulsar_spark.errors import PulsarError
 T = TypeVar("T")
 
 # Calls in flight: enough requests per connection that neither side waits for the other.
-_LIMIT = 32
+IN_PARALLEL = 32
 
 
-def run_all(calls: Sequence[Callable[[], T]], limit: int = _LIMIT) -> list[T | PulsarError]:
+def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[T | PulsarError]:
     """Run ``calls`` on short-lived threads, the caller's among them, and return their results in order.
 
     A PulsarError is the result of its call. Any other exception is raised: no further call begins then, and
@@ -45,6 +45,13 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = _LIMIT) -> list[T | P
     if failures:
         raise failures[0]
     return results  # type: ignore[return-value]  # each call has left its result
+
+
+def raise_error_of(results: Sequence[object]) -> None:
+    """Raise the first error among the results of :func:`run_all`: a final one if there is any."""
+    errors = [each for each in results if isinstance(each, PulsarError)]
+    if errors:
+        raise min(errors, key=lambda error: error.retriable)
 
 
 def _work(

@@ -21,7 +21,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
-from pulsar_spark.client.parallel import run_all
+from pulsar_spark.client.parallel import raise_error_of, run_all
 from pulsar_spark.client.writing.dedup import DedupTask
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
@@ -250,7 +250,7 @@ class TopicWriter(Closing):
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
         for some in (opened[:1], opened[1:]):  # the first one may find that this is a replay
-            _check(run_all([each.read_stored for each in some]))
+            raise_error_of(run_all([each.read_stored for each in some]))
         self._open([])  # the others, if one of these has found that
 
     def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
@@ -263,7 +263,7 @@ class TopicWriter(Closing):
             for number, answer in zip(some, answers, strict=True):
                 if isinstance(answer, Producer):
                     self._producers[number] = answer
-            _check(answers)
+            raise_error_of(answers)
 
     def _new_producer(self, number: int, opening: Deadline | None) -> Producer:
         name, partitions = self._names[number], len(self._names)
@@ -476,13 +476,6 @@ class TopicWriter(Closing):
             elif due is not None:
                 wait = min(wait, due - now)
         return wait
-
-
-def _check(answers: Sequence[object]) -> None:
-    """Raise the first error among the answers of :func:`run_all`: a final one if there is any."""
-    errors = [each for each in answers if isinstance(each, PulsarError)]
-    if errors:
-        raise min(errors, key=lambda error: error.retriable)
 
 
 def _close(producers: Collection[Producer]) -> None:

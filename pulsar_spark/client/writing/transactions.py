@@ -18,7 +18,7 @@ from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.net.session import Session
-from pulsar_spark.errors import NotAllowedError, TransactionError, from_server
+from pulsar_spark.errors import NotAllowedError, PulsarError, TransactionError, from_server
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -109,7 +109,7 @@ class Transactions:
     def _ask_once(
         self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline
     ) -> pb.BaseCommand:
-        session = self._sessions.pop(coordinator, None)
+        session = self._sessions.get(coordinator)
         if session is None or session.error is not None:
             # Not the connection that writes, which a broker that throttles publishing does not read.
             session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
@@ -117,10 +117,14 @@ class Transactions:
                 lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
             )
             _check(connect.tcClientConnectResponse)
-        answer = session.request(build, deadline)
-        for body in (answer.newTxnResponse, answer.addPartitionToTxnResponse, answer.endTxnResponse):
-            _check(body)
-        self._sessions[coordinator] = session  # one that gave an error is looked up again
+        try:
+            answer = session.request(build, deadline)
+            for body in (answer.newTxnResponse, answer.addPartitionToTxnResponse, answer.endTxnResponse):
+                _check(body)
+        except PulsarError:
+            self._sessions.pop(coordinator, None)  # the next request looks it up again
+            raise
+        self._sessions[coordinator] = session
         return answer
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import MessageColumns, ValueEncoder, epoch_ms
+from pulsar_spark.client import IN_PARALLEL, MessageColumns, ValueEncoder, epoch_ms
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import (
@@ -58,6 +58,10 @@ class Encoders(Protocol):
 
     def of(self, topic: TopicName) -> ValueEncoder:
         """The encoder of a topic's rows; raises PulsarError if there is none."""
+        ...
+
+    def prepare(self, topics: Sequence[TopicName]) -> None:
+        """Request at once all that the encoders of ``topics`` need."""
         ...
 
 
@@ -116,6 +120,8 @@ class MessageShape:
         in_order = np.argsort(number_of_row, kind="stable")
         bounds = np.searchsorted(number_of_row[in_order], np.arange(len(topics) + 1))
         for number, topic in enumerate(topics):
+            if encoders is not None and number % IN_PARALLEL == 0:
+                encoders.prepare(topics[number : number + IN_PARALLEL])
             of_topic = in_order[bounds[number] : bounds[number + 1]]
             if len(of_topic) == len(columns):
                 yield topic, self._encoded(topic, columns, rows, encoders)

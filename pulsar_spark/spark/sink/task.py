@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import (
+    IN_PARALLEL,
     Client,
     ProducerOptions,
     SentTotals,
@@ -100,13 +102,17 @@ def _send(
         memory=task_memory(producer),
     )
     schema_of = None if chosen is None else chosen.schema
-    with TopicWriters(open_writer, producer, dedup=dedup, schema_of=schema_of) as writers:
+    in_parallel = 1 if code.router is not None or code.interceptors else IN_PARALLEL
+    with TopicWriters(
+        open_writer, producer, in_parallel=in_parallel, dedup=dedup, schema_of=schema_of
+    ) as writers:
         if chosen is not None and dedup is not None:
             chosen.follow(client, writers, dedup)
         try:
             for batch in joined(batches) if _may_join(shape, producer, code) else batches:
-                for topic, columns in shape.messages(batch, chosen):
-                    writers.of(topic).send(columns)
+                messages = shape.messages(batch, chosen)
+                while some := list(islice(messages, writers.in_parallel)):
+                    writers.send(some)
             if dedup is not None and micro is not None and dedup.may_be_replay:
                 # An earlier run may have written to the topic, even if this one has no rows.
                 if options.topic is not None:

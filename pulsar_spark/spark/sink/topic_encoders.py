@@ -9,9 +9,9 @@ run then returns to the version of those rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from uuid import uuid4
 
 from pulsar_spark.client import (
@@ -23,7 +23,9 @@ from pulsar_spark.client import (
     VersionedSchema,
     kind_of_values,
     now,
+    raise_error_of,
     row_encoder,
+    run_all,
     schema_of_rows,
     shared_client,
 )
@@ -72,6 +74,13 @@ class TopicEncoders:
         if topic not in self._schemas:
             self._schemas[topic] = self._choose(topic)
         return self._schemas[topic]
+
+    def prepare(self, topics: Sequence[TopicName]) -> None:
+        """Request the schemas of topics in parallel; in a replay also open their writers."""
+        new = [topic for topic in topics if topic not in self._encoders]
+        raise_error_of(run_all([partial(self.schema, topic) for topic in new]))
+        if self._replay is not None:
+            self._replay[1].open(new)
 
     def of(self, topic: TopicName) -> ValueEncoder:
         """The encoder of the topic's rows; raises as ``schema``, and in a replay as opening a writer does."""

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 
-from pulsar_spark.client import DedupTask, ProducerOptions, SentTotals, TopicWriter, VersionedSchema
+from pulsar_spark.client import (
+    IN_PARALLEL,
+    DedupTask,
+    MessageColumns,
+    ProducerOptions,
+    SentTotals,
+    TopicWriter,
+    VersionedSchema,
+    raise_error_of,
+    run_all,
+)
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
 
@@ -21,13 +32,16 @@ class TopicWriters:
     Args:
         open_writer: opens the writer of a topic, by the options of its producers.
         options: of all producers, except the schema.
-        max_open: maximum number of open writers. For one more, the least recently used one is flushed and
+        max_open: maximum number of open writers. For more, the least recently used ones are flushed and
             closed.
+        in_parallel: maximum number of topics that are opened or written to at the same time; 1 if user code
+            must be called from one thread.
         dedup: the task's deduplication in a micro-batch, or None.
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:
         topics: all topics for which a writer was opened.
+        in_parallel: maximum number of topics for one ``send``.
     """
 
     def __init__(
@@ -36,6 +50,7 @@ class TopicWriters:
         options: ProducerOptions,
         max_open: int = MAX_OPEN_TOPICS,
         *,
+        in_parallel: int = IN_PARALLEL,
         dedup: DedupTask | None = None,
         schema_of: Callable[[TopicName], VersionedSchema] | None = None,
     ) -> None:
@@ -45,6 +60,7 @@ class TopicWriters:
         self._dedup = dedup
         self._schema_of = schema_of
         self.topics: set[TopicName] = set()
+        self.in_parallel = min(in_parallel, max_open)
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, SentTotals] = {}
 
@@ -64,31 +80,57 @@ class TopicWriters:
 
     def of(self, topic: TopicName) -> TopicWriter:
         """The writer of ``topic``; opens it if necessary."""
-        if topic in self._open:
-            self._open.move_to_end(topic)
-            return self._open[topic]
-        if len(self._open) >= self._max_open:
-            oldest = next(iter(self._open))
-            self.close(oldest)
+        self.open([topic])
+        return self._open[topic]
+
+    def open(self, topics: Sequence[TopicName]) -> None:
+        """Open the missing writers of at most ``max_open`` topics.
+
+        Copies of a task exclude each other by the first topic, which is opened before the others: else each
+        copy could wait for a topic that another one has.
+        """
+        missing = [topic for topic in topics if topic not in self._open]
+        if missing:
+            unused = [topic for topic in self._open if topic not in topics]
+            closing = unused[: max(0, len(self._open) + len(missing) - self._max_open)]
+            self.close(*closing)
             if self._dedup is not None:
-                self._dedup.leave(oldest)
-        self.topics.add(topic)
+                for topic in closing:
+                    self._dedup.leave(topic)
+            self.topics.update(missing)
+            for some in (missing[:1], missing[1:]):
+                self._run([partial(self._open_one, topic) for topic in some])
+            for writer in self._open.values():
+                writer.fit()
+        for topic in topics:
+            self._open.move_to_end(topic)
+
+    def _open_one(self, topic: TopicName) -> None:
         options = self._options
         if self._schema_of is not None:
             options = replace(options, schema=self._schema_of(topic).schema)
-        others = list(self._open.values())
-        writer = self._open[topic] = self._open_writer(topic, options)
-        for each in others:
-            each.fit()
-        return writer
+        self._open[topic] = self._open_writer(topic, options)
 
-    def close(self, topic: TopicName) -> None:
-        """Close the writer of ``topic`` once all its messages are acknowledged. ``of`` opens it again."""
-        writer = self._open[topic]
-        writer.flush()
-        self._closed = add_up([self._closed, writer.sent])
-        del self._open[topic]
-        writer.close()
+    def send(self, messages: Sequence[tuple[TopicName, MessageColumns]]) -> None:
+        """Send the messages of at most ``in_parallel`` topics; raises what ``TopicWriter`` raises."""
+        self.open([topic for topic, _ in messages])
+        self._run([partial(self._open[topic].send, columns) for topic, columns in messages])
+
+    def close(self, *topics: TopicName) -> None:
+        """Close the writers of ``topics`` once all messages are acknowledged. ``of`` opens them again."""
+        writers = [self._open[topic] for topic in topics]
+        self._run([writer.flush for writer in writers])
+        for topic, writer in zip(topics, writers, strict=True):
+            sent = writer.sent
+            before = {each: self._closed[each] for each in sent.keys() & self._closed.keys()}
+            self._closed |= add_up([before, sent])
+            del self._open[topic]
+            writer.begin_close()
+        for writer in writers:
+            writer.close()
+
+    def _run(self, calls: Sequence[Callable[[], None]]) -> None:
+        raise_error_of(run_all(calls, self.in_parallel))
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
@@ -98,7 +140,6 @@ class TopicWriters:
 
     def finish(self) -> None:
         """Wait until everything is acknowledged; no more rows come after this."""
-        for writer in self._open.values():
-            writer.flush()
+        self._run([writer.flush for writer in self._open.values()])
         if self._dedup is not None:
             self._dedup.finish()

@@ -1,5 +1,8 @@
 """Transactions: begin, add, commit, abort, and what is known when an answer is lost."""
 
+import threading
+from functools import partial
+
 import pytest
 
 from pulsar_spark.client import Deadline, Transaction, Transactions
@@ -7,7 +10,7 @@ from pulsar_spark.errors import NotAllowedError, NotReadyError, TransactionError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, hurry
-from tests.fake_broker import FakeBroker, cut, lose_answer, refuses
+from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import section_of
 
@@ -52,6 +55,20 @@ def test_the_coordinator_is_looked_up_once(broker, transactions):
         transactions.commit(transactions.begin(1.0))
     assert len(broker.seen(Type.TC_CLIENT_CONNECT_REQUEST)) == 1
     assert len(broker.seen(Type.LOOKUP)) == 1
+
+
+def test_parallel_requests_share_the_coordinators_connection(broker, transactions):
+    transaction, held = transactions.begin(60.0), Held(broker)
+    broker.script(Type.ADD_PARTITION_TO_TXN, [held] * 3)
+    add = partial(transactions.add, transaction, [TOPIC])
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    broker.wait_for_command(Type.ADD_PARTITION_TO_TXN, 3)
+    held.release()
+    for thread in threads:
+        thread.join(HANG)
+    assert len(broker.seen(Type.TC_CLIENT_CONNECT_REQUEST)) == len(broker.seen(Type.LOOKUP)) == 1
 
 
 def test_one_transaction_for_those_who_write_in_it(broker, transactions, topic):

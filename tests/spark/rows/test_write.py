@@ -1,5 +1,6 @@
 import datetime
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import EncodedValues
+from pulsar_spark.client import IN_PARALLEL, EncodedValues
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
@@ -353,8 +354,17 @@ class FakeEncoder:
 
 
 class FakeEncoders(dict[TopicName, FakeEncoder]):
+    def __init__(self, encoders: dict[TopicName, FakeEncoder]) -> None:
+        super().__init__(encoders)
+        self.prepared: list[TopicName] = []
+
     def of(self, topic: TopicName) -> FakeEncoder:
+        assert topic in self.prepared or topic == OUT
         return self[topic]
+
+    def prepare(self, topics: Sequence[TopicName]) -> None:
+        assert 0 < len(topics) <= IN_PARALLEL
+        self.prepared += topics
 
 
 def typed(encoders: FakeEncoders, spark_schema: StructType, *key: str, upsert: bool = False, **columns: list):
@@ -378,6 +388,14 @@ def test_each_topics_rows_are_given_to_its_encoder():
         (a, [b"{'n': 1}", b"{'n': None}"], [b"x", b"z"]),
         (b, [b"{'n': 2}"], [b"y"]),
     ]
+
+
+def test_topics_are_prepared_once_before_their_rows_are_encoded():
+    topics = [TopicName.parse(f"t{number}") for number in range(2 * IN_PARALLEL + 1)]
+    encoders = FakeEncoders({topic: FakeEncoder() for topic in topics})
+    names = [str(topic) for topic in topics] * 2
+    typed(encoders, schema(n=IntegerType(), __topic=TEXT), n=list(range(len(names))), __topic=names)
+    assert encoders.prepared == topics
 
 
 def test_a_null_struct_is_a_deletion():

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +72,8 @@ class Fakes:
 
 
 class FakeWriters:
+    in_parallel = 2
+
     def __init__(self, fakes: Fakes) -> None:
         self.topics: set[TopicName] = set()
         self._fakes = fakes
@@ -81,6 +84,15 @@ class FakeWriters:
 
     def __exit__(self, *_: object) -> None:
         self._calls.append("close")
+
+    def send(self, messages: Sequence[tuple[TopicName, Any]]) -> None:
+        assert len(messages) <= self.in_parallel
+        for topic, columns in messages:
+            self.of(topic).send(columns)
+
+    def open(self, topics: Sequence[TopicName]) -> None:
+        for topic in topics:
+            self.of(topic)
 
     def of(self, topic: TopicName) -> FakeWriter:
         self.topics.add(topic)
@@ -390,6 +402,7 @@ def test_a_producers_name_is_made_the_tasks_own(fakes, monkeypatch):
     assert fakes.producer.name == "mine-7"
     write()
     assert fakes.producer.name is None
+    assert fakes.given["in_parallel"] > 1
 
 
 def route(keys: pa.BinaryArray, partitions: int) -> list[int]:
@@ -417,6 +430,7 @@ def test_the_users_code_is_found(fakes):
     code = fakes.given["code"]
     assert fakes.given["memory"].part == fakes.producer.memory_limit
     assert code.router is route
+    assert fakes.given["in_parallel"] == 1
     assert [type(each) for each in code.interceptors] == [Interceptor]
     assert code.encryptor is None
     with pytest.raises(OptionError, match="no such name"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pulsar_spark.spark.sink import topic_encoders
 from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas, with_topic_format
 from pulsar_spark.values.key_value import KeyValueParts
 from pulsar_spark.values.key_value import schema_of as key_value_schema
+from tests.fake_broker import HANG
 from tests.spark.options.parsing import sink as options_of
 
 T, U = TopicName.parse("t"), TopicName.parse("u")
@@ -47,6 +49,29 @@ def test_each_topic_is_chosen_for_once():
     assert encoders.of(T) is encoders.of(T)
     assert (encoders.schema(T), encoders.schema(U)) == (INT, LONG)
     assert asked == [U]
+
+
+def test_the_schemas_of_many_topics_are_chosen_side_by_side():
+    both = threading.Barrier(2, timeout=HANG)
+
+    def choose(topic: TopicName) -> VersionedSchema:
+        both.wait()
+        return LONG
+
+    encoders = TopicEncoders(NUMBERS, {}, choose)
+    for _ in range(2):
+        encoders.prepare([T, U])
+    assert (encoders.schema(T), encoders.schema(U)) == (LONG, LONG)
+    assert encoders.of(U).encode(ONE).values.to_pylist() == AS_LONG
+
+
+def test_the_writers_of_a_replay_are_opened_together():
+    here = Replay({})
+    here.encoders.prepare([T, U])
+    assert here.calls == [("open", T), ("open", U)]
+    here.encode(T)
+    here.encoders.prepare([T, U])
+    assert here.calls[2:] == [("open", T), ("open", U)]
 
 
 def test_rows_that_do_not_fit_are_an_error_of_their_topic():
@@ -78,6 +103,10 @@ class Replay:
 
     def of(self, topic: TopicName) -> None:
         self.calls.append(("open", topic))
+
+    def open(self, topics: list[TopicName]) -> None:
+        for topic in topics:
+            self.of(topic)
 
     def close(self, topic: TopicName) -> None:
         self.calls.append(("close", topic))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from pulsar_spark.client import (
+    IN_PARALLEL,
     DedupTask,
     Origin,
     ProducerOptions,
@@ -26,6 +28,7 @@ from pulsar_spark.spark.sink.topic_writers import MAX_OPEN_TOPICS, TopicWriters
 from tests.client.clients import client_of, columns, producing
 from tests.fake_broker import HANG, FakeBroker, Held
 from tests.fake_clients import Type
+from tests.work import calls as work
 
 X, Y, Z = TOPICS = [TopicName.parse(f"persistent://a/b/{name}") for name in "xyz"]
 
@@ -36,6 +39,7 @@ class Fakes:
     Attributes:
         calls: what is done, and to which topic's writer.
         fitted: the topics of writers whose part of the memory was made smaller.
+        meet: called in each call of a writer, with its name.
     """
 
     def __init__(self) -> None:
@@ -43,6 +47,7 @@ class Fakes:
         self.given: dict[str, dict[str, Any]] = {}
         self.fitted: list[str] = []
         self.error: Exception | None = None
+        self.meet: Callable[[str], object] = lambda what: None
 
     def writer(self, client: object, topic: TopicName, options: object, **given: Any) -> FakeWriter:
         self.given[topic.local] = {"options": options, **given}
@@ -84,6 +89,7 @@ class FakeWriter:
         self._pending = 0
 
     def _note(self, what: str) -> None:
+        self._fakes.meet(what)
         self._fakes.calls.append((what, self.topic.local))
 
 
@@ -151,7 +157,7 @@ def test_open_writers_make_room_for_another_one(fakes):
     with writers(fakes, 2) as opened:
         for topic in (X, Y, Y, Z):
             opened.of(topic)
-    assert fakes.fitted == ["x", "y"]
+    assert fakes.fitted == ["x", "x", "y", "y", "z"]
 
 
 def test_one_that_is_closed_is_flushed_and_opened_anew(fakes):
@@ -184,6 +190,67 @@ def test_what_closed_writers_have_sent_counts(fakes):
         opened.finish()
     assert {topic.local: sent.messages for topic, sent in opened.sent.items()} == {"x": 4, "y": 2, "z": 4}
     assert opened.sent[X] == SentTotals(4, 0, MessageId(1, 1), MessageId(1, 2))
+
+
+def test_what_is_closed_is_added_up_once(fakes):
+    """Else thousands of topics cost the square of their number."""
+    costs = []
+    with writers(fakes, 1) as opened:
+        for number in range(200):
+            topic = TopicName.parse(f"many-{number}")
+            opened.of(topic).send(1)
+            costs.append(work(partial(opened.close, topic)))
+    assert max(costs[1:]) < 2 * min(costs[1:])
+    assert len(opened.sent) == 200
+
+
+def test_topics_are_opened_sent_to_and_flushed_side_by_side(fakes):
+    """Copies of a task exclude each other by the first topic, so that is opened alone."""
+    both, all_ = (threading.Barrier(count, timeout=HANG) for count in (2, 3))
+    met = []
+
+    def meet(what: str) -> None:
+        met.append(what)
+        if what != "close" and met != ["open"]:
+            (both if what == "open" else all_).wait()
+
+    fakes.meet = meet
+    with writers(fakes, 3) as opened:
+        opened.send([(topic, 1) for topic in TOPICS])
+        opened.close(*TOPICS)
+        assert sorted(opened.sent) == TOPICS
+    assert Counter(met) == dict.fromkeys(("open", "send", "flush", "close"), 3)
+
+
+def test_user_code_is_called_from_one_thread(fakes):
+    threads = set()
+    fakes.meet = lambda what: threads.add(threading.current_thread())
+    with writers(fakes, 3, in_parallel=1) as opened:
+        for topic in TOPICS:
+            opened.send([(topic, 1)])
+        opened.finish()
+    assert threads == {threading.current_thread()}
+    assert opened.in_parallel == 1
+
+
+@pytest.mark.parametrize("what", [Type.PRODUCER, Type.CLOSE_PRODUCER])
+def test_a_broker_is_waited_for_once_for_many_topics(what):
+    names = [TopicName.parse(f"many-{number}") for number in range(2 * IN_PARALLEL)]
+    with FakeBroker() as broker, client_of(broker) as client:
+        with opened_by(TopicWriter, client, producing(), IN_PARALLEL) as opened:
+            held = Held(broker)
+            broker.script(what, [held] * IN_PARALLEL)
+            for first in (0, IN_PARALLEL):
+                some = [(name, columns([b"x"])) for name in names[first : first + IN_PARALLEL]]
+                sending = threading.Thread(target=opened.send, args=(some,))
+                sending.start()
+                if first or what == Type.PRODUCER:
+                    broker.wait_for_command(what, first + IN_PARALLEL if what == Type.PRODUCER else first)
+                    held.release()
+                sending.join(HANG)
+                assert not sending.is_alive()
+            opened.finish()
+        assert all(broker.topics[str(name)].values == [b"x"] for name in names)
 
 
 def test_a_writer_that_cannot_be_flushed_is_closed_in_the_end(fakes):
