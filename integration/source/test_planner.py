@@ -44,6 +44,7 @@ from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
 
 EARLIEST = InitialPosition.EARLIEST
+_TOPICS_TO_DELETE = 20
 # A field of number 0 at the end of the metadata: brokers skip it, and protobuf refuses it.
 _UNPARSABLE = b"\0\0"
 
@@ -262,6 +263,40 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     finally:
         churning.join()
         planner.close()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_topics_of_a_pattern_that_are_deleted_without_a_loss_are_one_line(
+    client, impatient, admin, topic, caplog, is_stopped
+):
+    """Half of them are processed, the others were never used."""
+    names = [f"{topic}-{number}" for number in range(_TOPICS_TO_DELETE)]
+    for name in [topic, *names]:
+        admin.create_topic(name)
+    with TopicWriters(partial(TopicWriter, client), ProducerOptions()) as writers:
+        send_to_all(writers, [TopicName.parse(name) for name in [topic, *names[::2]]])
+        writers.finish()
+    given = {"service.url": impatient.service_url, "topicsPattern": f"{TopicName.parse(topic).local}.*"}
+    options = replace(parse_source({"startingOffsets": "earliest", **given}, Mode.STREAM), client=impatient)
+    planner = QueryPlanner(options)
+    begin = planner.initial()
+    wait_until(lambda: len(planner.ranges(begin, planner.latest(begin))) == 1 + len(names[::2]))
+    end = planner.latest(planner.latest(begin))  # all is processed
+    caplog.clear()
+    if is_stopped:
+        planner.close()
+    for name in names:
+        admin.delete_topic(name)
+    if is_stopped:
+        planner = QueryPlanner(options)
+    try:
+        wait_until(lambda: len(planner.latest(end).positions) == 1)
+        shown = json.dumps(planner.report())
+    finally:
+        planner.close()
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert ("may be lost" in line.getMessage()) is is_stopped
+    assert all(name in shown for name in names)
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):

@@ -9,7 +9,8 @@
      "dataLosses": 0, "retries": 0, "endedPartitions": 0}
 
 A backlog is everything that the query had not processed when the trigger ran, up to the end of the topic. It
-includes the micro-batch that the trigger begins, ``batchEntries``. Unknown estimates are left out.
+includes the micro-batch that the trigger begins, ``batchEntries``. Unknown estimates are left out. Partitions
+that were deleted while the query ran, without a loss, are listed as ``deletedTopics``.
 """
 
 from __future__ import annotations

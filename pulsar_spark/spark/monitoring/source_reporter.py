@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from pulsar_spark.client import PlanningClient, TopicEnd
+from pulsar_spark.client import LostRange, PlanningClient, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
 from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages, Waiting
 from pulsar_spark.spark.monitoring.planner_file import new_planner_id
-from pulsar_spark.spark.monitoring.source_report import Json, SourceReport, partition_backlog
+from pulsar_spark.spark.monitoring.source_report import (
+    Json,
+    PartitionBacklog,
+    SourceReport,
+    partition_backlog,
+)
 
 
 class PlannedPartition(Protocol):
@@ -74,7 +79,8 @@ class SourceReporter:
         subscription: str,
         partitions: Mapping[TopicName, PlannedPartition],
         data_losses: int,
-        possible_losses: Mapping[TopicName, object],
+        possible_losses: Mapping[TopicName, LostRange],
+        deleted: Collection[TopicName],
     ) -> Json:
         """The report of the last trigger; see :mod:`source_report`.
 
@@ -83,6 +89,7 @@ class SourceReporter:
             partitions: partitions that the query reads.
             data_losses: number of losses in this run.
             possible_losses: ranges of messages that may be lost, by partition.
+            deleted: partitions that were deleted without a loss.
         """
         means = self._samples.means
         backlogs = tuple(
@@ -100,8 +107,13 @@ class SourceReporter:
             )
             if state.planned is not None
         )
+        backlogs += tuple(
+            PartitionBacklog(str(topic.base), topic.part, str(lost.start), 0, 0, 0, None, str(lost))
+            for topic, lost in possible_losses.items()
+            if topic not in partitions
+        )
         entries = sum(each.batch_entries for each in backlogs)
-        return SourceReport(
+        report = SourceReport(
             planner=self._planner,
             subscription=subscription,
             start_time_ms=self._start_ms,
@@ -113,6 +125,7 @@ class SourceReporter:
             ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
             service_url=self._service_url,
         ).to_json()
+        return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
 
     def renewed(self, report: Json) -> Json:
         """The report for a later trigger of this run, at which nothing has moved. Both share a dict."""

@@ -71,13 +71,18 @@ LOST while the query runs is RECREATED, and no loss, if the broker has reported 
 and all messages seen in it were processed: the topic was merely absent for a while.
 
 A topic that is deleted while the query runs (:func:`lost_by_deletion`): LOST if messages after the processed
-position were seen. While the query was stopped (:func:`lost_while_stopped`): LOST if it is still to be read,
-because nobody knows which messages came meanwhile.
+position were seen. A topic that was deleted while the query was stopped (:func:`judge_deleted`):
+
+    the query                                                 judged as
+    had planned messages after the processed position         LOST: the micro-batch did not finish
+    names the topic                                           LOST: nobody knows which messages came meanwhile
+    reads it by a pattern                                     UNSURE: all that was seen may be all there was
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -100,6 +105,7 @@ _MEANWHILE = (
     "a message TTL, a backlog quota or somebody else moved the subscription over them before the query "
     "acknowledged them, and the broker deleted them. Tasks report those that they did not find"
 )
+_DELETED = "the topic was deleted while the query was stopped"
 _WHILE_RUNNING = (
     "its subscription was removed or moved by somebody else, or the topic was deleted and created again"
 )
@@ -277,9 +283,17 @@ def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | N
     return LostRange(position, last_seen, "the topic was deleted") if position < last_seen else None
 
 
-def lost_while_stopped(position: MessageId, *, is_read: bool) -> LostRange | None:
-    """The loss from a deleted partition of the checkpoint; None if the query no longer reads it."""
-    return LostRange(position, None, "the topic was deleted while the query was stopped") if is_read else None
+def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) -> Judgement:
+    """Judge a partition of the checkpoint that was deleted while the query was stopped.
+
+    Args:
+        position: position up to which it is processed.
+        planned: end of the last micro-batch that the checkpoint has, finished or not.
+        is_named: whether the options name it or its topic; otherwise a pattern matches it.
+    """
+    is_lost = is_named or (planned.is_message and position < planned)
+    verdict = LossVerdict.LOST if is_lost else LossVerdict.UNSURE
+    return Judgement(verdict, _DELETED, LostRange(position, None, _DELETED))
 
 
 class LossReporter:
@@ -291,12 +305,15 @@ class LossReporter:
     Attributes:
         count: number of losses reported as warnings.
         possible: messages that may be lost, by partition.
+        deleted: the last partitions that were deleted while the query ran, without a loss.
     """
 
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self.count = 0
         self.possible: dict[TopicName, LostRange] = {}
+        self.deleted: deque[TopicName] = deque(maxlen=1000)  # each is in the progress
         self._unwarned: list[TopicName] = []
+        self._has_warned = False
         self._is_error = fail_on_data_loss
 
     def lost(self, topic: TopicName, lost: LostRange) -> None:
@@ -314,12 +331,20 @@ class LossReporter:
         )
 
     def unsure(self, topic: TopicName, lost: LostRange) -> None:
-        """Note messages that may be lost, for ``warn_of_possible``."""
+        """Note messages that may be lost, for ``log_noted``."""
         self.possible[topic] = lost
         self._unwarned.append(topic)
 
-    def warn_of_possible(self) -> None:
-        """Warn once of all messages that may be lost; they are no error, and not counted as losses."""
+    def log_noted(self) -> None:
+        """Warn once of all messages that may be lost, and once in a run of deleted partitions.
+
+        They are no error, and not counted as losses.
+        """
+        if self.deleted and not self._has_warned:
+            self._has_warned, more = True, len(self.deleted) - 1
+            what = f"{self.deleted[0]} and {more} more partitions" if more else str(self.deleted[0])
+            seen = "all messages that the query had seen are processed"
+            _log.warning("%s: deleted; %s. The query's progress lists all, as deletedTopics", what, seen)
         topics, self._unwarned = self._unwarned, []
         if topics:
             topic, more = topics[0], len(topics) - 1

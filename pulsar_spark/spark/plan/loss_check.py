@@ -19,9 +19,9 @@ from pulsar_spark.spark.plan.data_loss import (
     LossVerdict,
     Stored,
     judge_answer,
+    judge_deleted,
     judge_restart,
     lost_by_deletion,
-    lost_while_stopped,
 )
 from pulsar_spark.spark.plan.partition import PartitionState, visible_end
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -159,11 +159,8 @@ class LossCheck:
                 raise error.located(str(topic)) from error
         found = found.of_deleted(lambda: self._was_deleted(topic))
         try:
-            if found.verdict is LossVerdict.UNSURE and found.lost is not None:
-                self.reporter.unsure(topic, found.lost)
-            elif found.lost is not None:
-                self.reporter.lost(topic, found.lost)
-            elif found.verdict is LossVerdict.SET_BACK:
+            self._report(topic, found)
+            if found.verdict is LossVerdict.SET_BACK:
                 self.reporter.set_back(topic, position, answer.last)
                 subscription.skip_to_end(topic, answer)
         except DataLossError:
@@ -183,6 +180,11 @@ class LossCheck:
         if found.verdict in (LossVerdict.MOVED, LossVerdict.LOST, LossVerdict.RECREATED):
             subscription.put_back(topic, position.last_whole_entry)
         return found.verdict
+
+    def _report(self, topic: TopicName, found: Judgement) -> None:
+        if found.lost is not None:
+            report = self.reporter.unsure if found.verdict is LossVerdict.UNSURE else self.reporter.lost
+            report(topic, found.lost)
 
     def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
         """What a partition holds, around a processed position."""
@@ -207,9 +209,7 @@ class LossCheck:
         if lost is not None:
             self.reporter.lost(topic, lost)
         else:
-            _log.warning(
-                "topic %s was deleted; all its messages that the query had seen are processed", topic
-            )
+            self.reporter.deleted.append(topic)
 
     def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
         """Report a segment, or some of a scalable topic, that brokers deleted without the query's reading.
@@ -221,20 +221,24 @@ class LossCheck:
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
         self.reporter.lost(topic, LostRange(position, None, why))
 
-    def report_absent(self, topic: TopicName, position: MessageId, subscription: str) -> None:
+    def report_absent(
+        self, topic: TopicName, position: MessageId, planned: MessageId, subscription: str
+    ) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name.
 
         Args:
             topic: partition.
             position: position up to which the checkpoint has processed it.
+            planned: end of its last micro-batch in the checkpoint.
             subscription: name of the query's subscription.
 
         Raises:
-            DataLossError: the options still name it, so unprocessed messages may be gone.
+            DataLossError: planned messages are gone, or the options name it, so others may be.
         """
-        lost = lost_while_stopped(position, is_read=self._is_read(topic))
-        if lost is not None:
-            self.reporter.lost(topic, lost)
+        pattern = self._options.pattern
+        is_named = not {topic, topic.base, topic.scalable}.isdisjoint(self._options.topics)
+        if is_named or (pattern is not None and pattern.matches(topic)):
+            self._report(topic, judge_deleted(position, planned, is_named=is_named))
         else:
             _log.warning(
                 "the checkpoint is of a query that reads %s, which the options do not name. If this is the "
@@ -243,9 +247,3 @@ class LossCheck:
                 topic,
                 subscription,
             )
-
-    def _is_read(self, topic: TopicName) -> bool:
-        """Whether the options name a partition, or its topic."""
-        options = self._options
-        is_named = not {topic, topic.base, topic.scalable}.isdisjoint(options.topics)
-        return is_named or (options.pattern is not None and options.pattern.matches(topic))

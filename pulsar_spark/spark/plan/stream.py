@@ -51,6 +51,7 @@ from pulsar_spark.spark.plan.topics import Topics, first_contact
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_Positions = Mapping[TopicName, MessageId]
 
 # Seconds after which pending acknowledgements and answers are checked again.
 _LOOK_AGAIN = 0.1
@@ -128,7 +129,7 @@ class QueryPlanner:
         if self._is_quiet(start, limited):
             return start
         self._quiet.end()
-        subscription = self._follow(start, start.positions)
+        subscription = self._follow(start, start.positions, start.positions)
         self._absent &= start.positions.keys()
         self._done = done_in(start)
         self._fresh_is_planned = True
@@ -233,7 +234,9 @@ class QueryPlanner:
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
             found = self._loss_check.reporter
-            self._report = self._reporter.report(subscription, self._partitions, found.count, found.possible)
+            self._report = self._reporter.report(
+                subscription, self._partitions, found.count, found.possible, found.deleted
+            )
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
@@ -249,12 +252,12 @@ class QueryPlanner:
                 for topic, position in processed.items()
                 if topic in end.positions and position <= end.positions[topic]
             },
+            start.positions,
         )
         self._start_is_durable = self._start_is_durable or start == self._fresh
         for topic in end.positions.keys() - subscription.partitions.keys() - self._absent:
-            begin = start.positions.get(topic, MessageId.EARLIEST)
-            if begin < end.positions[topic]:
-                self._report_absent(topic, begin, end.subscription)
+            if start.positions.get(topic, MessageId.EARLIEST) < end.positions[topic]:
+                self._report_absent(topic, start.positions, end)
         old = done_in(start)
         first, last = (without_done(each, old, subscription.partitions) for each in (start, end))
         tasks = self._without_deleted(
@@ -272,6 +275,7 @@ class QueryPlanner:
         """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
         self._quiet.end()
         self._report = None
+        self._loss_check.reporter.log_noted()
         self._micro_batches.close()
         self._ends.close()
         self._topics.close()
@@ -290,12 +294,12 @@ class QueryPlanner:
                 self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
             except TopicNotFoundError:
                 deleted.append(topic)
-        self._loss_check.reporter.warn_of_possible()
         # Later reports are about deletions that these answers do not show yet.
         self._topics.forget_deleted(answers)
         self._ends.renew_tails(list(answers))
         for topic in deleted:
             self._drop(subscription, topic)
+        self._loss_check.reporter.log_noted()
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
         """Call ``plan`` repeatedly, each time without the partition that it finds gone; return its result."""
@@ -312,7 +316,7 @@ class QueryPlanner:
     def _partitions(self) -> Mapping[TopicName, PartitionState]:
         return {} if self._subscription is None else self._subscription.partitions
 
-    def _follow(self, offsets: Offsets, processed: Mapping[TopicName, MessageId]) -> Subscription:
+    def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
         """The subscription that a checkpointed offset names, open on all partitions that are read now.
 
         It is opened so that it would begin at the end. If somebody removed it, it shows as one that has
@@ -338,7 +342,7 @@ class QueryPlanner:
             for topic, count in self._scalable.skipped_after(processed, self._holding).items():
                 self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
             for topic in sorted(processed.keys() - set(partitions) - done):
-                self._report_absent(topic, processed[topic], name)
+                self._report_absent(topic, begins, offsets)
             # Only now: after a loss that is an error, the next start must find the same.
             register(self._client, self._options, name)
             answers = found.open(self._initial_positions(partitions, processed))
@@ -347,8 +351,8 @@ class QueryPlanner:
                 if topic in processed.keys() - done and not self._check_restart(
                     found, topic, processed[topic], answers, missing
                 ):
-                    self._report_absent(topic, processed[topic], name)
-            self._loss_check.reporter.warn_of_possible()
+                    self._report_absent(topic, begins, offsets)
+            self._loss_check.reporter.log_noted()
         except BaseException:  # also SystemExit, by which Spark ends the planner
             found.close()
             raise
@@ -456,16 +460,18 @@ class QueryPlanner:
 
     # ---- partitions that are gone
 
-    def _report_absent(self, topic: TopicName, position: MessageId, name: str) -> None:
+    def _report_absent(self, topic: TopicName, begins: _Positions, offsets: Offsets) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name.
 
         A segment that the subscription was registered on all the time was read, or empty.
+        The checkpoint has processed the partitions up to ``begins``, and planned up to ``offsets``.
         """
         self._absent.add(topic)
         if topic.scalable in self._holding:
-            _log.warning("%s was deleted; subscription %s had read all of it", topic, name)
+            self._loss_check.reporter.deleted.append(topic)
             return
-        self._loss_check.report_absent(topic, position, name)
+        position = begins.get(topic, MessageId.EARLIEST)
+        self._loss_check.report_absent(topic, position, offsets.positions[topic], offsets.subscription)
 
     def _drop(self, subscription: Subscription, topic: TopicName) -> None:
         """Continue without a topic, or one partition, that was deleted."""

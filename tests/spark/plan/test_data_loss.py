@@ -13,9 +13,9 @@ from pulsar_spark.spark.plan.data_loss import (
     LossVerdict,
     Stored,
     judge_answer,
+    judge_deleted,
     judge_restart,
     lost_by_deletion,
-    lost_while_stopped,
 )
 from tests.loops import for_each
 from tests.spark.plan.simulated_spark import at
@@ -332,13 +332,13 @@ def test_a_topic_that_is_set_back_is_an_error_or_a_warning(caplog):
 
 def test_what_may_be_lost_is_a_warning_that_names_it_and_is_not_counted(caplog):
     reporter = LossReporter(fail_on_data_loss=True)
-    reporter.warn_of_possible()
+    reporter.log_noted()
     assert not caplog.records
     for partition in range(3):
         lost = LostRange(at("5:9"), at("7:-1"), "the ledger is gone")
         reporter.unsure(T.of_partition(partition), lost)
     for _ in range(2):
-        reporter.warn_of_possible()
+        reporter.log_noted()
     assert reporter.count == 0
     (line,) = caplog.records
     assert line.levelname == "WARNING"
@@ -365,9 +365,42 @@ def test_a_topic_that_was_deleted_under_the_running_query(position, seen, lost):
     assert (found and str(found)) == lost
 
 
-def test_a_topic_that_was_deleted_while_the_query_was_stopped():
-    assert str(lost_while_stopped(at("5:9"), is_read=True)) == "(5:9, the end]"
-    assert lost_while_stopped(at("5:9"), is_read=False) is None
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize(
+    ("position", "planned", "is_all_processed"),
+    [
+        ("5:9", "5:9", True),
+        ("5:-1", "5:-1", True),
+        ("-1:-1", "-1:-1", True),
+        ("5:9", "6:-1", True),
+        ("-1:-1", "5:-1", True),
+        ("6:0", "5:9", True),
+        ("5:9", "5:10", False),
+        ("5:9:2", "5:9", False),
+        ("5:9", "6:0", False),
+        ("-1:-1", "5:0", False),
+    ],
+)
+def test_a_topic_that_was_deleted_while_the_query_was_stopped(position, planned, is_all_processed, is_named):
+    """Planned messages that were not processed are lost; of others that came meanwhile nobody knows."""
+    found = judge_deleted(at(position), at(planned), is_named=is_named)
+    is_unsure = is_all_processed and not is_named
+    assert found.verdict is (LossVerdict.UNSURE if is_unsure else LossVerdict.LOST)
+    assert str(found.lost) == f"({position}, the end]"
+
+
+def test_topics_that_are_deleted_without_a_loss_are_one_warning_in_a_run(caplog):
+    reporter = LossReporter(fail_on_data_loss=True)
+    for first, count in ((0, 3), (3, 1), (4, 2000)):
+        reporter.deleted += map(T.of_partition, range(first, first + count))
+        for _ in range(2):
+            reporter.log_noted()
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert "t-partition-3-partition-0 and 2 more partitions: deleted; all messages" in line.getMessage()
+    assert reporter.count == 0
+    assert len(reporter.deleted) == 1000
+    assert reporter.deleted[-1] == T.of_partition(2003)
 
 
 def test_loss_is_an_error_or_a_warning(caplog):

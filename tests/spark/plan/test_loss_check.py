@@ -57,7 +57,7 @@ def restarted(cluster, *, missing, topics=(P0,), entry=0, **options):
         check.check_restart(
             subscription, topic, MessageId(10, entry), answers[topic], was_missing=topic in missing
         )
-        check.reporter.warn_of_possible()
+        check.reporter.log_noted()
 
     return subscription, run
 
@@ -183,7 +183,7 @@ def test_one_that_somebody_moved_over_a_micro_batch_is_told_once_if_messages_are
     check = check_of(cluster)
     for _ in range(2):
         check.check_answer(subscription, P0, subscription.ask([P0])[P0])
-        check.reporter.warn_of_possible()
+        check.reporter.log_noted()
     assert caplog.text.count("(10:-1, 20:-1] may be lost") == is_trimmed
     assert subscription.partitions[P0].acknowledged == mark(cluster) == ids[1]
     assert cluster.count("bounds") == 1
@@ -238,27 +238,33 @@ def test_a_topic_that_ends_before_a_message_that_was_processed_is_set_back(
 @pytest.mark.parametrize(("entry", "is_loss"), [(1, True), (2, False)])
 def test_a_deleted_partition_is_loss_where_not_all_was_processed(cluster, caplog, entry, is_loss):
     state = running(cluster, MessageId(10, entry)).partitions[P0]
-    check_of(cluster, fails=False).report_deleted(P0, state)
+    check = check_of(cluster, fails=False)
+    check.report_deleted(P0, state)
     assert ("PULSAR_DATA_LOSS" in caplog.text) is is_loss
+    assert list(check.reporter.deleted) == ([] if is_loss else [P0])
     if is_loss:
         with pytest.raises(DataLossError, match="the topic was deleted"):
             check_of(cluster).report_deleted(P0, state)
 
 
 @pytest.mark.parametrize(
-    ("options", "is_read"),
+    ("options", "planned", "is_read", "is_loss"),
     [
-        ({"topic": "t"}, True),
-        ({"topic": str(P0)}, True),
-        ({"topic": str(P1)}, False),
-        ({"topicsPattern": "[t].*"}, True),
-        ({"topicsPattern": "[u].*"}, False),
+        ({"topic": "t"}, 1, True, True),
+        ({"topic": str(P0)}, 1, True, True),
+        ({"topic": str(P1)}, 1, False, False),
+        ({"topicsPattern": "[t].*"}, 1, True, False),
+        ({"topicsPattern": "[t].*"}, 2, True, True),
+        ({"topicsPattern": "[u].*"}, 2, False, False),
     ],
 )
-def test_a_partition_that_is_absent_is_loss_where_the_options_name_it(cluster, caplog, options, is_read):
+def test_a_partition_that_is_absent_is_judged_where_the_options_mean_it(
+    cluster, caplog, options, planned, is_read, is_loss
+):
     check = check_of(cluster, fails=False, **options)
-    check.report_absent(P0, MessageId(10, 1), "the-name")
-    assert check.reporter.count == is_read
+    check.report_absent(P0, MessageId(10, 1), MessageId(10, planned), "the-name")
+    assert check.reporter.count == is_loss
+    assert set(check.reporter.possible) == ({P0} if is_read and not is_loss else set())
     mistake, _, advice = caplog.text.partition("If you changed the topics of this query")
     assert ("If this is the checkpoint of another query, stop this one" in mistake) is not is_read
     assert ("remove the subscription the-name" in advice) is not is_read
