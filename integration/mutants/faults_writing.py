@@ -117,10 +117,10 @@ FAULTS = (
     ),
     Fault(
         name="last-joined-rows-not-sent",
-        file="pulsar_spark/spark/sink/joined_batches.py",
+        file="pulsar_spark/spark/rows/joined_batches.py",
         old="    if held:\n        yield _one(held)\n\n",
         new="\n",
-        test="tests/spark/sink/test_joined_batches.py::"
+        test="tests/spark/rows/test_joined_batches.py::"
         "test_all_rows_come_in_order_in_the_fewest_batches_that_the_limit_allows",
     ),
     Fault(

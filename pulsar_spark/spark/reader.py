@@ -39,6 +39,7 @@ from pulsar_spark.spark.plan.ranges import Range, Task, share_tasks
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.reused_worker import prepare_worker
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
+from pulsar_spark.spark.rows.joined_batches import joined
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.short_errors import short_errors, with_short_errors
 
@@ -188,12 +189,14 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
     prepare_worker()
     set_up_logs(options.log_level)
     task: Task = partition.value or ()
-    return with_short_errors(_prefetched(_task_batches(options, rows, task))) if task else iter(())
+    return with_short_errors(_prefetched(_task_batches(options, rows, task), len(task))) if task else iter(())
 
 
-def _prefetched(batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+def _prefetched(batches: Generator[pa.RecordBatch, None, None], ranges: int) -> Iterator[pa.RecordBatch]:
+    # Short ranges give small batches, each with a cost of its own.
+    whole = joined(batches) if ranges > 1 else batches
     # The second one is closed first: its thread may be working on a batch.
-    with closing(batches), closing(prefetch(batches)) as made:
+    with closing(batches), closing(prefetch(whole)) as made:
         yield from made
 
 

@@ -27,6 +27,7 @@ from pulsar_spark.spark.plan import quiet_time
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
+from pulsar_spark.spark.rows import joined_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
@@ -52,6 +53,23 @@ def task(request, broker, monkeypatch):
 def test_the_rows_of_a_range(broker, task):
     ids = broker.publish(TOPIC, *singles([b"a", b"b", b"c"]))
     assert task(Range(TOPIC, ids[0], ids[-1])) == [b"b", b"c"]
+
+
+def test_short_ranges_share_record_batches(broker, monkeypatch):
+    """The first is given at once; each batch has a cost of its own in Spark."""
+    names = [TopicName.parse(f"short-{number}") for number in range(20)]
+    ids = {name: broker.publish(name, *singles([str(name).encode()]))[-1] for name in names}
+    given = {"service.url": broker.url, "topic": str(TOPIC)}
+    with client_of(broker) as client:
+        monkeypatch.setattr(reader, "shared_client", lambda options: client)
+        monkeypatch.setattr(joined_batches, "MAX_SECONDS", HANG)
+        ranges = tuple(Range(name, START, ids[name]) for name in names)
+        first, rest = PulsarReader(given, SOURCE_SCHEMA).read(InputPartition(ranges))
+    rows = [*first.to_pylist(), *rest.to_pylist()]
+    assert first.num_rows == 1
+    assert (
+        [row["__topic"] for row in rows] == [row["value"].decode() for row in rows] == list(map(str, names))
+    )
 
 
 def test_a_task_says_what_it_has_read(broker, task, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,18 +104,31 @@ class _RangeReader:
         )
 
     def read(self) -> Iterator[Entries]:
-        progress = self._progress
-        if not self._options.read_compacted and progress.opened(self._consumer.last_message_id().mark_delete):
+        progress, entries = self._progress, self._first()
+        # Nothing is missing before an entry that directly follows the start. Else the broker must be asked.
+        is_direct = entries is not None and _id_of(entries, 0) == progress.position.next_entry
+        if not (self._options.read_compacted or is_direct) and progress.opened(
+            self._consumer.last_message_id().mark_delete
+        ):
             self._probe(None)
         while not progress.is_done:
             try:
-                entries = self._next()
+                entries = self._next() if entries is None else entries
             except CorruptError as error:
                 self._skip(error)
                 continue
             count = self._take(entries)
             if count:
                 yield entries[:count]
+            entries = None
+
+    def _first(self) -> Entries | None:
+        """The range's first entries, if it is within a ledger and they come at once."""
+        if self._progress.entries_left is not None and not self._options.read_compacted:
+            with suppress(CorruptError):  # the next call raises it again
+                deadline = Deadline(self._options.poll_timeout)
+                return self._consumer.receive(deadline, self._progress.entries_left, _FIRST_IDLE) or None
+        return None
 
     def _next(self) -> Entries:
         """The next entries; none if the broker has no more in this range."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from pulsar_spark.protocol.reading.chunk_assembler import (
     Dropped,
     message_key,
 )
+from pulsar_spark.protocol.reading.permits import FIRST_ENTRIES
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
@@ -102,31 +102,29 @@ def read_ranges(
         CorruptError: an entry that cannot be decoded, where that is an error.
         CryptoError: an entry that cannot be decrypted, where that is an error.
     """
-
-    def options_of(each: TopicRange) -> RangeOptions:
-        options = RangeOptions(
+    is_one = len(ranges) == 1
+    options = [
+        RangeOptions(
             poll_timeout=poll_timeout,
             visible=each.visible,
             begins=each.begins,
             followed=each.followed,
             fail_on_data_loss=fail_on_data_loss,
             read_compacted=read_compacted,
+            window_bytes=WINDOW_BYTES if is_one else _OPEN_BYTES,
+            first_entries=FIRST_ENTRIES if is_one else 1,
         )
-        if len(ranges) == 1:
-            return options
-        return replace(options, window_bytes=_OPEN_BYTES, first_entries=1)
-
-    streams = [
-        partial(read_entries, client, each.topic, each.start.last_whole_entry, each.end, options_of(each))
         for each in ranges
+    ]
+    streams = [
+        partial(read_entries, client, each.topic, each.start.last_whole_entry, each.end, own)
+        for each, own in zip(ranges, options, strict=True)
     ]
     opened = prefetch_each(streams, _size, max_streams=_OPEN_RANGES, max_size=_OPEN_BYTES)
     with closing(opened):
-        for each, stored in zip(ranges, opened, strict=True):
+        for each, own, stored in zip(ranges, options, opened, strict=True):
             start = each.start.last_whole_entry
-            yield whole_messages(
-                client, each.topic, start, each.end, stored, options_of(each), chunks, decryptor
-            )
+            yield whole_messages(client, each.topic, start, each.end, stored, own, chunks, decryptor)
 
 
 def whole_messages(

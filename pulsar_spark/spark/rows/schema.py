@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -19,9 +20,11 @@ VALUE = "value"
 _SHOWN = 20  # maximum number of names in an error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowColumns:
     """The columns of rows: those of the payload, then metadata columns; or a selection of them in any order.
+
+    A task makes its schemas once, not once for each topic partition.
 
     Attributes:
         metadata: names from ``METADATA_COLUMNS``, in the order of the columns.
@@ -36,7 +39,7 @@ class RowColumns:
     is_flat: bool = False
     projection: StructType | None = None
 
-    @property
+    @cached_property
     def schema(self) -> StructType:
         """The Spark schema of the rows.
 
@@ -49,7 +52,7 @@ class RowColumns:
         self._check_names(field.name for field in fields)
         return StructType(fields)
 
-    @property
+    @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema.
 
@@ -117,7 +120,7 @@ class RowColumns:
         self._check_names([*wanted.names, *(payload.keys() & metadata.keys() & set(wanted.names))])
         return replace(self, projection=wanted)
 
-    @property
+    @cached_property
     def _payload(self) -> StructType:
         """All columns of the payload."""
         if self.value_type is None:

@@ -43,6 +43,8 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
     """
     if not len(entry):
         return pa.array([], pa.binary())
+    if len(entry) == 1 and not sizes[0]:  # as in most short ranges
+        return pa.array([_single(MessageId(int(ledger[0]), int(entry[0])), partition)], pa.binary())
     widths = _widths(entry)
     changes = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(widths) != 0) | (np.diff(sizes) != 0)) + 1
     bounds = [0, *changes.tolist(), len(ledger)]

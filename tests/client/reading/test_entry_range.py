@@ -60,6 +60,16 @@ def test_a_range_that_is_empty_asks_nobody(broker, client, ids):
     assert broker.seen(Type.SUBSCRIBE) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "asked"), [(3, 4, 0), (3, 9, 0), (9, 10, 1), (8, 12, 1), (19, 29, 1)]
+)
+def test_where_reading_begins_is_asked_unless_the_next_entry_shows_it(
+    client, broker, ids, first, last, asked
+):
+    assert ids_of(read(client, ids[first], ids[last])) == ids[first + 1 : last + 1]
+    assert bool(broker.seen(Type.GET_LAST_MESSAGE_ID)) is bool(asked)
+
+
 def test_entries_of_batches_are_whole(broker, client):
     ids = broker.publish(TOPIC, *batches(numbered(100), 10))
     entries = read(client, ids[1], MessageId(ids[4].ledger, ids[4].entry, 3))

@@ -1,4 +1,4 @@
-"""Arrow batches of Spark -> larger ones: the fixed cost of sending a batch is paid for more rows.
+"""Arrow batches -> larger ones: the fixed cost of sending a batch is paid for more rows.
 
 While other processes use the same caches, that cost is about 2 ms, as much as 10,000 rows of 100 bytes take.
 """
