@@ -104,7 +104,7 @@ def test_a_topic_is_deleted_before_it_is_processed(
     peer.produce(other, records("4"))
     sink = Blocked()
     naming = {"topics": f"{topic},{other}"}
-    options = {"maxMessagesPerTrigger": "1", "failOnDataLoss": str(fails)}
+    options = {"maxMessagesPerTrigger": "2", "failOnDataLoss": str(fails)}
     query = start(several(pulsar_in_spark, naming, **options, **IMPATIENT), sink, checkpoint)
     try:
         assert sink.reached.wait(HANG)

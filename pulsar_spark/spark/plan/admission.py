@@ -6,7 +6,7 @@ out of a plan, and its answers are used when they have come.
 Partitions share a limit in proportion to the entries that wait in each. Each partition takes at least one
 entry, so that any limit allows progress and none starves; beyond that it takes only what fits its share. So a
 batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
-partitions.
+partitions. If more partitions wait than a batch may have messages, they take turns (:func:`in_turn`).
 
     within a ScanLimit                   exact: every entry was probed (known_entries.KnownEntries)
     beyond, with the broker's indexes    messages exact: the end is searched by index difference
@@ -18,7 +18,9 @@ An estimated end never goes past the end of its ledger, and is always a visible 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -95,6 +97,7 @@ class Admission:
         self._since: float | None = None
         self._failure: PulsarError | None = None
         self._patience: float | None = None
+        self._last_turn: TopicName | None = None
         self.failed: set[TopicName] = set()
 
     def plan(
@@ -140,7 +143,14 @@ class Admission:
         )
         if not due and not self._enough(starts, ends, open_):
             return dict(starts)
-        planned = self._capped(starts, ends, open_) if self._limits.is_capped else dict(ends)
+        planned = dict(starts if self._limits.is_capped else ends)
+        while open_ and planned == starts:
+            # Runs that are stopped early must not all begin with the same partitions.
+            turn = in_turn(open_, self._last_turn or random.choice([*open_]), self._limits.max_messages)
+            self._last_turn = turn[-1]
+            planned = self._capped(starts, ends, {topic: open_.pop(topic) for topic in turn})
+            if not available_now:
+                break  # the others have the next turns
         if planned != starts:
             self._since = now
         elif available_now and self._failure is not None:
@@ -288,6 +298,16 @@ class Admission:
 def _close_scanned(found: KnownEntries | PulsarError) -> None:
     if isinstance(found, KnownEntries):
         found.close()
+
+
+def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None) -> list[TopicName]:
+    """The first ``count`` partitions after ``before``, in order; after the last one comes the first one.
+
+    With the last of these as ``before``, each partition has its turn before any has another. None: all.
+    """
+    ordered = sorted(topics)
+    first = bisect_right(ordered, before)
+    return (ordered[first:] + ordered[:first])[:count]
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:

@@ -1,5 +1,6 @@
 import logging
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
-from pulsar_spark.spark.plan.admission import Admission, Room, take
+from pulsar_spark.spark.plan.admission import Admission, Room, in_turn, take
 from pulsar_spark.spark.plan.known_entries import KnownEntries, messages_in
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
@@ -60,14 +61,16 @@ def run(broker, limits, *, available_now=True):
     admission = Admission(limits, broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
-    batches = []
+    batches, waited = [], Counter()
     while starts != ends:
         backlogs = {topic: each.backlog(starts[topic]) for topic, each in broker.partitions.items()}
         planned = admission.plan(starts, ends, backlogs, 0.0, available_now=available_now)
         for topic, each in broker.partitions.items():
             assert starts[topic] <= planned[topic] <= ends[topic]
             assert planned[topic] == starts[topic] or planned[topic] in each.ids
-            assert planned[topic] > starts[topic] or starts[topic] == ends[topic], "a partition starves"
+            has_moved = planned[topic] > starts[topic] or starts[topic] == ends[topic]
+            waited[topic] = 0 if has_moved else waited[topic] + 1
+            assert waited[topic] * (limits.max_messages or len(starts)) < len(starts), "it starves"
         taken = {
             topic: each.between(starts[topic], planned[topic]) for topic, each in broker.partitions.items()
         }
@@ -163,6 +166,56 @@ def test_the_sizes_of_a_known_ledger_are_taken_for_those_of_its_rest(monkeypatch
     monkeypatch.setattr(broker, "ledger_end", lambda topic, position, last: end)
     first = run(broker, Limits(max_bytes=1_010_000))[0][TOPICS[0]]
     assert len(first) == 2000
+
+
+@given(
+    st.lists(st.sets(st.sampled_from(TOPICS), min_size=1).map(sorted), min_size=1, max_size=30),
+    st.integers(1, 9),
+    st.sampled_from(TOPICS),
+)
+def test_nobody_is_passed_over_in_turns(waiting, count, before):
+    """Whatever waits: between two turns of a partition each other that waits all the time has one."""
+    since: dict[TopicName, set[TopicName]] = {}
+    for topics in waiting:
+        turn = in_turn(topics, before, count)
+        assert len(turn) == len(set(turn)) == min(count, len(topics))
+        assert set(turn) <= set(topics)
+        before = turn[-1]
+        since = {topic: since.get(topic, set()) for topic in topics}
+        for topic in set(topics) - set(turn):
+            assert not since[topic] & set(turn)
+            since[topic] |= set(turn)
+        for topic in turn:
+            since[topic] = set()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
+def test_more_partitions_than_messages_take_turns(limit):
+    """The limit is kept, no other partition is probed, and none starves while the others grow."""
+    broker = Broker({topic: uniform(10) for topic in TOPICS})
+    admission = Admission(Limits(max_messages=limit), broker, CallsInTurn)
+    starts = {topic: each.start for topic, each in broker.partitions.items()}
+    ends = {topic: each.last for topic, each in broker.partitions.items()}
+    taken: Counter[TopicName] = Counter()
+    for _ in range(len(TOPICS)):
+        planned = admission.plan(starts, ends, dict.fromkeys(TOPICS, 10), 0.0)
+        moved = [topic for topic in TOPICS if planned[topic] != starts[topic]]
+        assert len(moved) == limit
+        taken.update(moved)
+        starts = planned
+    assert set(taken.values()) == {limit}
+
+
+def test_turns_without_an_answer_do_not_end_a_run_that_reads_what_exists():
+    broken = {topic: ConnectError("refused") for topic in TOPICS[:7]}
+    broker = Broker({topic: uniform(1) for topic in TOPICS}, broken)
+    admission = Admission(Limits(max_messages=1), broker, CallsInTurn)
+    starts = {topic: each.start for topic, each in broker.partitions.items()}
+    ends = {topic: each.last for topic, each in broker.partitions.items()}
+    planned = admission.plan(starts, ends, {}, 0.0, available_now=True)
+    assert [topic for topic in TOPICS if planned[topic] != starts[topic]] == TOPICS[7:]
+    with pytest.raises(ConnectError):
+        admission.plan(planned, ends, {}, 0.0, available_now=True)
 
 
 def test_a_skewed_backlog():
@@ -420,7 +473,7 @@ def test_an_error_that_stays_is_raised():
 def test_an_error_that_stays_leaves_no_reader_of_the_others_open():
     gone, *others = TOPICS
     broker = Broker(dict.fromkeys(TOPICS, uniform(10)), {gone: TopicNotFoundError("gone")})
-    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
+    admission = Admission(Limits(max_messages=8), broker, CallsInTurn)
     starts, ends = dict.fromkeys(TOPICS, MessageId(10, -1)), dict.fromkeys(TOPICS, MessageId(10, 9))
     with pytest.raises(TopicNotFoundError):
         admission.plan(starts, ends, {}, 0.0)
