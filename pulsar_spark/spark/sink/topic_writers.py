@@ -40,7 +40,7 @@ class TopicWriters:
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:
-        topics: all topics for which a writer was opened.
+        topics: all topics for which a writer was opened, in order.
         in_parallel: maximum number of topics for one ``send``.
     """
 
@@ -59,7 +59,7 @@ class TopicWriters:
         self._max_open = max_open
         self._dedup = dedup
         self._schema_of = schema_of
-        self.topics: set[TopicName] = set()
+        self.topics: dict[TopicName, None] = {}
         self.in_parallel = min(in_parallel, max_open)
         self._open: OrderedDict[TopicName, TopicWriter] = OrderedDict()
         self._closed: dict[TopicName, SentTotals] = {}
@@ -97,7 +97,7 @@ class TopicWriters:
             if self._dedup is not None:
                 for topic in closing:
                     self._dedup.leave(topic)
-            self.topics.update(missing)
+            self.topics |= dict.fromkeys(missing)
             for some in (missing[:1], missing[1:]):
                 self._run([partial(self._open_one, topic) for topic in some])
             for writer in self._open.values():

@@ -75,7 +75,7 @@ class FakeWriters:
     in_parallel = 2
 
     def __init__(self, fakes: Fakes) -> None:
-        self.topics: set[TopicName] = set()
+        self.topics: dict[TopicName, None] = {}
         self._fakes = fakes
         self._calls = fakes.calls
 
@@ -95,7 +95,7 @@ class FakeWriters:
             self.of(topic)
 
     def of(self, topic: TopicName) -> FakeWriter:
-        self.topics.add(topic)
+        self.topics[topic] = None
         self._calls.append(("of", topic.local))
         return FakeWriter(self._calls)
 
