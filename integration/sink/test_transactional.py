@@ -75,6 +75,27 @@ def test_a_task_that_fails_takes_all_with_it(
     assert_once(pulsar_in_spark.service_url, topic, 2 * ROWS)
 
 
+def test_no_row_of_a_committed_micro_batch_is_sent_again(
+    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, tmp_path: Path, checkpoint: Path
+):
+    """The driver is stopped after the commit, and before Spark notes the micro-batch; then new rows come."""
+    write_files(tmp_path, 1, ROWS)
+
+    def run() -> int:
+        rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in")).repartition(2)
+        writer = pulsar_in_spark.write_stream(rows, checkpoint, topic, delivery="transactional")
+        finish(writer.trigger(availableNow=True).start())
+        return int(admin.partitioned_stats(topic)["msgInCounter"])
+
+    assert run() == ROWS
+    for note in (checkpoint / "commits").iterdir():
+        note.unlink()
+    assert run() == ROWS
+    (tmp_path / "in" / "more.txt").write_text(f"{ROWS}\n")
+    assert run() == ROWS + 1
+    assert_once(pulsar_in_spark.service_url, topic, ROWS + 1)
+
+
 def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
     rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
     pulsar_in_spark.write(rows, topic, delivery="transactional")

@@ -90,7 +90,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
-        log = query_log(self._options, batch)
+        log = query_log(self._options, batch, self._writes)
         return write_task(self._options, self._shape, self._schemas, iterator, log, self._writes)
 
     @short_errors

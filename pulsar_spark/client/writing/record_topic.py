@@ -8,6 +8,7 @@ namespace takes encrypted messages only; what its bytes mean is the owner's busi
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,9 +19,10 @@ from pulsar_spark.client.consuming.subscription_options import SubscriptionOptio
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
-from pulsar_spark.errors import PulsarError, QuotaError, SendError
+from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -34,6 +36,9 @@ _START = MessageId(-1, -1)
 
 # The message's property that is the record.
 _PROPERTY = b"record"
+
+# Entries of the shortest end of a topic that is read, and the factor to the next one.
+_END_ENTRIES, _LONGER = 512, 16
 
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
@@ -133,6 +138,24 @@ class RecordTopic:
         )
         self._holder = Consumer(client, self.topic, options, Permits(_WINDOW_BYTES))
 
+    @staticmethod
+    def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
+        """Read ever longer ends of a topic that somebody else owns; the last one is the whole topic.
+
+        A topic that does not exist has no end. Records that an open transaction hides are left out.
+        """
+        partition = _first_partition(client, topic)
+        try:
+            with Consumer(client, partition, reader_options(client, "reader", _START)) as consumer:
+                end = consumer.last_message_id().last.whole_entry
+        except TopicNotFoundError:
+            return
+        count = _END_ENTRIES
+        while count <= end.entry:
+            yield _read_between(client, partition, MessageId(end.ledger, end.entry - count), end)
+            count *= _LONGER
+        yield _read_between(client, partition, _START, end) if end.entry >= 0 else []
+
     def close(self) -> None:
         """Let the next owner in; nothing may be pending, ``flush`` first."""
         if self._producer is not None:
@@ -197,11 +220,11 @@ class RecordTopic:
     def read(self) -> list[StoredRecord]:
         """Read the visible messages after ``read_to`` that are not acknowledged."""
         last, mark_delete = self._holder.last_message_id()
-        return self._read_between(max(mark_delete, self.read_to), last)
+        return self._read(max(mark_delete, self.read_to), last)
 
     def read_all(self) -> list[StoredRecord]:
         """Read all that the broker still has from the first message on, acknowledged and read ones, too."""
-        return self._read_between(_START, self._holder.last_message_id().last)
+        return self._read(_START, self._holder.last_message_id().last)
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
         """Append ``value``, wait until it is visible and read all messages after ``read_to``.
@@ -244,19 +267,25 @@ class RecordTopic:
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:
             time.sleep(_PAUSE)
 
-    def _read_between(self, start: MessageId, last: MessageId) -> list[StoredRecord]:
+    def _read(self, start: MessageId, last: MessageId) -> list[StoredRecord]:
         end = last.whole_entry
         if end.entry < 0 or end <= start:
             return []
-        timeout = self._client.options.operation_timeout
-        # An entry that cannot be parsed is not a record; it is left out with a warning.
-        options = RangeOptions(
-            poll_timeout=timeout, visible=False, fail_on_data_loss=False, window_bytes=_WINDOW_BYTES
-        )
-        batches = read_entries(self._client, self.topic, start, end, options)
-        records = [_stored(entry) for entries in batches for entry in entries]
+        records = _read_between(self._client, self.topic, start, end)
         self.read_to = max(self.read_to, end)
         return records
+
+
+def _read_between(client: Client, topic: TopicName, start: MessageId, end: MessageId) -> list[StoredRecord]:
+    # An entry that cannot be parsed is not a record; it is left out with a warning.
+    options = RangeOptions(
+        poll_timeout=client.options.operation_timeout,
+        visible=False,
+        fail_on_data_loss=False,
+        window_bytes=_WINDOW_BYTES,
+    )
+    batches = read_entries(client, topic, start, end, options)
+    return [_stored(entry) for entries in batches for entry in entries]
 
 
 def _first_partition(client: Client, topic: TopicName) -> TopicName:

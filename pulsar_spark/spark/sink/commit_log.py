@@ -55,11 +55,12 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """A query's log, for one micro-batch; its topic is without a partition."""
+    """A query's log, for one micro-batch, which may be a replay; its topic is without a partition."""
 
     topic: TopicName
     batch: int
     protection: LogProtection = LogProtection()
+    may_be_replay: bool = False
 
 
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
@@ -108,6 +109,16 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
         with CommitLog(client, log) as opened:
             opened.make_room(error)
             opened.append([OpenedRecord(transaction)])
+
+
+def was_committed(client: Client, log: QueryLog) -> bool:
+    """Return whether an earlier run has committed the micro-batch; raises as :class:`CommitLog`."""
+    state = LogState()
+    for records in RecordTopic.read_ends(client, log.topic):
+        state = state.after(_decoded(_format(log), log.topic, None, records, []))
+        if state.intent is not None:
+            break
+    return state.has_committed(log.batch)
 
 
 class CommitLog(Closing):
@@ -251,7 +262,8 @@ class CommitLog(Closing):
 
     def _take(self, records: Iterable[StoredRecord]) -> None:
         left_out: list[tuple[StoredRecord, str]] = []
-        self.state = self.state.after(self._decoded(records, left_out))
+        own = _decoded(self._format, self.topic, self.state.intent, records, left_out)
+        self.state = self.state.after(own)
         if left_out:
             (first, why) = left_out[0]
             _log.warning(
@@ -260,25 +272,29 @@ class CommitLog(Closing):
                 *(self.topic, len(left_out), first.position, why),
             )
 
-    def _decoded(
-        self, records: Iterable[StoredRecord], left_out: list[tuple[StoredRecord, str]]
-    ) -> Iterator[CommitRecord]:
-        """Yield the query's own records. Add the others to ``left_out``, each with the reason."""
-        last = self.state.intent
-        for stored in records:
-            try:
-                record = None if stored.value is None else self._format.decode(stored.value)
-            except CorruptError as error:
-                raise error.located(str(self.topic), str(stored.position)) from error
-            if record is None:
-                left_out.append((stored, "it is not a record, or is not signed with the query's key"))
-            elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
-                left_out.append((stored, "it names another transaction than the one it was written in"))
-            elif isinstance(record, Intent) and record != last and not is_next(last, record):
-                left_out.append((stored, "it is an intent that does not follow the last one"))
-            else:
-                last = record if isinstance(record, Intent) else last
-                yield record
+
+def _decoded(
+    form: RecordFormat,
+    topic: TopicName,
+    last: Intent | None,
+    records: Iterable[StoredRecord],
+    left_out: list[tuple[StoredRecord, str]],
+) -> Iterator[CommitRecord]:
+    """Yield the query's own records after ``last``. Add the others to ``left_out``, each with the reason."""
+    for stored in records:
+        try:
+            record = None if stored.value is None else form.decode(stored.value)
+        except CorruptError as error:
+            raise error.located(str(topic), str(stored.position)) from error
+        if record is None:
+            left_out.append((stored, "it is not a record, or is not signed with the query's key"))
+        elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
+            left_out.append((stored, "it names another transaction than the one it was written in"))
+        elif isinstance(record, Intent) and record != last and not is_next(last, record):
+            left_out.append((stored, "it is an intent that does not follow the last one"))
+        else:
+            last = record if isinstance(record, Intent) else last
+            yield record
 
 
 def _format(log: QueryLog) -> RecordFormat:

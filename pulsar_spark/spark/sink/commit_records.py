@@ -186,6 +186,10 @@ class LogState:
     committed: frozenset[TxnId] = frozenset()
     opened: frozenset[TxnId] = frozenset()
 
+    def has_committed(self, batch: int) -> bool:
+        """Whether the last intent is that of the micro-batch ``batch``, and its commit is visible."""
+        return self.intent is not None and self.intent.batch == batch and self.intent.first in self.committed
+
     def after(self, records: Iterable[CommitRecord]) -> LogState:
         """The state after ``records``, in order. Reading records again changes nothing."""
         intent, committed, opened = self.intent, set(self.committed), set(self.opened)

@@ -151,11 +151,15 @@ def log_protection(options: SinkOptions) -> LogProtection:
     )
 
 
-def query_log(options: SinkOptions, batch: MicroBatch | None) -> QueryLog | None:
-    """A task's view of its query's log; None if the query has none. Raises as ``log_protection`` does."""
+def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[str, str]) -> QueryLog | None:
+    """A task's view of its query's log; None if the query has none. Raises as ``log_protection`` does.
+
+    ``writes`` are those that the driver has counted.
+    """
     if options.transaction_timeout is None or batch is None:
         return None
-    return QueryLog(log_topic(options.topic, batch.query), batch.number, log_protection(options))
+    topic, protection = log_topic(options.topic, batch.query), log_protection(options)
+    return QueryLog(topic, batch.number, protection, may_be_replay=not has_written_before(writes, batch))
 
 
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:

@@ -68,13 +68,18 @@ def write_task(
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None, writes)
-    return write_in_transaction(
+    report = write_in_transaction(
         client,
         log,
         options.transaction_timeout,
         batches,
         lambda batches, transaction: _send(client, options, shape, schemas, batches, transaction, writes),
     )
+    micro = None if log is None else micro_batch()
+    if micro is None:
+        return report
+    # Counted, so that tasks of the run's later micro-batches need not read the log.
+    return replace(report, micro_batch=(micro.query, micro.run, micro.number))
 
 
 def _send(

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pulsar_spark.client import Client, Deadline, Transaction, Transactions, retry, run_all
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce
+from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce, was_committed
 from pulsar_spark.spark.sink.commit_plan import (
     CommitAction,
     CommitPlan,
@@ -52,10 +52,15 @@ def write_in_transaction(
     """Run one task's write in a transaction, which is aborted if the write fails.
 
     The broker aborts it after ``ttl`` seconds. ``log`` is the query's, None in a batch write. ``write`` has
-    closed all its producers when it returns or raises.
+    closed all its producers when it returns or raises. Nothing is sent if the micro-batch was committed; the
+    rows are still computed, because Spark stores the state of operators with their last row.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
+    if first is not None and log is not None and log.may_be_replay and was_committed(client, log):
+        first = None
+        for _ in batches:
+            pass
     if first is None:
         return replace(write(iter([]), None), log=topic)
     transactions = Transactions(client)

@@ -13,7 +13,14 @@ from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOptions
 from pulsar_spark.client.writing.record_topic import RecordTopic, StoredRecord, append_record
-from pulsar_spark.errors import BusyError, ConnectError, DeadlineError, QuotaError, SendError
+from pulsar_spark.errors import (
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    QuotaError,
+    SendError,
+    TopicNotFoundError,
+)
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.writing.pending import SendTimeoutError
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -57,6 +64,9 @@ class Fakes:
 
     def operation(self) -> Deadline:
         return Deadline(self.operation_timeout)
+
+    def reader_name(self, use: str) -> str:
+        return f"role-{use}"
 
     def entry(self, number: int) -> Entry:
         metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1)
@@ -111,8 +121,16 @@ class FakeConsumer:
     def __init__(self, fakes, client, topic, options, permits=None):
         if fakes.busy:
             raise BusyError("another one has it")
-        assert (options.durable, options.name) == (True, "role-owner")
+        assert (options.durable, options.name) == (
+            (False, "role-reader") if permits is None else (True, "role-owner")
+        )
         self.fakes = fakes
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def last_message_id(self):
         last = len(self.fakes.values) - 1 if self.fakes.seen is None else self.fakes.seen
@@ -227,6 +245,25 @@ def test_what_is_acknowledged_is_read_on_demand_only(fakes):
     assert [record.value for record in records.read()] == [b"b"]
     assert [record.value for record in records.read_all()] == [b"a", b"b"]
     assert records.read() == []
+
+
+def test_somebody_else_reads_the_end_first(fakes, monkeypatch):
+    """The broker keeps all records of a ledger, of which the last few matter."""
+    monkeypatch.setattr(record_topic, "_END_ENTRIES", 2)
+    monkeypatch.setattr(record_topic, "_LONGER", 4)
+    fakes.values += [b"%d" % number for number in range(10)]
+    ends = RecordTopic.read_ends(fakes, TOPIC)
+    assert [record.value for record in next(ends)] == [b"8", b"9"]
+    assert fakes.done == [("close consumer",), ("read", at(7), at(9))]
+    assert [len(records) for records in ends] == [8, 10]
+    fakes.values.clear()
+    assert list(RecordTopic.read_ends(fakes, TOPIC)) == [[]]
+    monkeypatch.setattr(record_topic, "Consumer", refuse_missing)
+    assert list(RecordTopic.read_ends(fakes, TOPIC)) == []
+
+
+def refuse_missing(*_: object) -> None:
+    raise TopicNotFoundError("the topic does not exist")
 
 
 def test_a_message_says_its_transaction_and_whether_it_is_a_record(fakes):

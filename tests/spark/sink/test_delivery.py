@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import logging
 import uuid
 from collections.abc import Mapping
@@ -122,9 +123,19 @@ def test_a_task_of_a_stream_uses_the_log_of_its_query(monkeypatch):
     monkeypatch.setenv("LOG_KEY", "fedcba9876543210")
     given = {"delivery": "transactional", "topic": "a/b/orders", "transactionLogKey": "env:LOG_KEY"}
     topic = TopicName.parse("a/b/spark-transactions-query")
-    assert query_log(options(given), BATCH) == QueryLog(topic, 7, LogProtection(b"fedcba9876543210"))
-    assert query_log(options(given), None) is None
-    assert query_log(options({}), BATCH) is None
+    log = QueryLog(topic, 7, LogProtection(b"fedcba9876543210"), may_be_replay=True)
+    assert query_log(options(given), BATCH, {}) == log
+    assert query_log(options(given), None, {}) is None
+    assert query_log(options({}), BATCH, {}) is None
+
+
+def test_only_the_first_micro_batch_of_a_run_may_be_committed_already():
+    batch = replace(BATCH, run="9b6e2a7c-51c5-4d0e-8a1b-07f6d1f3f0aa")
+    for first, may_be_replay in ((6, False), (7, True)):
+        writes = {batch.query: json.dumps([batch.run, first, {}, first])}
+        log = query_log(options({"delivery": "transactional", "topic": "a"}), batch, writes)
+        assert log is not None
+        assert log.may_be_replay is may_be_replay
 
 
 def test_queries_have_names_and_secrets_of_their_own():

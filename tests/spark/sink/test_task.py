@@ -337,6 +337,8 @@ def test_the_driver_is_told_of_which_micro_batch_the_rows_are(fakes, monkeypatch
     run_as(monkeypatch, of_micro_batch(5))
     assert write([rows(("a", "t"))]).micro_batch == ("query", "run", 5)
     assert write([rows(("a", "t"))], delivery="at-least-once").micro_batch is None
+    monkeypatch.setattr(task, "write_in_transaction", lambda *_: TaskReport({}))
+    assert write(delivery="transactional").micro_batch == ("query", "run", 5)
     run_as(monkeypatch, FakeTask())
     assert write([rows(("a", "t"))]).micro_batch is None
 

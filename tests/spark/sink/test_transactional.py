@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,7 @@ def broker(monkeypatch) -> SimulatedBroker:
     return plug_in(monkeypatch)
 
 
-def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
+def task(broker: Any, values: Iterable[str], log: QueryLog | None = QUERY_LOG):
     """Run a task that writes rows, one message and one batch a row, after a batch without rows."""
 
     def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
@@ -50,8 +51,11 @@ def task(broker: Any, values: Sequence[str], log: QueryLog | None = QUERY_LOG):
                 broker.effect("row", value, apply=partial(broker.store, DATA, value.encode(), transaction.id))
         return TaskReport({})
 
-    batches = [pa.record_batch([pa.array(rows, pa.string())], names=["value"]) for rows in ([], *values)]
-    return write_in_transaction(broker, log, 600.0, iter(batches), write)
+    batches = (
+        pa.record_batch([pa.array(rows, pa.string())], names=["value"])
+        for rows in itertools.chain([[]], values)
+    )
+    return write_in_transaction(broker, log, 600.0, batches, write)
 
 
 def write_batch(broker: Any, batch: int, tasks: int, shift: int) -> None:
@@ -143,6 +147,36 @@ def test_a_batch_that_was_committed_is_not_written_again(broker, caplog):
     assert broker.effects == [("read",), ("commit", second), ("read",), ("abort", *ids(again))]
     assert caplog.messages == ["micro-batch 0 was already committed; nothing is written"]
     assert rows(broker) == ["a", "b", "c"]
+
+
+def test_no_row_of_a_batch_that_was_committed_is_sent(broker, caplog):
+    """The rows are computed all the same: Spark stores the state of operators with their last row."""
+    reports, _, second = two_tasks(broker)
+    broker.start_process(Fault.CRASH_AFTER, 7)
+    with pytest.raises(Crash):
+        commit_batch(broker, reports, 0, OPEN, 0.0)
+    broker.start_process()
+    broker.effects.clear()
+    values = iter("abc")
+    again = [task(broker, values, replace(QUERY_LOG, may_be_replay=True))]
+    assert list(values) == []
+    commit_batch(broker, again, 0, OPEN, 0.0)
+    assert broker.effects == [("read",), ("commit", second), ("read",)]
+    assert caplog.messages == ["micro-batch 0 was already committed; nothing is written"]
+    assert rows(broker) == ["a", "b", "c"]
+
+
+def test_rows_of_a_batch_that_was_not_committed_are_sent(broker):
+    """An intent, or the commit of an earlier micro-batch, is no reason to leave rows out."""
+    may_be_replay = replace(QUERY_LOG, may_be_replay=True)
+    reports, *_ = two_tasks(broker)
+    broker.start_process(Fault.CRASH_BEFORE, 7)
+    with pytest.raises(Crash):
+        commit_batch(broker, reports, 0, OPEN, 0.0)
+    broker.start_process()
+    commit_batch(broker, [task(broker, "abc", may_be_replay)], 0, OPEN, 0.0)
+    commit_batch(broker, [task(broker, "d", replace(may_be_replay, batch=1))], 1, OPEN, 0.0)
+    assert rows(broker) == ["a", "b", "c", "d"]
 
 
 def test_a_batch_that_was_not_committed_is_aborted_before_it_is_written_again(broker):
