@@ -62,6 +62,16 @@ def bytes_and_offsets(values: pa.Array) -> tuple[Bytes, Ints]:
     return bytes_of(values), offsets - offsets[0]
 
 
+def count_bytes(values: pa.Array, counted: Flags) -> Ints:
+    """Count in each of n rows the bytes whose flag in bool[256] is set, int64[n]."""
+    data, offsets = bytes_and_offsets(values)
+    has = np.flatnonzero(np.diff(offsets))
+    found = np.zeros(len(values), np.int64)
+    if len(has):
+        found[has] = np.add.reduceat(counted[data], offsets[has], dtype=np.int64)
+    return found
+
+
 def parts_by_size(
     offsets: npt.NDArray[np.integer], max_size: int, max_rows: int | None = None
 ) -> Iterator[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +16,7 @@ from pulsar_spark.client import (
     ReaderSchema,
     Schema,
     TypedValueReader,
+    WorkPool,
     impatient_client,
     protobuf_schema,
     run_all,
@@ -42,10 +43,12 @@ class RowPlan:
     Attributes:
         columns: columns of the rows.
         reader: schema that decodes payloads; None: payloads are not decoded.
+        pool: allowance of work; each task unpickles a plan, and so a separate allowance.
     """
 
     columns: RowColumns
     reader: ReaderSchema | None = None
+    pool: WorkPool = field(default_factory=WorkPool, compare=False)
 
     @property
     def max_rows(self) -> int:
@@ -62,10 +65,10 @@ class RowPlan:
         # the old topic can still be read. So schema versions cached for a ledger never belong to another
         # topic.
         versions_of = partial(client.schemas.at_all, load=f"{self.reader.load}/{ledger}")
-        refuse_changes = options.evolution is EvolutionMode.RESTART
+        refuses = options.evolution is EvolutionMode.RESTART
         return SchemaValues(
             TypedValueReader(
-                versions_of, topic, self.reader, self.columns.target, refuse_changes=refuse_changes
+                versions_of, topic, self.reader, self.columns.target, refuse_changes=refuses, pool=self.pool
             ),
             self.columns,
             options.bad_rows,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pulsar_spark.values.value_size import ValueCost
+    from pulsar_spark.values.value_work import ValueWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +52,13 @@ class ValueDecoder(Protocol):
         """Equal for decoders that make the same of the same values; of many versions, few differ."""
         ...
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ...) -> DecodedValues:
         """Read n values; a bad one never changes another.
 
         Args:
             values: ``binary`` [n], any offset; null is a tombstone: a null row, and not bad.
             keys: ``binary`` [n], the messages' keys; only KEY_VALUE looks at them.
-        """
-        ...
-
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        """Whether one value would make more work than it may; takes no more time than it may.
-
-        Args:
-            value: as stored.
-            key: of its message.
-            per_byte: how many items it may have for each of its bytes: items of lists and maps, and fields
-                that are named in it.
+            work: the work that they may make. A value that would make more is a null row, and bad or not.
         """
         ...
 

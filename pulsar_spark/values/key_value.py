@@ -31,6 +31,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 from pulsar_spark.values.value_size import ValueCost
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 PartType: TypeAlias = Callable[[Schema], pa.DataType]
 PartDecoder: TypeAlias = Callable[[Schema, Schema, pa.DataType], ValueDecoder]
@@ -222,33 +223,25 @@ class _KeyValueDecoder:
     def plan(self) -> Hashable:
         return self.type, self.is_separated, *((name, part.plan) for name, part in self.parts.items())
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
         is_null = _mask(values.is_null())
         if self.is_separated:
-            halves = _Halves(keys, values, self._are_inline(values, keys))
+            halves = _Halves(keys, values, self._are_inline(values, keys, work))
             is_null &= _mask(keys.is_null())
         else:
             halves = _split_inline(values, keys)
-        columns, is_bad = self._columns(halves)
+        columns, is_bad = self._columns(halves, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
         column = pa.Array.from_buffers(self.type, len(values), [validity], children=columns)
         return DecodedValues(column, is_bad if is_bad.any() else None)
 
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        readings = [{"key": key, "value": value}] if self.is_separated else []
-        if key is None or not self.is_separated:
-            readings.append(_halves_of(value or b""))  # which is also tried where it should be separated
-        return any(
-            own.has_more_items(halves.get(name), None, per_byte)
-            for halves in readings
-            for name, own in self.parts.items()
-        )
-
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         values, keys = pa.array([value], pa.binary()), pa.array([key], pa.binary())
         if self.is_separated:
-            halves = _Halves(keys, values, self._are_inline(values, keys))
+            halves = _Halves(keys, values, self._are_inline(values, keys, ANY_WORK))
         else:
             halves = _split_inline(values, keys)
         if halves.is_bad.any():
@@ -259,23 +252,23 @@ class _KeyValueDecoder:
                 return f"{name}: {own.explain(half, None)}"
         return "both parts are values"
 
-    def _columns(self, halves: _Halves) -> tuple[list[pa.Array], Flags]:
+    def _columns(self, halves: _Halves, work: ValueWork) -> tuple[list[pa.Array], Flags]:
         """Return the columns that the type has, and which rows are bad in any part."""
         columns, is_bad = [], halves.is_bad.copy()
         for name, own in self.parts.items():
-            found = own.decode(getattr(halves, name), halves.key)
+            found = own.decode(getattr(halves, name), halves.key, work)
             columns.append(found.column)
             if found.is_bad is not None:
                 is_bad |= found.is_bad
-        return columns, is_bad
+        return columns, is_bad | work.refused if work.is_limited else is_bad
 
-    def _are_inline(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> Flags:
+    def _are_inline(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork) -> Flags:
         """Return which rows have no key and a payload that INLINE may be, bool[n]."""
         are_inline = _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):
             halves = _split_inline(values.take(pa.array(rows)), keys.take(pa.array(rows)))
-            _, is_bad = self._columns(halves)
+            _, is_bad = self._columns(halves, work.part(rows))
             has_part = _mask(halves.key.is_valid()) | _mask(halves.value.is_valid())
             are_inline[rows] = has_part & ~is_bad
         return are_inline
@@ -306,20 +299,6 @@ def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
     key = gather(body, np.where(good, at + 4, at), np.where(good, key_end, at), good & (key_size >= 0))
     value = gather(body, np.where(good, key_end + 4, at), np.where(good, end, at), good & (value_size >= 0))
     return _Halves(key, value, has & ~good)
-
-
-def _halves_of(value: bytes) -> dict[str, bytes | None]:
-    """Take one payload of the encoding INLINE apart, whatever it is."""
-    found: dict[str, bytes | None] = {}
-    at = 0
-    for name in _PARTS:
-        if len(value) - at < _LENGTH.size:
-            break
-        (size,) = _LENGTH.unpack_from(value, at)
-        at += _LENGTH.size
-        found[name] = value[at : at + max(size, 0)]
-        at += max(size, 0)
-    return found
 
 
 def _why_not_inline(value: bytes, key: bytes | None) -> str:

@@ -27,6 +27,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueDecoder
 from pulsar_spark.values.value_size import ValueCost, ValueParts
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_work import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
@@ -47,7 +48,7 @@ _MAX_DEFINITIONS = 16 << 20
 _OVERHEAD = 2000
 
 _NO_SUCH = "the topic does not have this version of its schema: it was deleted, or never registered"
-_TOO_MUCH = "it has more items or fields than its stored size allows"
+_TOO_MUCH = "it has more items or fields than its bytes pay for, and its task has no allowance left"
 _LOAD_AGAIN = (
     "Call load() and start the query again: the message's version is newer than the columns, and "
     "may fit the new ones"
@@ -110,7 +111,7 @@ class TypedValues:
         payloads: ``binary`` [n].
         keys: ``binary`` [n].
         groups: of the n rows.
-        items_per_byte: float64[n], how many items each may have; None: any number.
+        work: what they may take.
         pinned: the version that the read began with, or -1.
 
     Attributes:
@@ -128,7 +129,7 @@ class TypedValues:
         keys: pa.BinaryArray,
         groups: _Groups,
         *,
-        items_per_byte: Floats | None,
+        work: ValueWork,
         pinned: int,
     ) -> None:
         self.payloads = payloads
@@ -137,15 +138,14 @@ class TypedValues:
         self._pinned = pinned
         self._messages = messages
         self._groups = groups
-        self._has_too_much: Flags | None = None
-        if items_per_byte is not None:
-            self._has_too_much = groups.have_too_much(payloads, keys, items_per_byte)
+        self.column, self.is_bad = groups.decode(payloads, keys, work)
+        self._has_too_much = work.refused if work.is_limited else None
+        if self._has_too_much is not None:
             payloads, keys = (with_nulls(each, self._has_too_much) for each in (payloads, keys))
-        self.column, self.is_bad = groups.decode(payloads, keys)
         deleted = self._deleted()
         if deleted is not None:
             self.payloads, payloads = (with_nulls(each, deleted) for each in (self.payloads, payloads))
-            self.column, self.is_bad = groups.decode(payloads, keys)
+            self.column, self.is_bad = groups.decode(payloads, keys, ANY_WORK)
         if self._has_too_much is not None and self._has_too_much.any():
             self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
 
@@ -198,6 +198,7 @@ class TypedValueReader:
         reader: the schemas that values are read as.
         target: the column's type: that of ``reader``, or a projection of it.
         refuse_changes: whether a newer version whose values the columns cannot hold is an error.
+        pool: allowance of work of the task that reads; None: the values are all that it reads.
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class TypedValueReader:
         target: pa.DataType,
         *,
         refuse_changes: bool = False,
+        pool: WorkPool | None = None,
     ) -> None:
         self._versions_of = versions_of
         self._topic = topic
@@ -215,6 +217,7 @@ class TypedValueReader:
         self._target = target
         self._parts = ValueParts(target)
         self._refuse_changes = refuse_changes
+        self._pool = pool or WorkPool()
         self._own: Schema | None
         self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
         self._writers: dict[int, Schema] = {}
@@ -239,7 +242,7 @@ class TypedValueReader:
             versions = schema_versions(messages)
             readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
-        rates = messages.items_per_byte
+        work = self._work(messages.items_per_byte, payloads, keys)
         ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
         return (
             TypedValues(
@@ -248,11 +251,18 @@ class TypedValueReader:
                 payloads[first:end],
                 keys[first:end],
                 groups.part(first, end),
-                items_per_byte=None if rates is None else rates[first:end],
+                work=work.part(slice(first, end)),
                 pinned=self._pinned,
             )
             for first, end in pairwise([0, *ends])
         )
+
+    def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
+        """Return the work that values may make; each byte pays for ``rates`` items."""
+        if rates is None:
+            return ANY_WORK
+        sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))
+        return ValueWork(rates * np.maximum(sizes, 1), self._pool)
 
     def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
         """The decoder of each version, or a text that says why there is none."""
@@ -328,33 +338,25 @@ class _Groups:
         version = self._versions.distinct[place]
         return None if isinstance(version, str) else version, self._readers[place]
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> tuple[pa.Array, Flags | None]:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork
+    ) -> tuple[pa.Array, Flags | None]:
         """Decode each group, and put the rows back into their order."""
         if len(self._readers) == 1:
-            return self._decode(self._readers[0], values, keys)
+            return self._decode(self._readers[0], values, keys, work)
         groups = list(self._rows())
         if len(groups) == 1:
-            return self._decode(groups[0][0], values, keys)
+            return self._decode(groups[0][0], values, keys, work)
         columns, bad = [], []
         for reader, rows in groups:
             indexes = pa.array(rows)
-            column, is_bad = self._decode(reader, values.take(indexes), keys.take(indexes))
+            column, is_bad = self._decode(reader, values.take(indexes), keys.take(indexes), work.part(rows))
             columns.append(column)
             bad.append(np.zeros(len(rows), np.bool_) if is_bad is None else is_bad)
         is_bad = np.empty(len(values), np.bool_)
         is_bad[np.concatenate([rows for _, rows in groups])] = np.concatenate(bad)
         column = joined(columns, [rows for _, rows in groups])
         return column, is_bad if is_bad.any() else None
-
-    def have_too_much(self, values: pa.BinaryArray, keys: pa.BinaryArray, items_per_byte: Floats) -> Flags:
-        """Which rows have more items than they may, before any of them is decoded."""
-        found = np.zeros(len(values), np.bool_)
-        for row in np.flatnonzero(np.isfinite(items_per_byte)).tolist():
-            reader = self.of(row)[1]
-            if not isinstance(reader, str):
-                value, key = values[row].as_py(), keys[row].as_py()
-                found[row] = reader.has_more_items(value, key, float(items_per_byte[row]))
-        return found
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
         """One of the decoders of each plan, and the rows of all of them; rows without one are one group."""
@@ -376,10 +378,10 @@ class _Groups:
                 yield reader, rows
 
     def _decode(
-        self, reader: _Reader, values: pa.BinaryArray, keys: pa.BinaryArray
+        self, reader: _Reader, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork
     ) -> tuple[pa.Array, Flags | None]:
         if not isinstance(reader, str):
-            decoded = reader.decode(values, keys)
+            decoded = reader.decode(values, keys, work)
             return decoded.column, decoded.is_bad
         # Nothing is lost with a tombstone that has no typed key.
         is_bad: Flags = (values.is_valid().to_numpy(zero_copy_only=False)) | (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from functools import cached_property, lru_cache
 
@@ -21,6 +22,7 @@ from pulsar_spark.values.avro.steps import Step, added_text, growth, step_key
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
@@ -92,14 +94,19 @@ class AvroDecoder:
         """What its values may take as columns."""
         return self._cost
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
         """Read n values; see :class:`ValueDecoder`.
 
         Raises:
             UnsupportedError: the texts of a column have more than 2 GiB.
         """
         try:
-            parts = [self._decode(values[first:last]) for first, last in _slices(values)]
+            parts = [
+                self._decode(values[first:last], work.part(slice(first, last)))
+                for first, last in _slices(values)
+            ]
             if not parts:
                 return DecodedValues(pa.array([], self._type))
             bad = np.concatenate([bad for _, bad in parts])
@@ -113,17 +120,6 @@ class AvroDecoder:
             ) from None
         return DecodedValues(column, bad if bad.any() else None)
 
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        """Whether a value has more items than it may; see :class:`ValueDecoder`."""
-        if value is None:
-            return False
-        walked = AvroValue(value, len(value), len(value), None, per_byte * len(value))
-        try:
-            self._walk(walked, self._offset)
-        except BadAvroError:
-            return walked.work < 0
-        return False
-
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why a value is bad: the field's path, and what is wrong there."""
         if value is None or len(value) < self._offset:
@@ -134,21 +130,23 @@ class AvroDecoder:
             return f"{error.where}{error.why}"
         return f"{len(value) - end} bytes remain after the value"
 
-    def _is_good(self, payload: bytes) -> bool:
+    def _is_good(self, payload: bytes, row: int, work: ValueWork) -> bool:
         """Whether a payload is a value of no more memory than its size may take; takes none itself."""
+        value = _value_of(payload, left := work.left(row))
+        is_good = True
         try:
-            self._walk(_value_of(payload), self._offset)
+            self._walk(value, self._offset)
         except BadAvroError:
-            return False
-        return True
+            is_good = False
+        return work.take(row, left - value.work) and is_good
 
-    def _decode(self, values: pa.BinaryArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def _decode(self, values: pa.BinaryArray, work: ValueWork) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         """Read some values together: the column, and which are bad."""
-        payloads = AvroPayloads(values)
+        payloads = AvroPayloads(values, work)
         position = payloads.start + self._offset
         is_read = position <= payloads.end
         for row in rows_to_check(values, self._unchecked).tolist():
-            is_read[row] &= self._is_good(values[row].as_py())
+            is_read[row] &= self._is_good(values[row].as_py(), row, work)
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             payloads.bad[:] = ~is_read & ~is_null
@@ -189,8 +187,8 @@ def _reader(step: _ByKey) -> Reader:
     return reader_of(step.step)
 
 
-def _value_of(payload: bytes) -> AvroValue:
-    return AvroValue(payload, len(payload), len(payload), ValueRoom(len(payload)))
+def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:
+    return AvroValue(payload, len(payload), len(payload), ValueRoom(len(payload)), work)
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:

@@ -282,30 +282,30 @@ def item_work(step: Step) -> float:
 
 def growth(step: Step) -> float:
     """Bytes of columns, at most, that a byte of a value becomes."""
-    lists = list(_lists(step))
+    found = list(lists(step))
     # Items without bytes are as many as the value has bytes, beside all others.
-    return max((item_size(each) / size for each, size in lists if size), default=0.0) + max(
-        (item_size(each) for each, size in lists if not size), default=0
+    return max((item_size(each) / size for each, size in found if size), default=0.0) + max(
+        (item_size(each) for each, size in found if not size), default=0
     )
 
 
-def _lists(step: Step) -> Iterator[tuple[ArrayStep | MapStep, int]]:
+def lists(step: Step) -> Iterator[tuple[ArrayStep | MapStep, int]]:
     """All arrays and maps in a step, with the bytes that an item has at least."""
     if isinstance(step, ArrayStep):
         yield step, least_size(step.item)
-        yield from _lists(step.item)
+        yield from lists(step.item)
     elif isinstance(step, MapStep):
         yield step, 1 + least_size(step.value)
-        yield from _lists(step.value)
+        yield from lists(step.value)
     elif isinstance(step, RecordStep):
         for _, field, _ in step.fields:
-            yield from _lists(field)
+            yield from lists(field)
     elif isinstance(step, UnionStep):
         for each in step.branches:
             if not isinstance(each, str):
-                yield from _lists(each)
+                yield from lists(each)
     elif isinstance(step, MemberStep):
-        yield from _lists(step.inner)
+        yield from lists(step.inner)
 
 
 def least_size(step: Step) -> int:

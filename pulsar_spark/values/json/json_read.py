@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_of, parts_by_size
+from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_of, parts_by_size, with_nulls
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
@@ -35,7 +35,7 @@ from pulsar_spark.values.json.by_column.tape_read import TapeReader
 from pulsar_spark.values.json.columns import AGAIN, AGAIN_PER_BYTE
 from pulsar_spark.values.json.general import explain, read_rows
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.scan import has_more_tokens
+from pulsar_spark.values.json.scan import count_tokens
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonMap,
@@ -48,6 +48,7 @@ from pulsar_spark.values.json.tree import (
 )
 from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 _FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _SAMPLE: Final = 256
@@ -131,6 +132,7 @@ class _JsonDecoder:
         self._cost = ValueCost(added_text(tree), growth(tree))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._tries = tries(tree)
+        self._token_work = 2.0 + self._tries  # units that a token takes that is read by itself
 
     @property
     def type(self) -> pa.DataType:
@@ -144,23 +146,28 @@ class _JsonDecoder:
     def plan(self) -> Hashable:
         return id(self)
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
         """Read n values; see ``ValueDecoder``.
 
         Raises:
             UnsupportedError: the texts or the items of a column are more than 2 GiB.
         """
         try:
-            return self._decode(values)
+            return self._decode(values, work)
         except (OverflowError, pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise UnsupportedError(
                 f"{len(values)} values are too large for one Arrow column: {error}",
                 advice="Read fewer rows at a time, or read the topic with valueFormat=raw",
             ) from None
 
-    def _decode(self, values: pa.BinaryArray) -> DecodedValues:
+    def _decode(self, values: pa.BinaryArray, work: ValueWork) -> DecodedValues:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
+        if work.is_limited:  # honest values have at most a token in two bytes
+            dense = np.maximum(count_tokens(values) - np.diff(offsets_of(values)) / 2, 0.0)
+            values = with_nulls(values, ~work.take_each(dense))
         done: list[tuple[pa.Array, Ints]] = []
         if self._lines.can_read:
             self._are_plain.read(
@@ -171,13 +178,13 @@ class _JsonDecoder:
         if len(others):
             rest = values if len(others) == len(values) else values.take(pa.array(others))
             for first, end in parts_by_size(offsets_of(rest), _MAX_BYTES, _MAX_ROWS):
-                part = self._decode_some(rest[first:end])
+                part = self._decode_some(rest[first:end], work.part(others[first:end]))
                 done.append((part.column, others[first:end]))
                 if part.is_bad is not None:
                     is_bad[others[first:end]] = part.is_bad
         return DecodedValues(_in_order(done), is_bad if is_bad.any() else None)
 
-    def _decode_some(self, values: pa.BinaryArray) -> DecodedValues:
+    def _decode_some(self, values: pa.BinaryArray, work: ValueWork) -> DecodedValues:
         done: list[tuple[pa.Array, Ints]] = []
         left = self._by_column(values)
         if len(left) >= _FEWEST_ROWS:
@@ -195,7 +202,11 @@ class _JsonDecoder:
         others = _left(len(values), done)
         is_bad: Flags | None = None
         if len(others):
-            found = read_rows(self._tree, (values[row].as_buffer() for row in others))
+            rows = pa.array(others)
+            if work.is_limited:
+                units = self._token_work * (2 + count_tokens(values)[others])
+                rows = pa.array(others, mask=~work.part(others).take_each(units))
+            found = read_rows(self._tree, (value.as_buffer() for value in values.take(rows)))
             done.append((found.column, others))
             if found.is_bad is not None:
                 is_bad = np.zeros(len(values), np.bool_)
@@ -224,10 +235,6 @@ class _JsonDecoder:
         may = sizes * (self._tries - AGAIN_PER_BYTE) <= AGAIN
         may[large] = False
         return np.flatnonzero(may)
-
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        """Whether a value has more items than it may; see ``ValueDecoder``."""
-        return value is not None and has_more_tokens(value, per_byte * len(value) / self._tries)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why a value is bad; see ``ValueDecoder``."""

@@ -10,6 +10,11 @@ import re
 from json import JSONDecodeError, JSONDecoder
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Ints, count_bytes
+
 END: Final = "\0"  # no JSON has it outside of strings, nor unescaped in them
 # The last three are not JSON, but Python's client writes them.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -25,8 +30,7 @@ _CLOSERS: Final = {"{": "}", "[": "]"}
 _BRACE: Final = ord("}")
 _DECODER: Final = JSONDecoder()
 _MAX_EXPONENT = 10  # digits: beyond, Python's integers are not asked
-_TOKENS: Final = (b",", b":", b"[", b"{")
-_AT_ONCE: Final = 1 << 16  # bytes
+_IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 
 
 class BadJsonError(Exception):
@@ -199,22 +203,6 @@ def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool =
     return -result - 1 if rest.strip("0") else -result
 
 
-def has_more_tokens(payload: bytes, most: float) -> bool:
-    """Whether there are more commas, colons and opening brackets than a number, outside of strings.
-
-    It ends where there are more.
-    """
-    if sum(map(payload.count, _TOKENS)) <= most:
-        return False
-    plain = payload
-    if b"\\" in payload:
-        plain = payload.replace(b"\\\\", b"__").replace(b'\\"', b"__")
-    count = is_inside = 0
-    for at in range(0, len(plain), _AT_ONCE):
-        parts = plain[at : at + _AT_ONCE].split(b'"')
-        outside = b"".join(parts[is_inside::2])
-        count += sum(map(outside.count, _TOKENS))
-        if count > most:
-            return True
-        is_inside = (is_inside + len(parts) - 1) % 2
-    return False
+def count_tokens(payloads: pa.BinaryArray) -> Ints:
+    """Return how many commas, colons and opening brackets n payloads have, in strings too, int64[n]."""
+    return count_bytes(payloads, _IS_TOKEN)

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
+from pulsar_spark.arrow.arrays import Ints, count_bytes
 from pulsar_spark.values.protobuf.readers import (
     EnumReader,
     MapReader,
@@ -66,6 +68,9 @@ _NOT_PACKED = (
     FieldDescriptorProto.TYPE_GROUP,
 )
 COPIES = 3  # of a payload: Python's bytes, and texts in the runtime and on their way to columns
+MESSAGE_WORK = 2.0  # units that a message in a repeated field takes
+_FIELD_WORK = 0.25  # and any field on the wire, as two items that are packed do
+PAID_WORK = 0.2  # and that each byte pays for: honest messages have ten and more
 _MAX_DEPTH = 100  # that the runtime takes
 _NOT_LAST = bytes(range(128, 256))  # bytes of a varint that others follow
 
@@ -78,11 +83,13 @@ class CountedField:
         width: bytes that an item takes; 0 of a field that is not repeated.
         fields: of its messages.
         packed: bytes of an item that is packed, 0: a varint; None where items are never packed.
+        has_messages: whether its items are messages.
     """
 
     width: int
     fields: CountedFields
     packed: int | None
+    has_messages: bool = False
 
     @property
     def growth(self) -> float:
@@ -124,7 +131,7 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
         width = item_width(field.type) + _added_text(reader) + 3 * _ELEMENT_SIZES.get(kind, 8)
         if kind == FieldDescriptorProto.TYPE_MESSAGE:
             width += _message_size(file.message_type[int(defined[number].type_name.removeprefix(".M"))])
-        found[number] = CountedField(width, fields, packed)
+        found[number] = CountedField(width, fields, packed, kind == FieldDescriptorProto.TYPE_MESSAGE)
     return found
 
 
@@ -164,7 +171,7 @@ def growth(fields: CountedFields) -> float:
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
     """Take the room of a payload and all its items, until none is left; what is malformed ends it, too.
 
-    Each field on the wire counts as an item of work, and two that are packed.
+    Fields on the wire and their items also count as work.
     """
     room.left -= COPIES * len(payload)
     at, end = 0, len(payload)
@@ -176,7 +183,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                     return
                 fields, end = above.pop()
             tag, at = _varint(payload, at)
-            room.work -= 1
+            room.work -= _FIELD_WORK
             kind = tag & 7
             field = fields.get(tag >> 3)
             if field is not None and field.packed is not None and kind in (_VARINT, _FIXED64, _FIXED32):
@@ -192,11 +199,12 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                 elif field.packed is not None:
                     packed = _packed(payload[at : at + size], field.packed)
                     room.left -= field.width * packed
-                    room.work -= packed / 2
+                    room.work -= packed / 2 * _FIELD_WORK
                     room.left -= _HEADER if size else 0
                     at += size
                 else:
                     room.left -= field.width
+                    room.work -= MESSAGE_WORK * field.has_messages
                     if field.fields:
                         above.append((fields, end))
                         fields, end = field.fields, at + size
@@ -212,6 +220,18 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                 at += 8 if kind == _FIXED64 else 4
     except IndexError:
         return
+
+
+def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
+    """How many bytes of each of n payloads may begin an item of a repeated field of messages, int64[n]."""
+    begins = np.zeros(256, np.bool_)
+    open_fields = [fields]
+    while open_fields:
+        for number, field in open_fields.pop().items():
+            for tag in (number << 3 | _BYTES, number << 3 | _START) if field.has_messages else ():
+                begins[tag if tag < 0x80 else tag & 0x7F | 0x80] = True
+            open_fields.append(field.fields)
+    return count_bytes(values, begins)
 
 
 def _packed(items: bytes, size: int) -> int:

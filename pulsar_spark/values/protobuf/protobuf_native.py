@@ -33,17 +33,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import offsets_of
 from pulsar_spark.arrow.join import bytes_field, join
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
-from pulsar_spark.values.protobuf.items import CountedFields, counted_fields, growth, row_cost, take_items
+from pulsar_spark.values.protobuf.items import (
+    MESSAGE_WORK,
+    PAID_WORK,
+    CountedFields,
+    counted_fields,
+    growth,
+    most_messages,
+    row_cost,
+    take_items,
+)
 from pulsar_spark.values.protobuf.plan import ProtobufPlan
 from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
 from pulsar_spark.values.protobuf.versions import check_fields
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 _MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
 
@@ -95,10 +106,12 @@ class _ProtobufDecoder:
     def plan(self) -> Hashable:
         return id(self)
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
         is_valid = np.array(values.is_valid().to_numpy(zero_copy_only=False))
         has = is_valid.copy()
-        too_large = self._too_large(values)
+        too_large = self._too_large(values, work)
         if too_large:
             has[too_large] = False
             values = values.filter(pa.array(has))
@@ -115,12 +128,6 @@ class _ProtobufDecoder:
         is_bad = is_valid & ~is_good
         return DecodedValues(found.spread(is_good).column, is_bad if is_bad.any() else None)
 
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        size = len(value or b"")
-        room = ValueRoom(size, per_byte * size)
-        take_items(room, value or b"", self.counted)
-        return room.work < 0
-
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         room = ValueRoom(len(value or b""))
         take_items(room, value or b"", self.counted)
@@ -131,14 +138,19 @@ class _ProtobufDecoder:
             return f"{len(value or b'')} bytes are not a protobuf message"
         return self.root.explain(messages[0]).removeprefix(".")
 
-    def _too_large(self, values: pa.BinaryArray) -> list[int]:
-        """Indexes of payloads that would take too much memory, before any of it is taken."""
+    def _too_large(self, values: pa.BinaryArray, work: ValueWork) -> list[int]:
+        """Indexes of payloads that would take too much memory or time, before any of it is taken."""
+        rows = rows_to_check(values, self.unchecked)
+        if work.is_limited:
+            most = MESSAGE_WORK * most_messages(values, self.counted)
+            rows = np.union1d(rows, np.flatnonzero(most > PAID_WORK * np.diff(offsets_of(values))))
         found = []
-        for row in rows_to_check(values, self.unchecked).tolist():
+        for row in rows.tolist():
             payload = values[row].as_py()
-            room = ValueRoom(len(payload))
+            room = ValueRoom(len(payload), left := work.left(row) + PAID_WORK * len(payload))
             take_items(room, payload, self.counted)
-            if room.left < 0:
+            units = left - room.work - PAID_WORK * len(payload)
+            if not work.take(row, units) or room.left < 0:
                 found.append(row)
         return found
 

@@ -1,13 +1,13 @@
-"""The work that the messages of one entry may make: an allowance for any, and more for its stored bytes.
+"""The work that the messages of an entry may make: an allowance, and more for its bytes.
 
 Whoever may produce can store a few bytes that decompress to millions of messages, or of items in their
 values. All clients compare a message or batch with ``maxMessageSize`` after it is compressed, so no honest
-entry is known by its size alone. And it is not bytes that take time, but messages and items: items of lists
-and maps, and fields by their names. One by one, an item takes about a microsecond, and a message several.
+entry is known by its size alone: equal rows become a few bytes, too. And it is not bytes that take time, but
+messages and items: items of lists and maps, and fields by their names. One by one, an item takes about a
+microsecond, and a message several.
 
-An entry of the usual 128 KiB can never have too many: an item has at least one byte. One that decompresses to
-more may have as many items as the allowance, and more with its stored bytes; and a value in it as many as its
-part of the bytes. So a verdict on a value depends on its own entry only.
+So stored bytes pay for items, and uncompressed ones for as many as it takes to read honest values of them.
+What values of a task take beyond is taken from its allowance.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pulsar_spark.arrow.arrays import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
+# For each byte that is stored of an entry, and for each uncompressed one.
+ITEMS_PER_BYTE, ITEMS_PER_UNCOMPRESSED = 8, 1 / 32
 # Of any entry; and how many more for each byte that is stored of it.
-ITEMS, ITEMS_PER_BYTE = 500_000, 8
 MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
 
 
@@ -32,7 +33,7 @@ def max_messages(stored: Ints) -> Ints:
 
 
 def items_per_byte(stored: Ints, uncompressed: Ints) -> Floats | None:
-    """How many items values may have for each of their bytes.
+    """How many items each byte of entries pays for.
 
     Args:
         stored: int64[n], bytes of each entry as stored.
@@ -41,9 +42,10 @@ def items_per_byte(stored: Ints, uncompressed: Ints) -> Floats | None:
     Returns:
         float64[n], infinite where any number is accepted; None where all are.
     """
-    accepted = ITEMS + ITEMS_PER_BYTE * stored
-    is_checked = uncompressed > accepted
+    paid = ITEMS_PER_BYTE * stored
+    is_checked = uncompressed > paid
     if not is_checked.any():
         return None
-    rates: Floats = np.where(is_checked, accepted / np.maximum(uncompressed, 1), np.inf)
+    own = paid / np.maximum(uncompressed, 1) + ITEMS_PER_UNCOMPRESSED
+    rates: Floats = np.where(is_checked, own, np.inf)
     return rates

@@ -16,6 +16,7 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.value_size import ValueCost
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 
 def csv(names: str, kind: SchemaType = SchemaType.AVRO) -> Schema:
@@ -56,18 +57,21 @@ class CsvDecoder:
     def plan(self) -> int:
         return id(self)
 
-    def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> DecodedValues:
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
         self.calls.append(len(values))
+        payloads = [
+            value if value is None or work.take(row, value.count(b",")) else None
+            for row, value in enumerate(values.to_pylist())
+        ]
         rows = [
             None if value is None and key is None else self._row(value, key)
-            for value, key in zip(values.to_pylist(), keys.to_pylist(), strict=True)
+            for value, key in zip(payloads, keys.to_pylist(), strict=True)
         ]
         is_bad = np.array([isinstance(row, str) for row in rows])
         column = pa.array([None if isinstance(row, str) else row for row in rows], self.type)
         return DecodedValues(column, is_bad if is_bad.any() else None)
-
-    def has_more_items(self, value: bytes | None, key: bytes | None, per_byte: float) -> bool:
-        return value is not None and value.count(b",") > per_byte * len(value)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         row = self._row(value, key)

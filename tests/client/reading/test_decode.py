@@ -476,7 +476,7 @@ def test_what_came_of_an_entry_bounds_the_items_of_its_values():
     rates = part.items_per_byte
     received = int(Entries.of([dense]).sizes[0])
     assert np.isinf(rates[:-1]).all()
-    assert rates[-1] == (500_000 + 8 * received) / 2_000_000
+    assert rates[-1] == 8 * received / 2_000_000 + 1 / 32
 
 
 @for_each("claimed", [0, -1, -(10**6), -(1 << 31)])

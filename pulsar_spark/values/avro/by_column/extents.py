@@ -23,7 +23,7 @@ from pulsar_spark.values.avro.by_column.varints import (
     read_varints,
     varint_ends_at,
 )
-from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, walker
+from pulsar_spark.values.avro.walk import BadAvroError, walker
 
 # Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
 # end are bad, or will be by ``AvroPayloads.limit``: it may be up to ``_MAX_SHORT`` bytes after it.
@@ -77,6 +77,8 @@ def finder(step: steps.ArrayStep | steps.MapStep, *, is_charged: bool, is_read_l
         steps.fixed_width(item),
         steps.is_varint(item),
         steps.item_cost(item) if is_charged else 0,
+        steps.item_work(item),
+        sum(1 for _ in steps.lists(item)),
     )
 
 
@@ -215,16 +217,15 @@ def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> Extent:
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         after: Ints = position.copy()
-        whole = payloads.bytes.data
         for i in range(len(position)):
             row = i if rows is None else int(rows[i])
-            end = int(payloads.end[row])
-            value = AvroValue(whole, end, int(payloads.credit[row]))
+            value = payloads.value_of(row, int(payloads.credit[row]))
             try:
                 after[i] = walk(value, int(position[i]))
             except BadAvroError:
                 payloads.bad[row] = True
-                after[i] = end
+                after[i] = value.end
+            payloads.take_work(row, value)
             if not is_read_later:
                 payloads.credit[row] = value.credit
         return after

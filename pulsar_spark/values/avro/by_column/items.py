@@ -2,8 +2,9 @@
 
 Items whose positions are known without reading them (all of one size, or varints) are found in one call for
 all rows. Others are found in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
-found one by one, since a wave costs the same for one row as for a thousand. When they are found, they are
-read, many together: so an item in nested arrays is gone over once for each array that contains it.
+found one by one, since a wave costs the same for one row as for a thousand: as much as some 64 items, and
+more where items have arrays. When they are found, they are read, many together: so an item in
+nested arrays is gone over once for each array that contains it.
 
 Of a single large value some items are found and read at a time, which bounds temporary arrays.
 """
@@ -22,9 +23,10 @@ from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
 from pulsar_spark.values.avro.by_column.varints import read_varints
-from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, read_block
+from pulsar_spark.values.avro.walk import BLOCK_WORK, BadAvroError, Walker, read_block
 
-FEW_ROWS = 12  # with this many or fewer, one by one is faster than a wave
+FEW_ROWS = 64  # with this many or fewer, one by one is faster than a wave of items without arrays
+_FEW_KNOWN = 12  # and than a wave of blocks whose items need not be found
 # These bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
@@ -44,6 +46,8 @@ class ItemsFinder:
         width: bytes of each item, None where they differ.
         is_varint: whether each item is one varint.
         cost: what an item counts beyond its bytes, see ``AvroPayloads.credit``.
+        work: units of work that an item is when it is found by itself.
+        depth: of arrays and maps in an item.
     """
 
     def __init__(
@@ -53,12 +57,16 @@ class ItemsFinder:
         width: int | None,
         is_varint: bool,
         cost: int,
+        work: float,
+        depth: int,
     ) -> None:
         self._find = find
         self._walk = walk
         self._width = width
         self._is_varint = is_varint
         self._cost = cost
+        self._work = work
+        self._few = FEW_ROWS * (1 + depth)
 
     def find(
         self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
@@ -109,8 +117,9 @@ class ItemsFinder:
         total = np.zeros(len(position), np.int64)
         waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
         active = np.flatnonzero(count)
-        while len(active) > FEW_ROWS:
+        while len(active) > self._few:
             mine = active if rows is None else rows[active]
+            payloads.count_wave(mine, self._few * self._work)
             start = after[active]
             if take is not None:
                 waves.append((active.astype(np.int32), start.astype(np.int32)))
@@ -136,12 +145,15 @@ class ItemsFinder:
         self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
     ) -> int:
         """Find all further items of one array; ``total`` is brought up to date; returns where it ends."""
-        walk, end = self._walk, int(payloads.end[row])
-        value = AvroValue(payloads.bytes.data, end, end - int(payloads.start[row]))
+        walk = self._walk
+        value = payloads.value_of(row, int(payloads.end[row] - payloads.start[row]))
         limit = position + _BYTES_AT_ONCE
         starts, found = rest.starts, len(rest.starts)
         try:
             while left:
+                value.work -= BLOCK_WORK + left * self._work
+                if value.work < 0:
+                    raise BadAvroError("it has too many items")
                 for _ in range(left):
                     if position > limit or len(starts) - found == ITEMS_AT_ONCE:
                         limit = position + _BYTES_AT_ONCE
@@ -155,7 +167,8 @@ class ItemsFinder:
         except BadAvroError:
             payloads.bad[row] = True
             del starts[found:]
-            position = end
+            position = value.end
+        payloads.take_work(row, value)
         total[owner] += len(starts) - found
         rest.add(owner)
         return position
@@ -169,8 +182,9 @@ class ItemsFinder:
         total = np.zeros(len(position), np.int64)
         blocks = _Blocks()
         active = np.arange(len(position))
-        while len(active) > FEW_ROWS:
+        while len(active) > _FEW_KNOWN:
             mine = active if rows is None else rows[active]
+            payloads.count_wave(mine, _FEW_KNOWN * BLOCK_WORK)
             count, begin = self._blocks(payloads, after[active], mine)
             count, begin, after[active] = self._block_ends(payloads, begin, count, mine)
             has = count > 0
@@ -222,8 +236,8 @@ class ItemsFinder:
         Returns:
             The position after them, and the same if there may be more.
         """
-        end = int(payloads.end[row])
-        value = AvroValue(payloads.bytes.data, end, int(payloads.credit[row]) if self._cost else 0)
+        value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
+        end = value.end
         ends = payloads.varint_ends if self._is_varint else None
         more: int | None = None
         try:
@@ -232,6 +246,9 @@ class ItemsFinder:
                 if not count:
                     position = begin
                     break
+                value.work -= BLOCK_WORK
+                if value.work < 0:
+                    raise BadAvroError("it has too many blocks")
                 if ends is None:
                     at, position = begin, begin + count * (self._width or 0)
                 else:
@@ -247,6 +264,7 @@ class ItemsFinder:
         except BadAvroError:
             payloads.bad[row] = True
             position = end
+        payloads.take_work(row, value)
         if self._cost:
             payloads.credit[row] = value.credit
         return position, more

@@ -16,11 +16,14 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
 from pulsar_spark.values.avro.by_column.varint_ends import GROUP, VarintEnds, varint_ends
+from pulsar_spark.values.avro.walk import AvroValue
+from pulsar_spark.values.value_work import ValueWork
 
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
 _PAD = 16  # bytes before the first row and after the last, which reading a decimal or a varint may touch
+_WAVES = 256  # looks at items of rows after which they are counted as work
 SLACK = 4096  # and after those: how far after its row a position may be until ``limit`` is called
 
 
@@ -28,6 +31,7 @@ class AvroPayloads:
     """Some rows that are read together.
 
     Attributes:
+        work: what the rows may take.
         bytes: all rows, one after the other.
         words, doubles, floats: the number that begins at each byte, little-endian.
         buffer: the same bytes for Arrow.
@@ -36,7 +40,9 @@ class AvroPayloads:
         bad: bool[n], which rows are no values.
     """
 
-    def __init__(self, values: pa.BinaryArray) -> None:
+    def __init__(self, values: pa.BinaryArray, work: ValueWork) -> None:
+        self.work = work
+        self._waves = 0
         count = len(values)
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
@@ -98,6 +104,21 @@ class AvroPayloads:
         if self._credit is None:
             self._credit = self.end - self.start
         return self._credit
+
+    def value_of(self, row: int, credit: int) -> AvroValue:
+        """A row that is to be gone over by itself."""
+        return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
+
+    def take_work(self, row: int, value: AvroValue) -> None:
+        """Say that a row was gone over; one that has taken too much is bad."""
+        self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
+
+    def count_wave(self, rows: Ints, units: float) -> None:
+        """Count a look at one item of each of some rows, which share what it costs."""
+        self._waves += 1
+        if self._waves % _WAVES == 0 and self.work.is_limited:
+            some = np.unique(rows)
+            self.bad[some] |= ~self.work.part(some).take_each(np.full(len(some), _WAVES * units / len(some)))
 
     def charge(self, rows: Rows, costs: Ints) -> None:
         """Take costs from the rows' credit, none above 2 ** 44; rows without any left are bad."""
