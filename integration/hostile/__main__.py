@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         _report("values of JSON", seed, json_values.run(seed, given.json))
         _report("messages of protobuf", seed, protobuf_values.run(seed, given.protobuf))
         _report("rows that are written", seed, written.run(seed, given.written))
-        _report("entries that become large", seed, costs.run(seed, given.costs))
+        _report("tasks of entries that become large", seed, costs.run(seed, given.costs))
         _report("large schemas", seed, large_schemas.run(seed, given.schemas))
         _report("peers without end", seed, peers.run(given.peers))
     except (entries.DifferenceError, frames.UndocumentedError, costs.CostlyError) as error:

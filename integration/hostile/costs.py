@@ -1,7 +1,9 @@
-"""The fuzzer of costs: an entry of up to 64 KiB, whatever it becomes, takes 2 s of CPU and 200 MB at most.
+"""The fuzzer of costs: 2 to 50 entries of up to 64 KiB together take little more than honest ones.
 
-Such an entry decompresses to as much as is accepted, or more: few large values or many small ones, good or
-bad, of random schemas. It is decoded as a task does it: messages, their columns, values, and the first error.
+That is at most 2 s of CPU more than honest entries take which have as many messages and uncompressed bytes,
+and 200 MB. Such entries decompress to as much as is accepted, or more: few large values or many small ones,
+good or bad, of random schemas. They are decoded as a task does it: messages, their columns, values, and the
+first error.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import random
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,50 +34,68 @@ _SECONDS = 2.0
 _MEMORY = 200 << 20  # bytes
 _STORED = 64 << 10  # bytes
 _TOPIC = TopicName.parse("hostile")
-# Bytes of all values of an entry: as many as it may have items; more; and nearly all that it may have.
-_SIZES = (100_000, 500_000, 750_000, 1_000_000, 3_000_000, 20_000_000)
+# Bytes of all values of an entry: usual ones; as many as it may have items; more; and nearly all that it may.
+_SIZES = (20_000, 100_000, 500_000, 750_000, 1_000_000, 3_000_000, 20_000_000)
+_ROW, _MOST_ROWS = 100, 90_000  # bytes of an honest row, and rows of an honest entry at most
 _ROWS = (0, 0, 0, 1, 100, 10_000, 99_000, 130_000)  # 0: no batch
 
 MakeValue = Callable[[int], bytes]
 
 
 class CostlyError(AssertionError):
-    """An entry cost more than it may; the text has its seed."""
+    """Entries cost more than they may; the text has their seed."""
 
 
-def run(seed: int, entries: int) -> Iterator[int]:
-    """Decode so many entries; gives how many there were.
+def run(seed: int, tasks: int) -> Iterator[int]:
+    """Decode the entries of so many tasks; gives how many tasks there were.
 
     Raises:
         CostlyError: one cost too much.
     """
-    for number in range(entries):
-        one_entry(f"{seed}/{number}")
+    for number in range(tasks):
+        one_task(f"{seed}/{number}")
         yield number + 1
 
 
-def one_entry(seed: str) -> None:
-    """Decode one entry; raises CostlyError."""
+def one_task(seed: str) -> None:
+    """Decode some entries as those of a task; raises CostlyError."""
     rnd = random.Random(seed)
     kind = rnd.choice(list(KINDS))
     schema, value_of = KINDS[kind](rnd)
-    entry = _entry(rnd, value_of)
+    count = rnd.randint(2, 50)
+    distinct = [_entry(rnd, value_of, _STORED // count) for _ in range(rnd.choice((1, 3)))]
+    entries = [rnd.choice(distinct)._replace(entry=number) for number in range(count)]
     try:
-        reader = ReaderSchema(schema, {_TOPIC: (0, schema)})
-        values = TypedValueReader(lambda _, __: {}, _TOPIC, reader, reader.type)
+        took, memory = _cost(_reader(schema), entries)
     except (SchemaError, UnsupportedError):
         return
+    if took <= _SECONDS and memory <= _MEMORY:
+        return
+    honest = {id(each.payload): _honest(HONEST[kind], each) for each in distinct}
+    usual, _ = _cost(_reader(HONEST[kind][0]), [honest[id(each.payload)] for each in entries])
+    if took - usual > _SECONDS or memory > _MEMORY:
+        size = sum(each.metadata.uncompressed_size for each in entries)
+        what = f"{sum(len(each.payload) for each in entries)} bytes of {kind}, {size} uncompressed"
+        raise CostlyError(
+            f"seed {seed}: {what}, {count} entries: {took:.1f} s of CPU, honest ones {usual:.1f} s, "
+            f"and {memory >> 20} MiB"
+        )
+
+
+def _reader(schema: Schema) -> TypedValueReader:
+    reader = ReaderSchema(schema, {_TOPIC: (0, schema)})
+    return TypedValueReader(lambda _, __: {}, _TOPIC, reader, reader.type)
+
+
+def _cost(values: TypedValueReader, entries: Sequence[Entry]) -> tuple[float, int]:
+    """Seconds of CPU and bytes of memory that the entries of a task take."""
     before = reset_peak()
     began = time.process_time()
     for messages in decode_entries(
-        _TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20, leave_out_corrupt=True
+        _TOPIC, [Entries.of(entries)], max_rows=10_000, max_bytes=6 << 20, leave_out_corrupt=True
     ):
         _read(messages, values)
-    took, memory = time.process_time() - began, peak() - before
-    if took > _SECONDS or memory > _MEMORY:
-        size = entry.metadata.uncompressed_size
-        what = f"{len(entry.payload)} bytes of {kind}, {size} uncompressed"
-        raise CostlyError(f"seed {seed}: {what}: {took:.1f} s of CPU and {memory >> 20} MiB")
+    return time.process_time() - began, peak() - before
 
 
 def _read(messages: DecodedMessages, reader: TypedValueReader) -> None:
@@ -87,21 +107,34 @@ def _read(messages: DecodedMessages, reader: TypedValueReader) -> None:
             str(values.error(int(values.is_bad.argmax()), is_fatal=False))
 
 
-def _entry(rnd: random.Random, value_of: MakeValue) -> Entry:
-    """An entry of values, as large as its stored bytes allow."""
+def _honest(of: tuple[Schema, MakeValue], entry: Entry) -> Entry:
+    """An entry of equal rows of some 100 bytes, with as many uncompressed bytes and messages as another."""
+    size = entry.metadata.uncompressed_size
+    rows = max(entry.metadata.num_messages_in_batch, min(size // _ROW, _MOST_ROWS))
+    return _packed(of[1](size // rows), rows, pb.ZSTD, [])
+
+
+def _entry(rnd: random.Random, value_of: MakeValue, stored: int) -> Entry:
+    """An entry of values, as large as a number of stored bytes allows."""
     size, rows = rnd.choice(_SIZES), rnd.choice(_ROWS)
     codec = rnd.choice((pb.ZSTD, pb.ZSTD, pb.ZLIB, pb.LZ4))
     # What does not compress: stored bytes allow for more.
-    padding = [pb.KeyValue(key=b"padding", value=rnd.randbytes(rnd.choice((0, 0, _STORED // 2))))]
+    padding = [pb.KeyValue(key=b"padding", value=rnd.randbytes(rnd.choice((0, 0, stored // 2))))]
     while True:
         value = value_of(size // max(1, rows))
         value = broken(rnd, value) if rnd.random() < 0.2 else value
-        head = pb.SingleMessageMetadata(payload_size=len(value)).SerializeToString()
-        plain = (struct.pack(">I", len(head)) + head + value) * rows or value
-        payload = _compressed(codec, plain)
-        if len(payload) + len(padding[0].value) <= _STORED:
-            break
+        rows = min(rows, 2 * max(_SIZES) // (len(value) + 1))
+        entry = _packed(value, rows, codec, padding)
+        if len(entry.payload) + len(padding[0].value) <= stored:
+            return entry
         size //= 2
+
+
+def _packed(value: bytes, rows: int, codec: pb.CompressionType, padding: Sequence[pb.KeyValue]) -> Entry:
+    """An entry of equal values; 0 rows: of one that is no batch."""
+    head = pb.SingleMessageMetadata(payload_size=len(value)).SerializeToString()
+    plain = (struct.pack(">I", len(head)) + head + value) * rows or value
+    payload = _compressed(codec, plain)
     metadata = pb.MessageMetadata(
         producer_name=b"p",
         sequence_id=0,
@@ -207,18 +240,18 @@ def _json(rnd: random.Random) -> tuple[Schema, MakeValue]:
 
 def _key_value(rnd: random.Random) -> tuple[Schema, MakeValue]:
     (key, key_of), (value, value_of) = _avro(rnd), _json(rnd)
-    properties = {
-        "key.schema.type": "AVRO",
-        "value.schema.type": "JSON",
-        "kv.encoding.type": rnd.choice(("INLINE", "SEPARATED")),
-    }
-    data = b"".join(struct.pack(">i", len(each.data)) + each.data for each in (key, value))
 
     def make(size: int) -> bytes:
         parts = key_of(size // 2), value_of(size // 2)
         return b"".join(struct.pack(">i", len(each)) + each for each in parts)
 
-    return Schema(SchemaType.KEY_VALUE, data, properties), make
+    return _key_value_of(key, value, rnd.choice(("INLINE", "SEPARATED"))), make
+
+
+def _key_value_of(key: Schema, value: Schema, encoding: str) -> Schema:
+    properties = {"key.schema.type": "AVRO", "value.schema.type": "JSON", "kv.encoding.type": encoding}
+    data = b"".join(struct.pack(">i", len(each.data)) + each.data for each in (key, value))
+    return Schema(SchemaType.KEY_VALUE, data, properties)
 
 
 def _plain(rnd: random.Random) -> tuple[Schema, MakeValue]:
@@ -282,6 +315,56 @@ KINDS: dict[str, Callable[[random.Random], tuple[Schema, MakeValue]]] = {
     "PROTOBUF_NATIVE": _protobuf,
     "no items": _plain,
 }
+
+
+def _honest_record(kind: SchemaType) -> Schema:
+    """A schema of records with an id, a name, counts, and items with a name and a count."""
+    item = {"type": "record", "name": "I", "fields": _fields(s="string", n="int")}
+    fields = _fields(
+        id="long",
+        name="string",
+        counts={"type": "array", "items": "int"},
+        items={"type": "array", "items": item},
+    )
+    return Schema(kind, json.dumps({"type": "record", "name": "R", "fields": fields}).encode())
+
+
+def _fields(**types: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "type": kind} for name, kind in types.items()]
+
+
+def _avro_row(size: int) -> bytes:
+    counts, items = size // 4, size // 9
+    texts = varint(2 * items) + b"\x0aitem1\4" * items + b"\0"
+    return b"\xd0\x0f" + b"\x0aname1" + varint(2 * counts) + b"\4" * counts + b"\0" + texts
+
+
+def _json_row(size: int) -> bytes:
+    row = {
+        "id": 1000,
+        "name": "name1",
+        "counts": [2] * (size // 8),
+        "items": [{"s": "item1", "n": 2}] * (size // 50),
+    }
+    return json.dumps(row, separators=(",", ":")).encode()
+
+
+def _inline_row(size: int) -> bytes:
+    parts = _avro_row(size // 2), _json_row(size // 2)
+    return b"".join(struct.pack(">i", len(each)) + each for each in parts)
+
+
+# By kind: a schema, and what makes an honest value of about so many bytes.
+HONEST: dict[str, tuple[Schema, MakeValue]] = {
+    "AVRO": (_honest_record(SchemaType.AVRO), _avro_row),
+    "JSON": (_honest_record(SchemaType.JSON), _json_row),
+    "PROTOBUF_NATIVE": (
+        _protobuf_schema(),
+        lambda size: (b"\x0a\x0c\x0a\x0a" + b"n" * 10) * max(1, size // 28) + b"\x12\x0a" + b"s" * 10,
+    ),
+    "no items": (Schema(SchemaType.STRING), lambda size: b"s" * size),
+}
+HONEST["KEY_VALUE"] = (_key_value_of(HONEST["AVRO"][0], HONEST["JSON"][0], "INLINE"), _inline_row)
 
 
 # ---- memory, on Linux; elsewhere nothing is taken

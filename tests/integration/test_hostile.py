@@ -115,13 +115,13 @@ def test_each_kind_of_entry_is_drawn_and_has_few_bytes():
 def one_of_any_cost(seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "_SECONDS", -1.0)
-        costs.one_entry(seed)
+        costs.one_task(seed)
 
 
 @pytest.mark.parametrize("limit", ["_SECONDS", "_MEMORY"])
 def test_what_costs_too_much_is_found(limit, monkeypatch):
     monkeypatch.setattr(costs, limit, -1 if limit == "_SECONDS" else 1)
-    found = found_by((f"1/{number}" for number in range(20)), costs.one_entry)
+    found = found_by((f"1/{number}" for number in range(20)), costs.one_task)
     assert "seed 1/" in found
 
 
@@ -136,10 +136,10 @@ def test_a_schema_that_costs_too_much_is_found(limit, monkeypatch):
 @pytest.mark.long
 def test_items_without_a_limit_are_found(monkeypatch):
     """Of few stored bytes, as it was."""
-    monkeypatch.setattr(entry_work, "ITEMS", 1 << 40)
+    monkeypatch.setattr(entry_work, "ITEMS_PER_UNCOMPRESSED", 1000.0)
     monkeypatch.setattr(costs, "_SIZES", (20_000_000,))
     monkeypatch.setattr(costs, "_ROWS", (0,))
-    assert "CPU" in found_by((f"1/{number}" for number in range(40)), costs.one_entry)
+    assert "CPU" in found_by((f"1/{number}" for number in range(40)), costs.one_task)
 
 
 def test_what_is_found_is_said_with_its_seed(monkeypatch, capsys):
