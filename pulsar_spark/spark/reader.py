@@ -193,7 +193,7 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
 
 
 def _prefetched(batches: Generator[pa.RecordBatch, None, None], ranges: int) -> Iterator[pa.RecordBatch]:
-    # Short ranges give small batches, each with a cost of its own.
+    # Short ranges give small batches, and each batch has its own cost.
     whole = joined(batches) if ranges > 1 else batches
     # The second one is closed first: its thread may be working on a batch.
     with closing(batches), closing(prefetch(whole)) as made:
