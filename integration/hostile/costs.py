@@ -36,6 +36,7 @@ _STORED = 64 << 10  # bytes
 _TOPIC = TopicName.parse("hostile")
 # Bytes of all values of an entry: usual ones; as many as it may have items; more; and nearly all that it may.
 _SIZES = (20_000, 100_000, 500_000, 750_000, 1_000_000, 3_000_000, 20_000_000)
+_TOTAL = 60_000_000  # bytes of all values of a task, about, so that a task takes seconds
 _ROW, _MOST_ROWS = 100, 90_000  # bytes of an honest row, and rows of an honest entry at most
 _ROWS = (0, 0, 0, 1, 100, 10_000, 99_000, 130_000)  # 0: no batch
 
@@ -63,7 +64,7 @@ def one_task(seed: str) -> None:
     kind = rnd.choice(list(KINDS))
     schema, value_of = KINDS[kind](rnd)
     count = rnd.randint(2, 50)
-    distinct = [_entry(rnd, value_of, _STORED // count) for _ in range(rnd.choice((1, 3)))]
+    distinct = [_entry(rnd, value_of, count) for _ in range(rnd.choice((1, 3)))]
     entries = [rnd.choice(distinct)._replace(entry=number) for number in range(count)]
     try:
         took, memory = _cost(_reader(schema), entries)
@@ -114,20 +115,21 @@ def _honest(of: tuple[Schema, MakeValue], entry: Entry) -> Entry:
     return _packed(of[1](size // rows), rows, pb.ZSTD, [])
 
 
-def _entry(rnd: random.Random, value_of: MakeValue, stored: int) -> Entry:
-    """An entry of values, as large as a number of stored bytes allows."""
-    size, rows = rnd.choice(_SIZES), rnd.choice(_ROWS)
+def _entry(rnd: random.Random, value_of: MakeValue, count: int) -> Entry:
+    """An entry of values, as large as one of so many may be."""
+    stored, most = _STORED // count, _TOTAL // count
+    size, rows = min(rnd.choice(_SIZES), most), rnd.choice(_ROWS)
     codec = rnd.choice((pb.ZSTD, pb.ZSTD, pb.ZLIB, pb.LZ4))
     # What does not compress: stored bytes allow for more.
     padding = [pb.KeyValue(key=b"padding", value=rnd.randbytes(rnd.choice((0, 0, stored // 2))))]
     while True:
         value = value_of(size // max(1, rows))
         value = broken(rnd, value) if rnd.random() < 0.2 else value
-        rows = min(rows, 2 * max(_SIZES) // (len(value) + 1))
+        rows = min(rows, 2 * most // (len(value) + 1))
         entry = _packed(value, rows, codec, padding)
         if len(entry.payload) + len(padding[0].value) <= stored:
             return entry
-        size //= 2
+        size, rows = size // 2, rows // 2
 
 
 def _packed(value: bytes, rows: int, codec: pb.CompressionType, padding: Sequence[pb.KeyValue]) -> Entry:
