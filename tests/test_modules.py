@@ -12,6 +12,7 @@ REASONS = {
     "cli/__init__.py": "tests/cli/test_main.py",
     "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
+    "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "values only",
     "libraries.py": "tests/cli/test_package.py imports the package without each library",
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -14,6 +15,7 @@ from pulsar_spark.ids import TopicName
 
 NAME = "spark-query-0"
 SECRET = b"only the query knows this"
+_RUNS = itertools.count(1)
 
 
 def task_of(
@@ -26,8 +28,10 @@ def task_of(
     required: bool = False,
     **given: Any,
 ) -> DedupTask:
-    """A task of the query; others are given as ``DedupTask`` takes it. Close it, such as by ``closing``."""
-    return DedupTask(client, name, Origin(batch, task, write), SECRET, required=required, **given)
+    """A task of another run of the query; others are given as ``DedupTask`` takes it. Close it."""
+    return DedupTask(
+        client, name, Origin(batch, task, write, run=next(_RUNS)), SECRET, required=required, **given
+    )
 
 
 def open_writer(client: Client, topic: str, task: DedupTask | None, **options: Any) -> TopicWriter:

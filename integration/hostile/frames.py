@@ -286,7 +286,7 @@ def _origin(wire: Wire) -> Callable[[], object]:
     """An entry with an origin, damaged or not: it is read as it was made, or not at all."""
     chance, payload = wire.chance, wire.text()
     begin = chance.choice((None, MessageId(chance.randrange(1 << 63), chance.randrange(1 << 31))))
-    made = Origin(chance.randrange(1 << 32), 3, 1, begin, chance.randrange(1 << 32))
+    made = Origin(chance.randrange(1 << 32), 3, 1, begin, chance.randrange(1 << 31))
     others = bytes_field(1, b"p") + number_field(2, 1) + number_field(3, 1)
     field = encode_origin(made, b"secret", _TOPIC, payload, others)
     if wire.is_broken():

@@ -129,7 +129,7 @@ FAULTS = (
     Fault(
         name="task-reports-before-all-is-acknowledged",
         file="pulsar_spark/spark/sink/task.py",
-        old="            writers.finish()\n",
+        old="        writers.finish()\n",
         new="",
         test="tests/spark/sink/test_task.py::"
         "test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged",

@@ -222,10 +222,24 @@ FAULTS = (
     ),
     Fault(
         name="rows-of-another-write-found",
-        file="pulsar_spark/protocol/replay/run_search.py",
-        old="            run.write,\n",
-        new="            origin.write,\n",
+        file="pulsar_spark/wire/entry/origin.py",
+        old="return self.batch, self.write",
+        new="return self.batch, 0",
         test="tests/client/writing/test_dedup_replays.py::test_rows_that_two_writes_have_are_stored_twice",
+    ),
+    Fault(
+        name="rows-that-the-run-before-has-doubled-not-told",
+        file="pulsar_spark/protocol/replay/duplicates.py",
+        old="sent + earlier.total() - max(earlier.values(), default=0)",
+        new="sent",
+        test="tests/protocol/replay/test_duplicates.py::test_how_many_may_be_duplicated",
+    ),
+    Fault(
+        name="row-sent-that-another-task-has-stored",
+        file="pulsar_spark/client/writing/dedup.py",
+        old="            self._check_others(topic, run, first_words(encoded)[is_new])\n",
+        new="",
+        test="tests/spark/sink/test_duplicates.py::test_a_strict_run_sends_no_row_that_is_stored",
     ),
     Fault(
         name="hidden-rows-sent-again-silently",

@@ -57,12 +57,12 @@ if TYPE_CHECKING:
         probe_bounds,
         probe_entry,
     )
-    from pulsar_spark.client.reading.stored_run import count_stored_run
+    from pulsar_spark.client.reading.stored_run import find_stored_batch
     from pulsar_spark.client.reading.tail import Arrivals, Tail
     from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
     from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
     from pulsar_spark.client.topic_watch import TopicWatch
-    from pulsar_spark.client.writing.dedup import DedupTask, last_sequence_id
+    from pulsar_spark.client.writing.dedup import DedupTask, Replay, last_sequence_id
     from pulsar_spark.client.writing.interceptors import ProducerInterceptor
     from pulsar_spark.client.writing.producer import Producer, task_memory
     from pulsar_spark.client.writing.producer_options import (
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from pulsar_spark.protocol.pauses import Pauses
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
     from pulsar_spark.protocol.reading.range_progress import LostRange
-    from pulsar_spark.protocol.replay.run_search import RunToFind
-    from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
+    from pulsar_spark.protocol.replay.duplicates import possible_duplicates
+    from pulsar_spark.protocol.replay.task_ids import first_sequence_id
     from pulsar_spark.protocol.writing.batcher import BatcherBuilder
     from pulsar_spark.protocol.writing.receipts import SentTotals
     from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
@@ -140,12 +140,12 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.reading.probe": (
                 "EntryInfo EntryProbe PartitionBounds first_at ledger_end probe_bounds probe_entry"
             ),
-            "pulsar_spark.client.reading.stored_run": "count_stored_run",
+            "pulsar_spark.client.reading.stored_run": "find_stored_batch",
             "pulsar_spark.client.reading.tail": "Arrivals Tail",
             "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
             "pulsar_spark.client.schemas": "TopicSchemas VersionedSchema",
             "pulsar_spark.client.topic_watch": "TopicWatch",
-            "pulsar_spark.client.writing.dedup": "DedupTask last_sequence_id",
+            "pulsar_spark.client.writing.dedup": "DedupTask Replay last_sequence_id",
             "pulsar_spark.client.writing.interceptors": "ProducerInterceptor",
             "pulsar_spark.client.writing.producer": "Producer task_memory",
             "pulsar_spark.client.writing.producer_options": (
@@ -160,8 +160,8 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.protocol.pauses": "Pauses",
             "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
             "pulsar_spark.protocol.reading.range_progress": "LostRange",
-            "pulsar_spark.protocol.replay.run_search": "RunToFind",
-            "pulsar_spark.protocol.replay.task_ids": "TaskIds first_sequence_id",
+            "pulsar_spark.protocol.replay.duplicates": "possible_duplicates",
+            "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
             "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",
             "pulsar_spark.protocol.writing.receipts": "SentTotals",
             "pulsar_spark.protocol.writing.routing": "HashingScheme RoutingMode TaskPlace",

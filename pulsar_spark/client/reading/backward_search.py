@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from itertools import islice
+from math import ceil
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +14,12 @@ import pyarrow.compute as pc
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
-from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.replay.run_search import KnownBatch
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -40,15 +42,20 @@ class Wanted(Protocol):
         """Whether entries further back need not be read."""
 
     @property
-    def is_complete(self) -> bool:
+    def is_newest_known(self) -> bool:
         """Whether entries that become visible later need not be waited for."""
 
     @property
-    def is_expected(self) -> bool:
+    def is_newest_expected(self) -> bool:
         """Whether an entry is there that is not visible yet: it is waited for until the deadline."""
 
-    def take(self, entries: Entries) -> None:
-        """Take entries; those of one call are in order."""
+    @property
+    def jump(self) -> MessageId | None:
+        """The entry before which a quick look back goes on; None: there is none, or no more."""
+
+    @property
+    def unseen(self) -> MessageId | None:
+        """The position after which wanted entries lie that a quick look has passed over; None: not known."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
@@ -57,7 +64,8 @@ def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
     It takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
     """
     step = max(_FIRST_STEP, proof.count)
-    if not search_back(client, topic, _Proven(proof), client.operation(), first_step=step, growth=2.0):
+    proven = _Proven(proof)
+    if not search_back(client, topic, proven, proven.take, first_step=step, growth=2.0):
         proof.cut_short()
 
 
@@ -65,30 +73,34 @@ def search_back(
     client: Client,
     topic: TopicName,
     wanted: Wanted,
-    deadline: Deadline,
+    take: Callable[[Entries], bool],
     *,
     first_step: int,
     growth: float,
     max_steps: int | None = None,
+    known: KnownBatch | None = None,
 ) -> bool:
     """Read backwards from the end of a topic partition until all that is wanted was read.
 
     Entries after the first message of an open transaction are not visible, nor are those that the broker is
-    still writing: it waits for both. Deleted entries are not found.
+    still writing: it waits for both. Deleted entries are not found. It takes at most one operation timeout
+    after the last entry that gives it time anew.
 
     Args:
         client: where to connect.
         topic: one partition, or a topic without partitions.
         wanted: what to look for.
-        deadline: when to end in any case.
+        take: takes entries that were read, those of one call in order; returns whether the search has time
+            anew.
         first_step: entries of the first step back.
         growth: by which each step takes the search further back than the one before.
         max_steps: maximum number of steps; None: back to the topic's beginning.
+        known: the part that was read before, which is not read again; what is read now is added to it.
 
     Returns:
         Whether there was time to read everything that is needed, and nothing is hidden.
     """
-    search = _Search(client, topic, wanted, deadline)
+    search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
         return search.run(first_step, growth, max_steps)
     except DeadlineError as error:
@@ -99,6 +111,9 @@ def search_back(
 class _Proven:
     """The entries that a proof needs."""
 
+    is_newest_expected = False  # what is not found soon fails the task, whose next attempt looks for longer
+    jump = unseen = None
+
     def __init__(self, proof: StoredProof) -> None:
         self._proof = proof
         self._has_older = False
@@ -108,14 +123,10 @@ class _Proven:
         return self._has_older or self._proof.is_found
 
     @property
-    def is_complete(self) -> bool:
+    def is_newest_known(self) -> bool:
         return self._proof.is_found
 
-    @property
-    def is_expected(self) -> bool:
-        return False  # what is not found soon fails the task, whose next attempt looks for longer
-
-    def take(self, entries: Entries) -> None:
+    def take(self, entries: Entries) -> bool:
         proof = self._proof
         names = entries.texts(EntryField.PRODUCER_NAME)
         ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
@@ -126,14 +137,24 @@ class _Proven:
         is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)
         for row in np.flatnonzero(is_wanted).tolist():
             proof.take(entries.one(row))
+        return False
 
 
 class _Search:
-    def __init__(self, client: Client, topic: TopicName, wanted: Wanted, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        wanted: Wanted,
+        take: Callable[[Entries], bool],
+        known: KnownBatch,
+    ) -> None:
         self._client = client
         self._topic = topic
         self._wanted = wanted
-        self._deadline = deadline
+        self._take = take
+        self._known = known
+        self._deadline = client.operation()
 
     def run(self, first_step: int, growth: float, max_steps: int | None) -> bool:
         with Consumer(
@@ -141,34 +162,62 @@ class _Search:
         ) as consumer:
             visible, stored = consumer.last_message_id()
             end = visible.whole_entry
-            if end.is_message and not self._wanted.is_passed:
-                positions = positions_before(self._client, self._topic, end.next_entry, first_step, growth)
-                self._backwards(end, islice(positions, max_steps))
+            if end.is_message:
+                self._jump_back(end, first_step, growth)
+                # Also where enough seems to be known: what is known may have been read in parts.
+                if self._wanted.unseen is not None:
+                    self._between(self._wanted.unseen, end, is_quick=True)
+                if not self._wanted.is_passed:
+                    self._backwards(end, first_step, growth, max_steps)
             patience = self._deadline.at_most(_SETTLING)
-            while not self._wanted.is_complete:
+            while not self._wanted.is_newest_known:
                 visible = consumer.last_message_id().last
                 if visible.whole_entry > end:
                     self._between(end, visible.whole_entry)
                     end = visible.whole_entry
                     continue
-                is_hidden = end < stored.whole_entry or self._wanted.is_expected
+                is_hidden = end < stored.whole_entry or self._wanted.is_newest_expected
                 if (self._deadline if is_hidden else patience).passed:
                     return not is_hidden
                 time.sleep(_PAUSE)
         return True
 
-    def _backwards(self, end: MessageId, positions: islice[MessageId]) -> None:
-        for start in positions:
+    def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
+        step = first_step
+        while self._wanted.jump is not None:
+            positions = positions_before(self._client, self._topic, end.next_entry, step)
+            start = next((each for each in positions if each < end), None)
+            if start is None:
+                return
             self._between(start, end)
+            jump = self._wanted.jump
+            is_far = jump is not None and jump <= start
+            end, step = (jump.previous, first_step) if jump and is_far else (start, ceil(step * growth))
+
+    def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
+        known = self._known
+        if known.high is not None:
+            self._between(known.high, end)
+            known.high = end
+        low = known.low or end
+        for start in islice(
+            positions_before(self._client, self._topic, low.next_entry, first_step, growth), max_steps
+        ):
             if self._wanted.is_passed:
                 return
-            end = start
+            self._between(start, low)
+            low = known.low = start
+            known.high = known.high or end
 
-    def _between(self, start: MessageId, end: MessageId) -> None:
+    def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
+        """Read entries; a quick look ends when nothing newer is wanted."""
         options = RangeOptions(
             poll_timeout=self._deadline.left, visible=False, begins=None, fail_on_data_loss=False
         )
         for entries in read_entries(self._client, self._topic, start, end, options):
+            if self._take(entries):
+                self._deadline = self._client.operation()
             if self._deadline.passed:
                 raise self._deadline.error("the entries were not found")
-            self._wanted.take(entries)
+            if is_quick and self._wanted.unseen is None:
+                return

@@ -11,19 +11,20 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import KW_ONLY, dataclass, field
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryptor
-from pulsar_spark.client.reading.stored_run import StoredRun
+from pulsar_spark.client.reading.stored_run import StoredRun, stored_digests
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, extras_of
+from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, Words, extras_of, first_words
 from pulsar_spark.protocol.writing.key_groups import stable_order
 from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import TaskPlace
@@ -32,11 +33,12 @@ from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.origin import Origin
 
-_DIFFERS = (
-    "this run of the micro-batch differs from an earlier one: it lacks rows that are stored, and has others"
-)
+# Bytes of new rows that a strict task holds until it has found all stored rows.
+_HELD_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
+
+RoutedRows: TypeAlias = "tuple[MessageColumns, npt.NDArray[np.int32]]"
 
 
 @dataclass(slots=True)
@@ -71,7 +73,10 @@ class TopicRun:
     Attributes:
         stored: the rows that earlier runs have stored.
         rows: how many rows of this run have come.
-        new_rows: how many of them were not stored.
+        held: new rows of a strict task that wait until all stored ones were found, with their partitions.
+        held_bytes: of the rows that came with them.
+        others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
+            if they were not read.
         is_encrypted: whether its producers encrypt.
         schema: of its producers.
         partitions: those that were opened.
@@ -79,10 +84,31 @@ class TopicRun:
 
     stored: StoredRows = field(default_factory=StoredRows)
     rows: int = 0
-    new_rows: int = 0
+    held: list[RoutedRows] = field(default_factory=list)
+    held_bytes: int = 0
+    others: Words | None = None
     is_encrypted: bool = False
     schema: Schema | None = None
     partitions: dict[TopicName, PartitionRun] = field(default_factory=dict)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether an earlier run has stored rows of the micro-batch in the topic, also another task's."""
+        return any(each.stored.is_replay for each in self.partitions.values())
+
+
+class Replay(NamedTuple):
+    """What a task's run tells of the rows of a topic that earlier runs have stored.
+
+    Attributes:
+        missed: how many rows under its name it has not found.
+        unread: how many messages may be stored under its name that cannot be compared.
+        is_again: whether some stored rows were sent when others were stored.
+    """
+
+    missed: int
+    unread: int
+    is_again: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -92,13 +118,14 @@ class DedupTask:
     Attributes:
         client: where to connect.
         name: of its producers; no other task of any query may use it.
-        origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task and of the write.
+        origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task, the write and the run.
         secret: of the query, at most 64 bytes; entries are signed with it.
         required: whether a topic that does not deduplicate is an error.
         strict: whether it is an error if rows would be sent that may be stored already.
         may_be_replay: whether an earlier run may have written rows, as far as Spark tells.
         decryptor: of rows that earlier runs have encrypted.
         topics: those that were opened, as they are written to.
+        warning: that the driver must log once; None if there is none.
     """
 
     client: Client
@@ -111,6 +138,7 @@ class DedupTask:
     may_be_replay: bool = True
     decryptor: Decryptor = field(default_factory=Decryptor)
     topics: dict[TopicName, TopicRun] = field(default_factory=dict, init=False)
+    warning: str | None = field(default=None, init=False)
     _known: set[TopicName] = field(default_factory=set, init=False)
     _by_base: dict[TopicName, TopicName] = field(default_factory=dict, init=False)
 
@@ -166,6 +194,16 @@ class DedupTask:
             *(topic, self.name, text),
         )
 
+    def tell_late(self, topic: TopicName) -> None:
+        """Note, or raise DuplicatesError if the task is strict, that a later micro-batch is written."""
+        text = (
+            f"micro-batch {self.origin.batch} is written after a later one: the checkpoint was set back or "
+            "copied. Rows that equal stored ones are left out"
+        )
+        if self.strict:
+            raise self.duplicates(topic, text, "No row is sent")
+        self.warning = f"producers {self.name.rpartition('-')[0]}-*: {text}, and others may be duplicated"
+
     def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
         """Make the error of a strict task; ``what`` becomes of its rows."""
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
@@ -179,51 +217,68 @@ class DedupTask:
         versions = (each.stored.version for each in partitions)
         return next((version for version in versions if version is not None), None)
 
-    def new_rows(
-        self,
-        topic: TopicName,
-        columns: MessageColumns,
-        partitions: npt.NDArray[np.int32],
-        version: int | None,
-    ) -> Flags | None:
-        """Which of the next n rows of a topic are to be sent, bool[n]: those that no earlier run has stored.
+    def to_send(self, topic: TopicName, rows: RoutedRows, version: int | None) -> list[RoutedRows]:
+        """Which of the next rows of a topic are sent now: those that no earlier run has stored.
 
-        None for all. ``partitions``, int32[n], are those of the rows; ``version`` is the number of the schema
-        version that they are sent with, None without a schema.
+        A strict task sends none before it has found all rows that are stored under its name. ``version`` is
+        the number of the schema version that the rows are sent with, None without a schema.
 
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
         """
+        columns, partitions = rows
         run = self.run_of(topic)
         run.rows += len(columns)
-        if not run.stored.has_more:
-            run.new_rows += len(columns)
-            return None
+        if not run.stored.has_more and not (self.strict and run.is_replay):
+            return [rows]
         order = stable_order(partitions)
         deliver_at = np.full(len(columns), -1)
         if columns.deliver_at is not None:
             deliver_at = columns.deliver_at.fill_null(-1).to_numpy()[order]
         extras = extras_of(np.full(len(columns), -1 if version is None else version), deliver_at)
         bounds = np.searchsorted(partitions[order], np.arange(len(run.partitions) + 1)).tolist()
-        rows = Rows(encode_batch_messages(columns, order=order), extras)
-        is_new = np.empty(len(columns), np.bool_)
-        is_new[order] = ~run.stored.take(rows, bounds)
+        encoded = Rows(encode_batch_messages(columns, order=order), extras)
+        is_new = ~run.stored.take(encoded, bounds)
         for each, partition in run.partitions.items():
             self.tell_unread(each, partition)
-        if self.strict and is_new.any() and run.stored.differing(run.rows):
-            raise self.duplicates(topic, _DIFFERS, "No more rows are sent")
-        run.new_rows += int(np.count_nonzero(is_new))
-        return is_new
+        new = np.sort(order[is_new])
+        found = columns.take(pa.array(new)), partitions[new]
+        if not self.strict:
+            return [found]
+        if len(new):
+            self._check_others(topic, run, first_words(encoded)[is_new])
+            run.held.append(found)
+            run.held_bytes += len(encoded.encoded.buffer)
+        if run.stored.has_more:
+            if run.held_bytes > _HELD_BYTES:
+                self.check_held(topic)
+            return []
+        held, run.held, run.held_bytes = run.held, [], 0
+        return held
+
+    def check_held(self, topic: TopicName) -> None:
+        """Raise DuplicatesError if new rows wait for stored ones to be found; call it when no more come."""
+        if self.run_of(topic).held:
+            text = "this run differs from an earlier one of the micro-batch: it lacks rows and has others"
+            raise self.duplicates(topic, text, "None of these rows is sent")
+
+    def _check_others(self, topic: TopicName, run: TopicRun, words: Words) -> None:
+        """Raise DuplicatesError if another task has stored one of some rows, by words of their digests."""
+        if run.others is None:
+            found = [np.zeros(0, np.uint64)]
+            for name in run.partitions:
+                stored, tasks = stored_digests(self.client, name, self.secret, self.origin, self.decryptor)
+                found.append(stored[tasks != self.origin.task])
+            run.others = np.sort(np.concatenate(found))
+        at = np.searchsorted(run.others, words)
+        if (at < np.searchsorted(run.others, words, "right")).any():
+            text = "another task has stored equal rows in an earlier run of the micro-batch"
+            raise self.duplicates(topic, text, "None of these rows is sent")
 
     def finish(self) -> None:
-        """Warn of rows that may be duplicated; no more rows come in this run."""
-        for topic, run in self.topics.items():
-            count = run.stored.differing(run.rows).total() if run.new_rows else 0
-            if count:
-                _log.warning(
-                    "%s: producer %s: %s. No row is missing, and up to %d messages may be duplicated",
-                    *(topic, self.name, _DIFFERS, count),
-                )
+        """Read what is left of the stored rows; no more rows come in this run."""
+        for topic in self.topics:
+            self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:
         """Read all that is stored of a topic, so that no consumer stays open while its writer is closed.
@@ -243,16 +298,28 @@ class DedupTask:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """What earlier runs have stored of this run's rows, and what may be duplicated."""
+        """What earlier runs have stored of this run's rows."""
         totals = {}
         for run in self.topics.values():
-            found, missed = run.stored.found(), run.stored.missed(run.rows)
+            found = run.stored.found()
             for topic, partition in run.partitions.items():
-                stored = found[partition.number]
-                twice = missed[partition.number] + partition.unread if run.new_rows else 0
-                if stored or twice:
-                    totals[topic] = SentTotals(stored, possible_duplicates=twice)
+                count = found[partition.number]
+                if count:
+                    totals[topic] = SentTotals(count, found=count)
         return totals
+
+    @property
+    def replays(self) -> dict[TopicName, Replay]:
+        """What this run tells of topics in which earlier runs have stored rows; call it after ``finish``."""
+        return {
+            topic: Replay(
+                run.stored.missed(),
+                sum(each.unread for each in run.partitions.values()),
+                any(each.stored.is_again for each in run.partitions.values()),
+            )
+            for topic, run in self.topics.items()
+            if run.is_replay or any(each.unread for each in run.partitions.values())
+        }
 
     def deduplicates(self) -> bool | None:
         """Whether the topics written to deduplicate; None if none was written to. Call it after writing."""

@@ -167,7 +167,7 @@ class DedupProducer(Producer):
     def _sign(self) -> None:
         """Let the entries that are packed next say where they come from."""
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
-        origin = replace(self._dedup.origin, begin=self._partition.begin, rows=self._run.rows)
+        origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
         packer.is_origin_alike = origin.begin is not None
         field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
         packer.origin = lambda payload, metadata: (
@@ -185,8 +185,11 @@ class DedupProducer(Producer):
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
         # A broker that restarts takes the last id of a name from the last entry that bears it, by anybody.
-        if is_claimed or (dedup.may_be_replay and not self._may_be_own):
+        # Other tasks may have stored rows of the micro-batch, too.
+        if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
+            if found.is_late:
+                dedup.tell_late(self.topic)
             partition.begin = found.begin
             count = max(last, found.newest) - self._ids.first(dedup.origin.batch) + 1
             partition.claimed = max(min(count, IDS_PER_BATCH), 1)

@@ -172,6 +172,8 @@ class TopicWriter(Closing):
     def flush(self) -> None:
         """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
         with self._failing_for_good():
+            if self._dedup is not None:
+                self._dedup.check_held(self._topic)
             self._send_held()
             for producer in self._producers.values():
                 producer.send_open_batch()
@@ -361,12 +363,14 @@ class TopicWriter(Closing):
         partitions = self._router.route(columns, count, time.monotonic())
         if len(self._producers) < count:
             self._open(np.flatnonzero(np.bincount(partitions)).tolist())
+        rows = [(columns, partitions)]
         if self._dedup is not None:
-            version = self._producers[0].schema_version
-            is_new = self._dedup.new_rows(self._topic, columns, partitions, version)
-            if is_new is not None:
-                rows = np.flatnonzero(is_new)
-                columns, partitions = columns.take(pa.array(rows)), partitions[rows]
+            rows = self._dedup.to_send(self._topic, rows[0], self._producers[0].schema_version)
+        for some in rows:
+            self._send_routed(*some)
+
+    def _send_routed(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
+        count = len(self._names)
         if not len(columns):
             return
         must_cut = columns.sequence_id is not None or columns.deliver_at is not None

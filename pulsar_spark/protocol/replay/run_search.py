@@ -41,11 +41,14 @@ repetition, such as one of a whole stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.stored_rows import Words
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
@@ -63,7 +66,7 @@ class RunToFind(NamedTuple):
     """A task's run of a micro-batch.
 
     Attributes:
-        origin: its numbers; of no meaning are ``begin`` and ``rows``.
+        origin: its numbers; of no meaning are ``begin`` and ``is_again``.
         secret: that origins are signed with.
         name: of the producer.
         last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
@@ -82,10 +85,20 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry of the query; a chunk is a part of a message.
+    """An entry of the query, or several ones that have the same origin, which names the first entry.
 
     Somebody may have copied it. Its name and the id of its last message are the query's own, as signed, only
     if the origin has no ``begin``.
+
+    Attributes:
+        id: of the entry; of several ones the first.
+        origin: that it bears.
+        name: of the producer.
+        last_sequence_id: the highest one.
+        is_chunk: whether it is a chunk, which is a part of a message.
+        newest: id of the last entry; None if it is one.
+        messages: that are complete with it.
+        is_open: whether the last entry is a chunk that does not complete its message.
     """
 
     id: MessageId
@@ -93,6 +106,27 @@ class OwnEntry(NamedTuple):
     name: str
     last_sequence_id: int
     is_chunk: bool = False
+    newest: MessageId | None = None
+    messages: int = 1
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class KnownBatch:
+    """What the tasks of a process know of the entries of a micro-batch in a topic partition.
+
+    Attributes:
+        low: position after which all entries up to ``high`` were read; None if no such part was read.
+        high: position up to which they were read.
+        entries: those of the query that were read, also in other parts.
+        digests: first words of the digests of rows that earlier runs have stored, and the numbers of the
+            tasks that have sent them; None if they were not read.
+    """
+
+    low: MessageId | None = None
+    high: MessageId | None = None
+    entries: list[OwnEntry] = field(default_factory=list)
+    digests: tuple[Words, Ints] | None = None
 
 
 class RunSearch:
@@ -101,9 +135,20 @@ class RunSearch:
     Attributes:
         begin: where the micro-batch began, as far as it is known; None if no entry of it was found.
         newest: the highest sequence id of its entries; -1 if no entry of it was found.
+        end: id of the last of its entries.
+        lowest: id of the first entry of the micro-batch, by any task, as far as it is known.
+        is_replay: whether an earlier run has stored entries of the micro-batch, or an earlier attempt.
+        is_again: whether one of these was sent when an earlier one had stored rows.
+        is_late: whether the query has written a later micro-batch.
     """
 
     def __init__(self, run: RunToFind) -> None:
+        self.end = MessageId.EARLIEST
+        self.lowest = MessageId.LATEST
+        self.is_replay = False
+        self.is_again = False
+        self.is_late = False
+        self._is_open = False  # the last of its entries
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
@@ -118,24 +163,30 @@ class RunSearch:
     def is_own(self, origin: Origin | None) -> bool:
         """Whether it is of the micro-batch and task that are looked for."""
         run = self._run
-        return origin is not None and (origin.batch, origin.task, origin.write) == (
-            run.batch,
-            run.task,
-            run.write,
-        )
+        return origin is not None and (origin.when, origin.task) == (run.when, run.task)
 
-    def take(self, entries: Iterable[OwnEntry]) -> None:
-        """Take entries of the query, in any order."""
+    def take(self, entries: Collection[OwnEntry]) -> bool:
+        """Take entries of the query, in any order; return whether any is of the micro-batch."""
         run = self._run
         for entry in entries:
             origin = entry.origin
             if origin.task == run.task:
                 self._newest_of_task = max(self._newest_of_task, entry.last_sequence_id)
-            if not self.is_own(origin):
-                self._has_older |= (origin.batch, origin.write) < (run.batch, run.write)
+            self.is_late |= origin.batch > run.batch
+            if origin.when != run.when:
+                self._has_older |= origin.when < run.when
+                continue
+            self.lowest = min(self.lowest, origin.begin or entry.id)
+            # A task of this run may have found rows that this one does not see.
+            self.is_replay |= origin.run != run.run or origin.task == run.task or origin.is_again
+            self.is_again |= origin.is_again and (origin.run != run.run or origin.task == run.task)
+            if origin.task != run.task:
                 continue
             self.newest = max(self.newest, entry.last_sequence_id)
             self._oldest = min(self._oldest, entry.id)
+            end = entry.newest or entry.id
+            if end > self.end:
+                self.end, self._is_open = end, entry.is_open
             named = origin.begin
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
@@ -146,6 +197,7 @@ class RunSearch:
                     entry.name == wanted.name and entry.last_sequence_id >= wanted.last_sequence_id
                 )
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
+        return any(entry.origin.when == run.when for entry in entries)
 
     @property
     def is_passed(self) -> bool:
@@ -162,6 +214,22 @@ class RunSearch:
         if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)
+
+    @property
+    def jump(self) -> MessageId | None:
+        """The first known entry of the micro-batch: own entries are looked for before it; None: no more.
+
+        Where tasks ran one after the other, this leads from each task to the one before it. What lies between
+        is not read. So an own entry may be overlooked, and all must be read then.
+        """
+        is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
+        return self.lowest if is_wanted and not (self._has_older or self.is_begin_known) else None
+
+    @property
+    def unseen(self) -> MessageId | None:
+        """The last own entry that is known, where newer ones lie after it; None if that is not so."""
+        is_wanted = self.is_newest_expected or self._is_open
+        return self.end if self.is_begin_known and self.begin and is_wanted else None
 
     @property
     def is_newest_known(self) -> bool:

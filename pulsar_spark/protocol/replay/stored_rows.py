@@ -11,17 +11,6 @@ decide what is sent: neither sequence ids, nor the order of the rows, nor who cl
     not stored               it is sent
     =======================  =================================================================================
 
-Rows that are stored, and that this run does not have, are judged by ``through``: a stored row is among the
-first ``through`` rows of its run.
-
-    =========================  ===============================================================================
-    stored and not found       judged
-    =========================  ===============================================================================
-    ``through`` is more than   nothing: Spark has ended this run early, or will give the row later
-    the rows of this run
-    any other                  the runs differ: what this run sends may be the same rows with other values
-    =========================  ===============================================================================
-
 Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
 the rows of this run, and their bytes are compared in order, block by block. With the first block that is not
 the next one of its partition, all stored rows that are left are read, and from then on digests are compared,
@@ -59,18 +48,6 @@ class Rows(NamedTuple):
     extras: Sequence[bytes]
 
 
-class StoredBlock(NamedTuple):
-    """Rows that are stored, in their order.
-
-    Attributes:
-        rows: n rows.
-        through: int64[n], see the module's second table.
-    """
-
-    rows: Rows
-    through: Ints
-
-
 class StoredRows:
     """The stored rows of one topic. A row whose digest is compared takes about 50 bytes of memory."""
 
@@ -79,7 +56,7 @@ class StoredRows:
         self._rest = _Digests()
         self._found: Counter[int] = Counter()
 
-    def add(self, partition: int, blocks: Iterator[StoredBlock]) -> None:
+    def add(self, partition: int, blocks: Iterator[Rows]) -> None:
         """Add the stored rows of a topic partition, in their order; they are read when they are needed."""
         sequence = _Sequence(blocks)
         if not sequence.has_ended:
@@ -113,15 +90,10 @@ class StoredRows:
         """How many stored rows were found, by number of the partition."""
         return self._found + self._rest.found()
 
-    def differing(self, taken: int) -> Counter[int]:
-        """How many stored rows the first ``taken`` rows of this run should have found, by its partition."""
-        if any(each.is_due(taken) for each in self._sequences.values()):
-            self.read_rest()
-        return self.missed(taken)
-
-    def missed(self, taken: int) -> Counter[int]:
-        """``differing``, of the rows that were read so far."""
-        return self._rest.missed(taken)
+    def missed(self) -> int:
+        """How many of the stored rows were not found; it reads all that is left."""
+        self.read_rest()
+        return self._rest.missed()
 
     def read_rest(self) -> None:
         """Read all that is left; from now on digests are compared."""
@@ -140,9 +112,9 @@ class StoredRows:
 class _Sequence:
     """Stored rows of a topic partition, to be compared in their order."""
 
-    def __init__(self, blocks: Iterator[StoredBlock]) -> None:
+    def __init__(self, blocks: Iterator[Rows]) -> None:
         self._blocks = blocks
-        self._block: StoredBlock | None = None
+        self._block: Rows | None = None
         self._at = 0  # rows of the block that were found
         self._advance()
 
@@ -151,27 +123,22 @@ class _Sequence:
         """Whether all rows were found."""
         return self._block is None
 
-    def is_due(self, taken: int) -> bool:
-        """Whether the next row is among the first ``taken`` rows of its run."""
-        return self._block is not None and int(self._block.through[self._at]) <= taken
-
     def match(self, rows: Rows, first: int, last: int) -> int:
         """How many rows from ``first`` on are the next stored ones, in whole blocks; these count as found."""
         begin = first
         while self._block is not None and first < last:
-            count = min(last - first, len(self._block.through) - self._at)
-            if not _are_equal(rows, first, self._block.rows, self._at, count):
+            count = min(last - first, len(self._block.extras) - self._at)
+            if not _are_equal(rows, first, self._block, self._at, count):
                 break
             first, self._at = first + count, self._at + count
             self._advance()
         return first - begin
 
-    def rest(self) -> Iterator[StoredBlock]:
+    def rest(self) -> Iterator[Rows]:
         """Give the rows that were not found, in blocks."""
         if self._block is not None:
-            (encoded, extras), through = self._block
-            left = EncodedMessages(encoded.buffer, encoded.offsets[self._at :])
-            yield StoredBlock(Rows(left, extras[self._at :]), through[self._at :])
+            encoded, extras = self._block
+            yield Rows(EncodedMessages(encoded.buffer, encoded.offsets[self._at :]), extras[self._at :])
             yield from self._blocks
 
     def close(self) -> None:
@@ -181,7 +148,7 @@ class _Sequence:
             close()
 
     def _advance(self) -> None:
-        while self._block is None or self._at == len(self._block.through):
+        while self._block is None or self._at == len(self._block.extras):
             self._block, self._at = next(self._blocks, None), 0
             if self._block is None:
                 return
@@ -191,10 +158,9 @@ class _Digests:
     """Rows by their digests. Rows are added first, and then looked for."""
 
     def __init__(self) -> None:
-        self._added: list[tuple[Words, Ints, npt.NDArray[np.int32]]] = []
+        self._added: list[tuple[Words, npt.NDArray[np.int32]]] = []
         # Sorted by the first words of digests; those of equal rows in the order in which they were added.
         self._digests: Words = np.zeros((0, _WORDS), np.uint64)
-        self._through = np.zeros(0, np.int64)
         self._partition = np.zeros(0, np.int32)
         self._is_found: Flags = np.zeros(0, np.bool_)
         # Of each first word: where its rows begin, how many there are, and how many of them were found.
@@ -203,10 +169,9 @@ class _Digests:
         self._count: Ints
         self._taken: Ints
 
-    def add(self, partition: int, block: StoredBlock) -> None:
-        (encoded, extras), through = block
-        digests = _digests_of(encoded, extras, np.arange(len(through)))
-        self._added.append((digests, through, np.full(len(through), partition, np.int32)))
+    def add(self, partition: int, block: Rows) -> None:
+        count = len(block.extras)
+        self._added.append((_digests_of(block, np.arange(count)), np.full(count, partition, np.int32)))
 
     @property
     def has_more(self) -> bool:
@@ -219,7 +184,7 @@ class _Digests:
             return found
         self._index()
         wanted = np.flatnonzero(is_wanted)
-        digests = _digests_of(rows.encoded, rows.extras, wanted)
+        digests = _digests_of(rows, wanted)
         order = np.argsort(digests[:, 0], kind="stable")
         words = digests[order, 0]
         number = np.arange(len(words)) - np.searchsorted(words, words)  # of each row among the equal ones
@@ -239,19 +204,18 @@ class _Digests:
     def found(self) -> Counter[int]:
         return Counter(self._partition[self._is_found].tolist())
 
-    def missed(self, taken: int) -> Counter[int]:
-        """Those that are among the first ``taken`` rows of their run, and were not found, by partition."""
+    def missed(self) -> int:
         self._index()
-        return Counter(self._partition[~self._is_found & (self._through <= taken)].tolist())
+        return int(np.count_nonzero(~self._is_found))
 
     def _index(self) -> None:
         if not self._added:
             return
         assert not len(self._digests), "rows are added first"
-        digests, through, partition = map(np.concatenate, zip(*self._added, strict=True))
+        digests, partition = map(np.concatenate, zip(*self._added, strict=True))
         self._added = []
         order = np.argsort(digests[:, 0], kind="stable")
-        self._digests, self._through, self._partition = digests[order], through[order], partition[order]
+        self._digests, self._partition = digests[order], partition[order]
         self._is_found = np.zeros(len(order), np.bool_)
         self._words, self._first, self._count = np.unique(
             self._digests[:, 0], return_index=True, return_counts=True
@@ -278,9 +242,16 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
     ]
 
 
-def _digests_of(rows: EncodedMessages, extras: Sequence[bytes], wanted: Ints) -> Words:
-    body, sha = bytes(rows.buffer), hashlib.sha256
-    firsts, lasts = rows.offsets[:-1][wanted].tolist(), rows.offsets[1:][wanted].tolist()
+def first_words(rows: Rows) -> Words:
+    """The first word of each row's digest, uint64[n]."""
+    words: Words = _digests_of(rows, np.arange(len(rows.extras)))[:, 0].copy()
+    return words
+
+
+def _digests_of(rows: Rows, wanted: Ints) -> Words:
+    (encoded, extras), sha = rows, hashlib.sha256
+    body = bytes(encoded.buffer)
+    firsts, lasts = encoded.offsets[:-1][wanted].tolist(), encoded.offsets[1:][wanted].tolist()
     if any(extras):
         parts = zip(wanted.tolist(), firsts, lasts, strict=True)
         digests = [sha(extras[row] + body[first:last]).digest() for row, first, last in parts]

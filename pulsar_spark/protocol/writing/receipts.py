@@ -21,14 +21,14 @@ class SentTotals:
         first_id: of the first message, for chunks of its last one; None if the broker gave none: nothing was
             sent, or all of it had been stored before.
         last_id: of the last message, None as with ``first_id``.
-        possible_duplicates: messages that an earlier run of the same work may have stored, too, at most.
+        found: messages among them that an earlier run of the same work had stored.
     """
 
     messages: int = 0
     bytes: int = 0
     first_id: MessageId | None = None
     last_id: MessageId | None = None
-    possible_duplicates: int = 0
+    found: int = 0
 
 
 class ReceiptTally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import zlib
 from collections.abc import Mapping
 from enum import Enum, auto
 
@@ -126,10 +127,11 @@ def dedup_task(
     )
     if batch is None or decision is Dedup.NO:
         return None
+    write, run = write_number(writes, batch, options.topic), zlib.crc32(batch.run.encode()) >> 1
     return DedupTask(
         client,
         f"{name_prefix(options, batch)}-{batch.task}",
-        Origin(batch.number, batch.task, write_number(writes, batch, options.topic)),
+        Origin(batch.number, batch.task, write, run=run),
         query_secret(batch.query),
         required=decision is Dedup.REQUIRED,
         strict=options.fail_on_duplicates,

@@ -9,12 +9,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import shared_client
 from pulsar_spark.errors import PulsarError, SendError
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.rows.write_values import SinkFormat
-from pulsar_spark.spark.sink.delivery import log_protection
-from pulsar_spark.spark.sink.other_tasks import count_of_other_tasks
+from pulsar_spark.spark.sink.delivery import log_protection, query_secret
+from pulsar_spark.spark.sink.duplicates import find_duplicates
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
 from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once
 from pulsar_spark.spark.sink.write_numbers import count_write
@@ -39,14 +39,10 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
             commit_once(client, reports, options.transaction_timeout)
         else:
             commit_batch(client, reports, batch, log_protection(options), options.transaction_timeout)
-    twice = count_of_other_tasks(
-        client,
-        [each.attempt for each in reports],
-        len(messages),
-        is_encrypted=options.encryption is not None,
-        has_schema=options.values.format is not SinkFormat.RAW,
-        strict=options.fail_on_duplicates,
-    )
+    query = next((each.query for each in reports if each.query is not None), None)
+    twice: dict[TopicName, int] = {}
+    if query is not None:
+        twice = find_duplicates(client, reports, query_secret(query), strict=options.fail_on_duplicates)
     of_batch = next((each.micro_batch for each in reports), None)
     if of_batch is not None:
         try:
@@ -59,7 +55,6 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
     for warning in sorted(warnings):
         if is_first_to_say(warning):
             _log.warning("%s", warning)
-    query = next((each.query for each in reports if each.query is not None), None)
     if query is not None:
         topics = {topic for each in reports for topic in each.topics}
         add_sink_topics(query, options.client.service_url, topics)

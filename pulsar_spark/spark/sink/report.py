@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from pulsar_spark.client import SentTotals
+from pulsar_spark.client import Origin, Replay, SentTotals
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
 from pulsar_spark.spark.options.user_code import load_function
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 
 _log = logging.getLogger(__name__)
 
 # Maximum topic partitions that a log line lists one by one.
 _MAX_LISTED = 30
 
-# The numbers of a topic partition in a report: partition, messages, bytes, possible duplicates, and the first
+# The numbers of a topic partition in a report: partition, messages, bytes, messages found, and the first
 # and last message id as three numbers each.
 _Numbers = tuple[int, int, int, int, int, int, int, int, int, int]
 _NO_ID = MessageId(-1, -1)
@@ -57,7 +56,8 @@ class TaskReport(WriterCommitMessage):
 
     Attributes:
         topics: numbers of each partition, by topic name without the partition.
-        attempt: what the driver must know if the micro-batch may be a replay; otherwise None.
+        origin: that the task's entries bear; None if it does not deduplicate.
+        replays: what the task tells of topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
@@ -67,7 +67,8 @@ class TaskReport(WriterCommitMessage):
     """
 
     topics: dict[str, list[_Numbers]]
-    attempt: DedupAttempt | None = None
+    origin: Origin | None = None
+    replays: dict[TopicName, Replay] = field(default_factory=dict)
     query: str | None = None
     retries: int = 0
     warning: str | None = None
@@ -79,7 +80,6 @@ class TaskReport(WriterCommitMessage):
     def of(
         cls,
         sent: Mapping[TopicName, SentTotals],
-        attempt: DedupAttempt | None = None,
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
@@ -88,9 +88,9 @@ class TaskReport(WriterCommitMessage):
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
             ids = first.ledger, first.entry, first.batch_index, last.ledger, last.entry, last.batch_index
-            numbers = topic.partition, part.messages, part.bytes, part.possible_duplicates, *ids
+            numbers = topic.partition, part.messages, part.bytes, part.found, *ids
             topics.setdefault(str(topic.base), []).append(numbers)
-        return cls(topics, attempt, query, retries)
+        return cls(topics, query=query, retries=retries)
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
@@ -98,7 +98,7 @@ class TaskReport(WriterCommitMessage):
         found = {}
         for name, partitions in self.topics.items():
             base = TopicName.parse(name)
-            for number, messages, size, twice, *ids in partitions:
+            for number, messages, size, stored, *ids in partitions:
                 first, last = MessageId(*ids[:3]), MessageId(*ids[3:])
                 topic = base if number < 0 else base.of_partition(number)
                 found[topic] = SentTotals(
@@ -106,7 +106,7 @@ class TaskReport(WriterCommitMessage):
                     size,
                     None if first == _NO_ID else first,
                     None if first == _NO_ID else last,
-                    twice,
+                    stored,
                 )
         return found
 
@@ -124,23 +124,20 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
                 others.bytes + sent.bytes,
                 min(first_ids, default=None),
                 max(last_ids, default=None),
-                others.possible_duplicates + sent.possible_duplicates,
+                others.found + sent.found,
             )
     return total
 
 
-def metrics_of(
-    reports: Iterable[TaskReport], of_other_tasks: Mapping[TopicName, int]
-) -> list[TopicPartitionMetrics]:
+def metrics_of(reports: Iterable[TaskReport], twice: Mapping[TopicName, int]) -> list[TopicPartitionMetrics]:
     """The metrics of each topic partition over all tasks, in the order of topics and partitions.
 
-    Tasks of an earlier run that no longer exist have stored ``of_other_tasks`` messages, by topic partition.
+    ``twice`` are the messages that may be duplicated, by topic partition.
     """
-    others = {topic: SentTotals(possible_duplicates=count) for topic, count in of_other_tasks.items()}
-    total = add_up([*(report.sent for report in reports), others])
+    total = add_up([*(report.sent for report in reports), dict.fromkeys(twice, SentTotals())])
     return [
         TopicPartitionMetrics(
-            str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id, sent.possible_duplicates
+            str(topic), sent.messages, sent.bytes, sent.first_id, sent.last_id, twice.get(topic, 0)
         )
         for topic, sent in sorted(total.items(), key=lambda each: (each[0].base, each[0].partition))
     ]
@@ -148,7 +145,7 @@ def metrics_of(
 
 def report_batch(
     reports: Sequence[TaskReport],
-    of_other_tasks: Mapping[TopicName, int],
+    duplicates: Mapping[TopicName, int],
     batch: int | None,
     callback: str | None,
 ) -> None:
@@ -158,7 +155,7 @@ def report_batch(
     function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. An error in it is
     only logged, because the rows are already written. The other arguments are those of :func:`metrics_of`.
     """
-    metrics = metrics_of(reports, of_other_tasks)
+    metrics = metrics_of(reports, duplicates)
     what = "the batch" if batch is None else f"micro-batch {batch}"
     total = SinkTotals(retries=sum(each.retries for each in reports))
     for each in metrics:

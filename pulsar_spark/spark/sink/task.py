@@ -27,7 +27,6 @@ from pulsar_spark.client import (
     shared_client,
     task_memory,
 )
-from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import SinkOptions
@@ -37,9 +36,8 @@ from pulsar_spark.spark.rows.joined_batches import joined
 from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
-from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee, name_prefix, query_secret
+from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee
 from pulsar_spark.spark.sink.micro_batch import micro_batch
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.topic_encoders import topic_encoders, warn_of_bytes
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
@@ -95,7 +93,6 @@ def _send(
     dedup = dedup_task(client, options, micro, writes, has_sequence_ids=SEQUENCE_ID in shape.reserved)
     producer, code = _producer_options(options, transaction), _user_code(options)
     chosen = topic_encoders(client, options, shape, schemas)
-    attempt = None
     began = now()
     open_writer = partial(
         TopicWriter,
@@ -113,34 +110,24 @@ def _send(
     ) as writers:
         if chosen is not None and dedup is not None:
             chosen.follow(client, writers, dedup)
-        try:
-            for batch in joined(batches) if _may_join(shape, producer, code) else batches:
-                messages = shape.messages(batch, chosen)
-                while some := list(islice(messages, writers.in_parallel)):
-                    writers.send(some)
-            if dedup is not None and micro is not None and dedup.may_be_replay:
-                # An earlier run may have written to the topic, even if this one has no rows.
-                if options.topic is not None:
-                    writers.of(options.topic)
-                prefix, topics = name_prefix(options, micro), frozenset(writers.topics)
-                attempt = DedupAttempt(prefix, dedup.origin, query_secret(micro.query), topics)
-            writers.finish()
-        except PulsarError as error:
-            # The driver never gets the report of a task that has failed, but it shows the error.
-            count = sum(sent.possible_duplicates for sent in writers.sent.values())
-            if count:
-                raise error.noting(f"up to {count} messages may be duplicated") from error
-            raise
+        for batch in joined(batches) if _may_join(shape, producer, code) else batches:
+            messages = shape.messages(batch, chosen)
+            while some := list(islice(messages, writers.in_parallel)):
+                writers.send(some)
+        if dedup is not None and dedup.may_be_replay and options.topic is not None:
+            writers.of(options.topic)  # an earlier run may have written to it, even if this one has no rows
+        writers.finish()
     if chosen is None and writers.topics:
         warn_of_bytes(client, next(iter(writers.topics)))
-    warning = log_guarantee(options, micro, dedup)
+    guarantee = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
     # Other writes need no number.
     of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
-    report = TaskReport.of(
-        writers.sent, attempt, None if micro is None else micro.query, retry_count() - retries_before
-    )
-    return replace(report, warning=warning, micro_batch=of_batch)
+    query = None if micro is None else micro.query
+    report = TaskReport.of(writers.sent, query, retry_count() - retries_before)
+    if dedup is not None:
+        report = replace(report, origin=dedup.origin, replays=dedup.replays)
+    return replace(report, warning=(dedup and dedup.warning) or guarantee, micro_batch=of_batch)
 
 
 def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:

@@ -15,7 +15,8 @@ field: brokers store it unchanged, and every client skips it.
     10-17   ledger id and
     18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
             partition; both -1 in that entry itself
-    22-25   how many rows for the topic the task had taken when the entry was made
+    22-25   the run of the query that sent it, as a hash of Spark's id; with 1 in the first bit if an earlier
+            run had stored rows of the micro-batch in the topic by then
     26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, its
             other metadata and its payload; not over the metadata of a chunk, which change if it is sent again
     ======  =====================================================================================
@@ -36,7 +37,7 @@ _FIELDS = struct.Struct(">IIHqiI")
 _LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign
 _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
-_MAX_ROWS = (1 << 32) - 1
+_AGAIN = 1 << 31
 
 # The number is far above Pulsar's own, and small enough for a tag of 2 bytes, which readers expect.
 _TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
@@ -52,15 +53,21 @@ class Origin:
         write: number of the write within the micro-batch, from 0.
         begin: id of the first entry of the micro-batch that the task has stored in the topic partition; None
             in that entry itself.
-        rows: how many rows for the topic the task had taken when the entry was made, at most 2**32 - 1. So
-            all rows of the entry are among the first ``rows`` ones.
+        run: number of the query's run, less than 2**31.
+        is_again: whether an earlier run had stored rows of the micro-batch in the topic when it was sent.
     """
 
     batch: int
     task: int
     write: int
     begin: MessageId | None = None
-    rows: int = 0
+    run: int = 0
+    is_again: bool = False
+
+    @property
+    def when(self) -> tuple[int, int]:
+        """Micro-batch and write, in the order in which a query writes."""
+        return self.batch, self.write
 
 
 def encode_origin(
@@ -78,8 +85,8 @@ def encode_origin(
     if metadata and origin.begin is None:  # in the form that readers get from what they have parsed
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
-    rows = min(origin.rows, _MAX_ROWS)
-    fields = _FIELDS.pack(origin.batch, origin.task, origin.write, begin.ledger, begin.entry, rows)
+    run = origin.run | (_AGAIN if origin.is_again else 0)
+    fields = _FIELDS.pack(origin.batch, origin.task, origin.write, begin.ledger, begin.entry, run)
     return _TAG + fields + _signature(fields, secret, topic, payload, metadata)
 
 
@@ -95,14 +102,15 @@ def decode_origin(
         return None
     if signature != _signature(fields, secret, topic, payload, metadata):
         return None
-    batch, task, write, ledger, number, rows = _FIELDS.unpack(fields)
-    return Origin(batch, task, write, None if ledger < 0 else MessageId(ledger, number), rows)
+    batch, task, write, ledger, number, run = _FIELDS.unpack(fields)
+    begin = None if ledger < 0 else MessageId(ledger, number)
+    return Origin(batch, task, write, begin, run & ~_AGAIN, is_again=run >= _AGAIN)
 
 
-def rows_of_origin(field: bytes) -> int:
-    """``Origin.rows`` of a valid field without its tag."""
-    rows: int = _FIELDS.unpack_from(field)[-1]
-    return rows
+def task_of_origin(field: bytes) -> int:
+    """``Origin.task`` of a valid field without its tag."""
+    task: int = _FIELDS.unpack_from(field)[1]
+    return task
 
 
 def has_begin(field: bytes) -> bool:

@@ -30,14 +30,22 @@ class Wanted:
         calls: ids of the entries of each call.
     """
 
-    def __init__(self, *ids, passes=True, is_expected=False):
+    def __init__(self, *ids, passes=True, is_newest_expected=False):
         self._left = set(ids)
         self._passes = passes
-        self.is_expected = is_expected
+        self.is_newest_expected = is_newest_expected
         self.calls = []
 
     @property
-    def is_complete(self):
+    def jump(self):
+        return None
+
+    @property
+    def unseen(self):
+        return None
+
+    @property
+    def is_newest_known(self):
         return not self._left
 
     @property
@@ -49,6 +57,7 @@ class Wanted:
         found = list(map(MessageId, entries.ledger.tolist(), entries.entry.tolist()))
         self.calls.append(found)
         self._left -= set(found)
+        return False
 
     @property
     def seen(self):
@@ -60,7 +69,7 @@ def search(client, wanted, *, first_step=4, growth=2.0, max_steps=None):
         client,
         TOPIC,
         wanted,
-        client.operation(),
+        wanted.take,
         first_step=first_step,
         growth=growth,
         max_steps=max_steps,
@@ -120,7 +129,7 @@ def test_the_search_ends_where_it_is_said_to(client, ids, broker):
     assert len(broker.seen(Type.GET_LAST_MESSAGE_ID)) == 1, "of the search"
 
 
-def test_what_is_complete_need_not_be_passed(client, ids):
+def test_what_is_newest_known_need_not_be_passed(client, ids):
     wanted = Wanted(ids[-1], passes=False)
     assert search(client, wanted)
     assert sorted(wanted.seen) == ids
@@ -134,6 +143,49 @@ def test_nothing_is_read_where_nothing_is_wanted_or_stored(client, broker, has_e
     wanted = Wanted()
     assert search(client, wanted)
     assert wanted.seen == []
+
+
+class Unseen(Wanted):
+    """Entries after a known one; what lies before it need not be read."""
+
+    is_passed = True
+
+    def __init__(self, after, *ids):
+        super().__init__(*ids)
+        self._after = after
+
+    @property
+    def unseen(self):
+        return None if self.is_newest_known else self._after
+
+
+def test_what_lies_after_a_known_entry_is_read_though_nothing_before_it_is_wanted(client, ids):
+    """What is known of a topic may have been read in parts."""
+    wanted = Unseen(ids[100], ids[110])
+    assert search(client, wanted)
+    assert wanted.seen[:10] == ids[101:111]
+
+
+class Jumping(Wanted):
+    """Entries that lie before those of others, which say where they began."""
+
+    def __init__(self, begins, *ids):
+        super().__init__(*ids)
+        self._begins = begins
+
+    @property
+    def jump(self):
+        return (
+            None if self.is_newest_known else min(map(self._begins.get, self.seen), default=MessageId.LATEST)
+        )
+
+
+def test_what_lies_between_the_first_and_the_last_entry_of_others_is_not_read(client, ids):
+    begins = {one: ids[max(0, number // 20 * 20)] for number, one in enumerate(ids)}
+    wanted = Jumping(begins, ids[79])
+    assert search(client, wanted, first_step=1, growth=1.25)
+    assert ids[79] in wanted.seen
+    assert len(wanted.seen) < 30
 
 
 def commit_at_question(number, broker, topic, transaction):
@@ -226,7 +278,7 @@ def test_what_the_broker_is_still_storing_is_waited_for_to_the_end(broker, clien
     monkeypatch.setattr(backward_search, "_SETTLING", 0.0)
     broker.script(Type.GET_LAST_MESSAGE_ID, [*[pass_on] * 3, store] if comes else [])
     hurry(client, 10.0 if comes else 0.4)
-    wanted = Wanted(MessageId(last.ledger, last.entry + 1), is_expected=True)
+    wanted = Wanted(MessageId(last.ledger, last.entry + 1), is_newest_expected=True)
     assert search(client, wanted) is comes
     assert len(broker.seen(Type.GET_LAST_MESSAGE_ID)) >= 4
 

@@ -25,7 +25,7 @@ def entry(
     is_chunk: bool = False,
     name: str = NAME,
 ) -> OwnEntry:
-    origin = Origin(run.batch, run.task, run.write, names, 1)
+    origin = Origin(run.batch, run.task, run.write, names)
     return OwnEntry(MessageId(5, at), origin, name, last, is_chunk)
 
 
@@ -225,3 +225,62 @@ def test_entries_that_come_together_come_in_any_order():
         found.take(entries)
         assert found.begin == BEGIN
         assert found.is_begin_known  # by the older entry
+
+
+# ---- all tasks of the micro-batch
+
+
+def of(
+    at: int, begin: int | None, task: int, run: int, *, is_again: bool = False, batch: int = 7
+) -> OwnEntry:
+    named = None if begin is None else MessageId(5, begin)
+    origin = Origin(batch, task, 0, named, run, is_again=is_again)
+    return OwnEntry(MessageId(5, at), origin, f"query-{task}", 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_replay", "is_again"),
+    [
+        ([], False, False),
+        ([of(5, 4, 2, run=1)], False, False),  # another task of this run
+        ([of(5, 4, 2, run=1, is_again=True)], True, False),  # which has seen what an earlier run has stored
+        ([of(5, 4, 3, run=1)], True, False),  # an earlier attempt
+        ([of(5, 4, 2, run=6)], True, False),
+        ([of(5, 4, 2, run=6, is_again=True)], True, True),
+        ([of(5, 4, 3, run=6, is_again=True)], True, True),
+        ([of(5, 4, 2, run=6, is_again=True, batch=6)], False, False),
+    ],
+)
+def test_what_earlier_runs_have_stored_is_seen_whichever_task_it_was(found, is_replay, is_again):
+    of_run = RunSearch(RunToFind(Origin(7, 3, 0, run=1), b"", NAME, LAST))
+    of_run.take(found)
+    assert (of_run.is_replay, of_run.is_again) == (is_replay, is_again)
+
+
+@pytest.mark.parametrize(("batch", "write", "is_late"), [(6, 0, False), (7, 1, False), (8, 0, True)])
+def test_a_later_micro_batch_shows_that_the_checkpoint_was_set_back(batch, write, is_late):
+    found = search(entry(20, run=Origin(batch, 1, write)), entry(10))
+    assert found.is_late is is_late
+
+
+def test_a_quick_look_goes_from_task_to_task():
+    found = search(last=LAST)
+    assert found.jump == MessageId.LATEST
+    for other, jump in ((of(50, 40, 6, run=6), 40), (of(39, None, 5, run=6), 39), (of(45, 42, 6, run=6), 39)):
+        found.take([other])
+        assert found.jump == MessageId(5, jump)
+    found.take([entry(20)])
+    assert found.jump is None
+    assert search(is_claimed=False).jump is None
+    assert search(BEFORE).jump is None
+    assert search(may_be_replay=False).jump is None
+
+
+def test_newer_own_entries_are_looked_for_where_the_last_one_was_not_seen():
+    assert search().unseen is None
+    assert search(entry(20)).unseen is None
+    assert search(entry(20, last=LAST - 1)).unseen == MessageId(5, 20)
+    assert search(entry(20, last=LAST - 1), entry(30)).unseen is None
+    part = entry(30)._replace(is_chunk=True, is_open=True)
+    assert search(part).unseen == MessageId(5, 30)
+    assert search(part, entry(31)).unseen is None

@@ -14,8 +14,8 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
 from pulsar_spark.spark.sink.commit_log import LogProtection
+from pulsar_spark.spark.sink.delivery import query_secret
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 
 T = TopicName.parse("t")
@@ -30,17 +30,19 @@ ENCRYPTED = {
 TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
 OPEN = LogProtection()
 TWICE = {T: 7}
+TOPICS: list[tuple[Any, ...]] = []
 TYPED = {**PLAIN, "valueFormat": "avro"}
-ATTEMPT = DedupAttempt("spark-query", Origin(3, 0, 0), b"secret", frozenset([T]))
-REPORT = TaskReport.of({T: SentTotals(2, 20)}, ATTEMPT)
-IN_TRANSACTION = replace(REPORT, attempt=None, log=TopicName.parse("log"), transaction=TxnId(0, 1))
+REPORT = replace(TaskReport.of({T: SentTotals(2, 20)}, "query"), origin=Origin(3, 0, 0))
+IN_TRANSACTION = replace(REPORT, origin=None, log=TopicName.parse("log"), transaction=TxnId(0, 1))
 
 
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(driver, "shared_client", lambda options: options.service_url)
-    names = ("abort_batch", "add_sink_topics", "commit_batch", "commit_once", "count_write", "report_batch")
+    monkeypatch.setattr(driver, "add_sink_topics", lambda *topics: TOPICS.append(topics))
+    TOPICS.clear()
+    names = ("abort_batch", "commit_batch", "commit_once", "count_write", "report_batch")
     for name in names:
 
         def note(*args: Any, name: str = name) -> None:
@@ -48,11 +50,11 @@ def calls(monkeypatch) -> list[tuple[Any, ...]]:
 
         monkeypatch.setattr(driver, name, note)
 
-    def count(*args: Any, is_encrypted: bool, has_schema: bool, strict: bool) -> dict[TopicName, int]:
-        calls.append(("count_of_other_tasks", *args, is_encrypted, has_schema, strict))
+    def count(*args: Any, strict: bool) -> dict[TopicName, int]:
+        calls.append(("find_duplicates", *args, strict))
         return TWICE
 
-    monkeypatch.setattr(driver, "count_of_other_tasks", count)
+    monkeypatch.setattr(driver, "find_duplicates", count)
     return calls
 
 
@@ -71,10 +73,9 @@ BATCHES = {
 def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
     finish_batch(parse_sink(given), messages, batch)
     expected = [(name, url, messages[:1], *more) for name, url, *more in commits]
-    attempts = [messages[0].attempt]
     assert calls == [
         *expected,
-        ("count_of_other_tasks", URL, attempts, 2, given is ENCRYPTED, given is TYPED, given is ENCRYPTED),
+        ("find_duplicates", URL, messages[:1], query_secret("query"), given is ENCRYPTED),
         ("report_batch", messages[:1], TWICE, batch, "users.note"),
     ]
 
@@ -84,9 +85,7 @@ def test_the_topics_of_a_query_are_told_to_listeners(calls, batch):
     other = TaskReport.of({TopicName.parse("other").of_partition(1): SentTotals(1, 10)}, query="query")
     finish_batch(parse_sink(PLAIN), [replace(REPORT, query="query"), None, other], batch)
     names = {str(T), "persistent://public/default/other"}
-    assert [call for call in calls if call[0] == "add_sink_topics"] == [
-        ("add_sink_topics", "query", URL, names)
-    ]
+    assert [("query", URL, names)] == TOPICS
 
 
 OF_FOREACH_BATCH = replace(REPORT, micro_batch=("query", "run", 3))
@@ -139,7 +138,7 @@ def test_a_write_that_fails_is_not_counted(calls, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise DuplicatesError("other tasks")
 
-    monkeypatch.setattr(driver, "count_of_other_tasks", fail)
+    monkeypatch.setattr(driver, "find_duplicates", fail)
     with pytest.raises(DuplicatesError):
         finish_batch(parse_sink(ENCRYPTED), [OF_FOREACH_BATCH], None)
     assert not calls

@@ -84,11 +84,11 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
     monkeypatch.setattr(report, "add_sink_totals", lambda *what: told.append(what))
     one, two = T.of_partition(0), T.of_partition(1)
     reports = [
-        TaskReport.of({one: SentTotals(3, 30, possible_duplicates=2)}, query="q", retries=2),
-        TaskReport.of({one: SentTotals(4, 40, possible_duplicates=1)}, query="q", retries=1),
+        TaskReport.of({one: SentTotals(3, 30, found=2)}, query="q", retries=2),
+        TaskReport.of({one: SentTotals(4, 40, found=1)}, query="q", retries=1),
         TaskReport.of({}, query="q"),
     ]
-    report_batch(reports, {two: 5}, 4, f"{__name__}.note")
+    report_batch(reports, {one: 3, two: 5}, 4, f"{__name__}.note")
     (line,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert line == (
         "micro-batch 4 ran before, and its rows differed or could not be compared: no row is missing, and "
@@ -104,7 +104,7 @@ def test_what_may_be_there_twice_is_told_to_all(caplog, monkeypatch):
 
 def test_a_plain_batch_write_has_no_listener(caplog, monkeypatch):
     monkeypatch.setattr(report, "add_sink_totals", None)
-    report_batch([TaskReport.of({T: SentTotals(3, 30, possible_duplicates=2)})], {}, None, None)
+    report_batch([TaskReport.of({T: SentTotals(3, 30, found=2)})], {T: 2}, None, None)
     assert "up to 2 messages may be duplicated" in caplog.text
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import re
-import uuid
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,13 +19,14 @@ from pulsar_spark.client import (
     DedupTask,
     Origin,
     ProducerInterceptor,
+    Replay,
     Schema,
     SentTotals,
     TaskPlace,
     Transaction,
     VersionedSchema,
 )
-from pulsar_spark.errors import AuthError, OptionError, PulsarError, SendError
+from pulsar_spark.errors import AuthError, OptionError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
@@ -32,9 +34,7 @@ from pulsar_spark.spark.options.sink import Delivery
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.sink import task, topic_encoders
 from pulsar_spark.spark.sink.commit_log import QueryLog
-from pulsar_spark.spark.sink.delivery import query_secret
 from pulsar_spark.spark.sink.micro_batch import micro_batch
-from pulsar_spark.spark.sink.other_tasks import DedupAttempt
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.task import write_task
 from tests.spark.sink.fake_task import FakeTask, of_micro_batch, run_as
@@ -49,12 +49,10 @@ class Fakes:
 
     Attributes:
         error: that finishing raises, or None.
-        possible_duplicates: of each topic.
     """
 
     def __init__(self) -> None:
         self.error: PulsarError | None = None
-        self.possible_duplicates = 0
         self.calls: list[Any] = []
         self.producer: Any = None
         self.given: dict[str, Any] = {}
@@ -109,8 +107,8 @@ class FakeWriters:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        place, twice = MessageId(1, 1), self._fakes.possible_duplicates
-        return {topic: SentTotals(1, 10, place, place, twice) for topic in self.topics}
+        place = MessageId(1, 1)
+        return {topic: SentTotals(1, 10, place, place) for topic in self.topics}
 
 
 class FakeWriter:
@@ -152,7 +150,7 @@ def test_rows_are_sent_to_their_topics_and_reported_when_all_is_acknowledged(fak
     ]
     assert isinstance(report, TaskReport)
     assert set(report.sent) == {T, U}
-    assert report.attempt is None
+    assert report.origin is None
 
 
 NOT_JOINED: dict[str, tuple[dict[str, DataType], dict[str, str | None]]] = {
@@ -291,35 +289,26 @@ def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
     assert fakes.given["schema_of"](T).version == version
 
 
-def test_a_task_that_may_be_a_replay_says_what_it_may_have_written(fakes, monkeypatch):
-    run = str(uuid.UUID(int=1))
-    run_as(monkeypatch, of_micro_batch(5, task=3, run=run))
-    first = write([rows(("a", "t"))])
+def test_a_task_says_who_it_is_and_what_earlier_runs_have_stored(fakes, monkeypatch):
+    replays = {T: Replay(1, 2, is_again=True)}
+    monkeypatch.setattr(DedupTask, "replays", property(lambda self: replays))
+    run_as(monkeypatch, of_micro_batch(5, task=3))
+    report = write([rows(("a", "t"))])
     dedup = fakes.given["dedup"]
-    prefix = dedup.name.removesuffix("-3")
-    assert first.attempt == DedupAttempt(prefix, Origin(5, 3, 0), query_secret("query"), frozenset([T]))
-    assert dedup.origin == first.attempt.origin
-    assert dedup.secret == first.attempt.secret
-    assert repr(dedup.secret) not in repr(first)
-    committed = {"query": json.dumps([run, 5, {}, 5])}
-    run_as(monkeypatch, of_micro_batch(6, task=3, run=run))
-    assert write([rows(("a", "t"))], writes=committed).attempt is None
-    run_as(monkeypatch, of_micro_batch(6, task=3, attempt=1, run=run))
-    assert write([rows(("a", "t"))], writes=committed).attempt is not None
+    assert report.origin == dedup.origin
+    assert dedup.origin == Origin(5, 3, 0, run=zlib.crc32(b"run") >> 1)
+    assert report.replays == replays
+    assert len(pickle.dumps(report)) < 1000
 
 
-def test_a_task_that_finds_rows_of_the_micro_batch_is_a_replay_whatever_spark_tells(fakes, monkeypatch):
-    """Spark does not report that it repeats a stage."""
-    run = str(uuid.UUID(int=1))
-    run_as(monkeypatch, of_micro_batch(6, run=run))
+def test_the_driver_is_told_of_a_checkpoint_that_was_set_back(fakes, monkeypatch):
+    run_as(monkeypatch, of_micro_batch(5))
 
     def find(self: FakeWriter, columns: Any) -> None:
-        fakes.given["dedup"].may_be_replay = True
+        fakes.given["dedup"].tell_late(T)
 
     monkeypatch.setattr(FakeWriter, "send", find)
-    report = write([rows(("a", "t"))], writes={"query": json.dumps([run, 5, {}, 5])})
-    assert report.attempt is not None
-    assert report.attempt.topics == {T}
+    assert "micro-batch 5 is written after a later one" in write([rows(("a", "t"))]).warning
 
 
 def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
@@ -329,8 +318,8 @@ def test_each_write_of_a_micro_batch_has_a_number(fakes, monkeypatch):
     counted = {query: json.dumps(["run", 5, {str(T): count}, 5]) for query, count in given.items()}
     for topic, number in (("t", 2), ("u", 0)):
         report = write([rows(("a", topic))], writes=counted, topic=topic)
-        assert fakes.given["dedup"].origin == Origin(5, 0, number)
-        assert report.attempt.origin == Origin(5, 0, number)
+        assert report.origin == fakes.given["dedup"].origin
+        assert report.origin.write == number
 
 
 def test_the_driver_is_told_of_which_micro_batch_the_rows_are(fakes, monkeypatch):
@@ -354,24 +343,12 @@ def test_the_driver_is_told_what_is_not_promised(fakes, monkeypatch):
     assert given == [micro_batch(), fakes.given["dedup"]]
 
 
-@pytest.mark.parametrize("twice", [0, 3])
-def test_a_task_that_fails_says_how_many_rows_may_be_duplicated(fakes, twice):
-    """Its report never comes to the driver."""
-    fakes.error = SendError("no receipt", topic=str(T), advice="wait")
-    fakes.possible_duplicates = twice
-    with pytest.raises(SendError) as caught:
-        write([rows(("a", "t"), ("b", "u"))])
-    expected = "no receipt; up to 6 messages may be duplicated" if twice else "no receipt"
-    assert (caught.value.what, caught.value.topic, caught.value.advice) == (expected, str(T), "wait")
-    assert fakes.calls[-2:] == ["finish", "close"]
-
-
 def test_a_replay_without_rows_looks_at_the_topic_all_the_same(fakes, monkeypatch):
     """An earlier run may have had rows."""
     run_as(monkeypatch, of_micro_batch(5))
     report = write(schema=StructType().add("value", StringType()), topic="t")
     assert fakes.calls == [("of", "t"), "finish", "close", "log"]
-    assert report.attempt.topics == {T}
+    assert report.replays == {}
 
 
 def test_rows_with_ids_of_their_own_are_not_deduplicated_by_the_task(fakes, monkeypatch):

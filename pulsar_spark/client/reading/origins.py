@@ -1,0 +1,90 @@
+"""OriginReader: which entries of a topic partition a query has written, by their origins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.replay.run_search import OwnEntry
+from pulsar_spark.wire.entry.entries import Entries
+from pulsar_spark.wire.entry.entry_fields import EntryField
+from pulsar_spark.wire.entry.origin import Origin, decode_origin, has_begin, metadata_before
+
+
+class OriginReader:
+    """Decodes the origins of entries.
+
+    Args:
+        secret: of the query.
+        topic: the topic partition.
+    """
+
+    def __init__(self, secret: bytes, topic: TopicName) -> None:
+        self._secret = secret
+        self._topic = str(topic)
+
+    def own(self, entries: Entries) -> list[OwnEntry]:
+        """The entries of the query; those that have the same origin are one."""
+        counts = np.maximum(entries.messages, 1)
+        last = entries.sequence_id + counts - 1
+        for row in np.flatnonzero(entries.chunked).tolist():
+            chunk = entries.one(row).metadata
+            counts[row] = chunk.chunk_id + 1 == chunk.num_chunks_from_msg
+        origins, numbers = self.origins(entries)
+        names = entries.texts(EntryField.PRODUCER_NAME)
+        found = []
+        for number, origin in enumerate(origins):
+            rows = np.flatnonzero(numbers == number).tolist()
+            if origin is None or not rows:
+                continue
+            found.append(
+                OwnEntry(
+                    id_of(entries, rows[0]),
+                    origin,
+                    (names[rows[0]].as_py() or b"").decode(errors="replace"),
+                    int(last[rows].max()),
+                    bool(entries.chunked[rows].any()),
+                    id_of(entries, rows[-1]),
+                    int(counts[rows].sum()),
+                    is_open=not counts[rows[-1]],
+                )
+            )
+        return found
+
+    def origins(self, entries: Entries) -> tuple[list[Origin | None], Ints]:
+        """Distinct origins and None; and the number among them of each entry's origin, int64[n].
+
+        Entries that have none, or one that the query has not signed, have the number of a None.
+        """
+        fields, numbers = distinct(entries, EntryField.ORIGIN)
+        names_begin = np.array([field is None or has_begin(field) for field in fields], np.bool_)
+        origins = [
+            decode_origin(field, self._secret, self._topic) if field is not None and is_alike else None
+            for field, is_alike in zip(fields, names_begin.tolist(), strict=True)
+        ]
+        for row in np.flatnonzero(~names_begin[numbers]).tolist():
+            origins.append(self._origin_of_first(entries, row, fields[numbers[row]]))
+            numbers[row] = len(origins) - 1
+        return origins, numbers
+
+    def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
+        """The origin of a first entry: signed with its payload and, unless it is a chunk, its metadata."""
+        entry = entries.one(row)
+        metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
+        if metadata is None:
+            return None
+        return decode_origin(field, self._secret, self._topic, entry.payload, metadata)
+
+
+def distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
+    """The distinct values of a field, None where it is not set; and the number of each entry's, int64[n]."""
+    encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def id_of(entries: Entries, row: int) -> MessageId:
+    """The id of an entry."""
+    return MessageId(int(entries.ledger[row]), int(entries.entry[row]))

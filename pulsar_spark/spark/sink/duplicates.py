@@ -1,0 +1,72 @@
+"""Find out how many rows a micro-batch that ran before may have in its topics twice."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from pulsar_spark.client import Client, find_stored_batch, possible_duplicates
+from pulsar_spark.errors import DuplicatesError, PulsarError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.sink.report import TaskReport, add_up
+
+_log = logging.getLogger(__name__)
+
+
+def find_duplicates(
+    client: Client, reports: Sequence[TaskReport], secret: bytes, *, strict: bool
+) -> dict[TopicName, int]:
+    """Count the messages that may be duplicated, at most; call it when all tasks have come to their end.
+
+    Rows may have moved to other tasks, and tasks of an earlier run may be no more. So all that earlier runs
+    have stored is counted, in topics where a task has found some of it and the rows may differ.
+
+    Args:
+        client: client of the cluster.
+        reports: of all tasks.
+        secret: of the query.
+        strict: whether DuplicatesError is raised if there may be some, and PulsarError if that cannot be
+            determined; else that is warned of.
+
+    Returns:
+        Number of messages by topic partition; partitions without any are left out.
+    """
+    twice: dict[TopicName, int] = {}
+    total = add_up(report.sent for report in reports)
+    origin = next((each.origin for each in reports if each.origin is not None), None)
+    for topic in sorted({topic for each in reports for topic in each.replays}):
+        replays = [each.replays[topic] for each in reports if topic in each.replays]
+        sent = {
+            name: each.messages - each.found for name, each in total.items() if topic in (name, name.base)
+        }
+        found = {name: total[name].found for name in sent}
+        new = sum(sent.values())
+        if origin is None or not (new or any(each.missed or each.is_again for each in replays)):
+            continue
+        try:
+            stored = {
+                name: find_stored_batch(client, name, secret, origin).stored
+                for name in client.partitions(topic)
+            }
+        except PulsarError as error:
+            if strict:
+                raise
+            _log.warning("%s: not known how many messages earlier runs have stored: %s", topic, error)
+            stored = {}
+        by_run = sum(stored.values(), Counter[int]())
+        count = possible_duplicates(by_run, origin.run, new, sum(found.values()))
+        count = max(count, min(sum(each.unread for each in replays), new))
+        for name, each in stored.items():  # to each partition at most what was not found there
+            share = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
+            count -= share
+            twice[name] = share
+        twice[topic] = twice.get(topic, 0) + count
+    twice = {topic: count for topic, count in twice.items() if count}
+    if strict and twice:
+        raise DuplicatesError(
+            "this run of the micro-batch differs from an earlier one, or its rows went to other tasks. All "
+            f"rows are written, and up to {sum(twice.values())} messages are duplicated",
+            topic=", ".join(map(str, sorted(twice))),
+        )
+    return twice
