@@ -1,6 +1,7 @@
 """The model of a deduplicating task's runs, played on many topics of the fake broker: each row is there once.
 
-What may happen, and what is promised, is in ``tests.client.writing.replays``. Two processes play at a time.
+What may happen, and what is promised, is in ``tests.client.writing.replays``, and for rows that move between
+tasks in ``tests.spark.sink.moves``. Two processes play at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from multiprocessing import get_context
 from pulsar_spark.client.reading import backward_search
 from tests.client.writing.replays import Replays
 from tests.fake_broker import FakeBroker
+from tests.spark.sink.moves import Moves
 
 _TOPICS = 50  # of one broker
 
@@ -38,11 +40,14 @@ def _play(first: int, last: int) -> Counter[str]:
     with FakeBroker(deduplicates=True) as broker:
         for seed in range(first, last):
             try:
+                moved = Moves(broker, seed).play()
+                moved.check()
                 outcome = Replays(broker, seed).play()
                 outcome.check()
             except Exception as error:
                 raise AssertionError(f"topic {seed}: {error}") from error
-            events += outcome.events
+            events += outcome.events + moved.events
+            events["moved rows that were told or refused"] += bool(moved.told) or moved.is_refused
             events["strict tasks that were stopped"] += outcome.is_refused
             events["told that rows may be duplicated"] += bool(outcome.told)
     return events
