@@ -183,7 +183,7 @@ class _Search:
         return True
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
-        step = first_step
+        step = first_step = max(first_step, 4)  # some tasks wrote at a time, and all are to be seen
         while self._wanted.jump is not None:
             positions = positions_before(self._client, self._topic, end.next_entry, step)
             start = next((each for each in positions if each < end), None)
