@@ -11,7 +11,6 @@
     python3 -m integration release  the wheel and the sdist, built and checked
     python3 -m integration long     all that `test` leaves out, for hours, with a summary
     python3 -m integration hostile  fuzzers of what a broker or a producer may send, with counts
-    python3 -m integration mutants  faults that are planted one at a time, each to be caught by a named test
     python3 -m integration mutmut   a mutation tool over the code that decides which rows are kept
 
 The virtual environment is made once in ``.venv`` (or where PULSAR_SPARK_VENV says), of the exact files that
@@ -240,11 +239,6 @@ def long(python: str, rest: list[str]) -> int:
     return run(python, "-m", "integration.long", *rest)
 
 
-def mutants(python: str, rest: list[str]) -> int:
-    """Plant faults, all or those with a text in their name."""
-    return run(python, "-m", "integration.mutants", *rest)
-
-
 def mutmut(python: str, rest: list[str]) -> int:
     """Run the mutation tool, over all that decides or over some files."""
     return run(python, "-m", "integration.mutation", *rest)
@@ -266,7 +260,6 @@ COMMANDS = {
     "matrix": matrix,
     "hostile": hostile,
     "long": long,
-    "mutants": mutants,
     "mutmut": mutmut,
     "release": release,
 }

@@ -54,7 +54,6 @@ def steps() -> dict[str, Sequence[str]]:
     """The steps by name, in order: what Python is told for each."""
     module = {
         "coverage": ("integration.coverage_gate",),
-        "mutants": ("integration.mutants",),
         "hostile": (
             "integration.hostile",
             "--entries",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import configparser
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from integration.helpers.local_spark import ROOT
-from integration.mutants.run import copy_of_checkout
 
 MUTMUT = "mutmut == 3.8.1"
 # Code without I/O that decides whether a row is kept, acknowledged, sent again or dropped.
@@ -89,6 +89,15 @@ def main(arguments: Sequence[str]) -> int:
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", "--target", str(tool), MUTMUT], check=True)
         return _run(copy, tool, given.children)
+
+
+def copy_of_checkout(root: Path, copy: Path) -> None:
+    """Copy what git tracks in ``root``, as it is there now."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True, text=True)
+    for name in listed.stdout.split("\0"):
+        if name and (root / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, copy / name)
 
 
 def _run(copy: Path, tool: Path, children: int) -> int:
