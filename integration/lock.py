@@ -20,6 +20,7 @@ def main() -> None:
     _lock("all", "setup.cfg", *extras)
     _lock("demo", "setup.cfg", "--constraint", str(everything))
     _lock("build", "-", "--constraint", str(everything), given="setuptools >= 77\n")
+    _lock("release", "-", "--constraint", str(everything), given="build\ncyclonedx-bom\ntwine\n")
 
 
 def _lock(name: str, *arguments: str, given: str = "") -> None:

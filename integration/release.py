@@ -1,28 +1,27 @@
-"""Build the wheel and the sdist of a release, and check them.
+"""Build the sdist and the wheel of a release, check them, and write the bill of materials.
 
     python3 -m integration release --url https://HOST/OWNER/pulsar_spark/blob/v0.1.0
 
 The URL is where the files of this version can be read: the package's page on an index has no files beside it,
 so links and pictures of the README become absolute below it, and the package names it as its home. Both files
-are written to `dist`, which must not hold others. Nothing is uploaded. The bill of materials is written
-to `build`.
+are written to `dist`, which must not hold others; the wheel is built from the sdist. Nothing is uploaded. The
+bill of materials is written to `build`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from integration.__main__ import lock_file
 from integration.deploy.environments import copy_of_project
 from integration.helpers.local_spark import ROOT
-from integration.sbom import sbom
 from pulsar_spark.version import VERSION
 
 # Of Markdown: a picture or a link, whose target is no address and no anchor of the same page.
@@ -54,59 +53,40 @@ def with_homes(setup_cfg: str, url: str) -> str:
     return setup_cfg.replace("[metadata]\n", "\n".join(["[metadata]", "project_urls =", *lines, ""]), 1)
 
 
-def build(url: str, folder: Path) -> list[Path]:
-    """Write the wheel and the sdist into a folder; returns both.
+def source_of(url: str, folder: Path) -> Path:
+    """Copy what a release is built from into a folder, with the addresses of its pages."""
+    source = copy_of_project(folder)
+    for name, change in (("README.md", absolute_links), ("setup.cfg", with_homes)):
+        file = source / name
+        file.write_text(change(file.read_text(), url))
+    return source
+
+
+def build(url: str, dist: Path, materials: Path) -> None:
+    """Build both files, check them, and write the bill of materials.
 
     Raises:
-        subprocess.CalledProcessError: setuptools cannot build them.
+        subprocess.CalledProcessError: a tool failed; it has printed why.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as home:
-        source = copy_of_project(Path(home))
-        for name, change in (("README.md", absolute_links), ("setup.cfg", with_homes)):
-            file = source / name
-            file.write_text(change(file.read_text(), url))
-        _run_setuptools(source, "build_wheel", folder)
-        _run_setuptools(source, "build_sdist", folder)
-    return sorted(folder.iterdir())
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        tools, about = home / "tools", home / "pyproject.toml"
+        pip = ["--quiet", "--disable-pip-version-check", "install", "--target", str(tools)]
+        _run(home, tools, "pip", *pip, "--no-deps", "--require-hashes", "-r", str(lock_file("release")))
+        # What is installed builds, not what an index has today.
+        _run(home, tools, "build", "--no-isolation", "--outdir", str(dist), str(source_of(url, home)))
+        _run(home, tools, "twine", "check", "--strict", *map(str, dist.iterdir()))
+        _run(ROOT, tools, "check_wheel_contents", *map(str, dist.glob("*.whl")))
+        about.write_text(f'[project]\nname = "pulsar-spark"\nversion = "{VERSION}"\nlicense = "Apache-2.0"\n')
+        options = ["--output-reproducible", "--pyproject", str(about), "--mc-type", "library"]
+        # What users need, without tools.
+        required = str(lock_file("demo"))
+        _run(home, tools, "cyclonedx_py", "requirements", *options, "-o", str(materials), required)
 
 
-def _run_setuptools(source: Path, entry: str, folder: Path) -> None:
-    # Its own entry: what is installed builds, not what an index has today.
-    code = f"import sys\nfrom setuptools import build_meta\nbuild_meta.{entry}(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(folder.resolve())]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-
-
-def check(wheel: Path, sdist: Path) -> list[str]:
-    """What is wrong with the files of a release, in words.
-
-    A tool looks for what no wheel may hold, and the sdist must give the same wheel: then all that is
-    needed to build and to describe the package is there.
-
-    Raises:
-        subprocess.CalledProcessError: setuptools cannot build from the sdist.
-    """
-    tool = [sys.executable, "-m", "check_wheel_contents", str(wheel)]
-    done = subprocess.run(tool, cwd=ROOT, capture_output=True, text=True, check=False)
-    problems = done.stdout.splitlines() + done.stderr.splitlines() if done.returncode else []
-    with tempfile.TemporaryDirectory() as home:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(home, filter="data")
-        (source,) = Path(home).iterdir()
-        again = Path(home) / "again"
-        again.mkdir()
-        _run_setuptools(source, "build_wheel", again)
-        (rebuilt,) = again.iterdir()
-        before, after = _contents(wheel), _contents(rebuilt)
-    differing = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    return problems + [f"{name} differs in the wheel that the sdist gives" for name in differing]
-
-
-def _contents(wheel: Path) -> dict[str, int]:
-    """The checksum of each file."""
-    with zipfile.ZipFile(wheel) as opened:
-        return {each.filename: each.CRC for each in opened.infolist()}
+def _run(folder: Path, tools: Path, module: str, *arguments: str) -> None:
+    environment = os.environ | {"PYTHONPATH": str(tools)}
+    subprocess.run([sys.executable, "-m", module, *arguments], cwd=folder, env=environment, check=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -123,15 +103,17 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if not re.fullmatch(r"https://[^\s?#]+[^\s?#/]", given.url):
         parser.error("--url: an https:// address without a slash at its end")
-    if given.dist.exists() and any(given.dist.iterdir()):
+    dist, materials = given.dist.resolve(), given.build.resolve() / f"pulsar_spark-{VERSION}.cdx.json"
+    if dist.exists() and any(dist.iterdir()):
         parser.error(f"{given.dist} is not empty: remove what is there")
-    sdist, wheel = sorted(build(given.url, given.dist), key=lambda file: file.suffix)
-    materials = given.build / f"pulsar_spark-{VERSION}.cdx.json"
     materials.parent.mkdir(parents=True, exist_ok=True)
-    materials.write_text(sbom())
-    problems = check(wheel, sdist)
-    print(wheel, sdist, materials, *problems, sep="\n")
-    return 1 if problems else 0
+    try:
+        build(given.url, dist, materials)
+    except subprocess.CalledProcessError as error:
+        print(f"release: {error.cmd[2]} failed", file=sys.stderr)
+        return 1
+    print(*dist.iterdir(), materials, sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
 """A release: what an index is shown leads somewhere, and the files hold what they should and nothing else."""
 
 import email
-import shutil
-import tarfile
+import json
+import subprocess
+import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from integration import release
 from integration.docs import ROOT
 from pulsar_spark.version import VERSION
+from tests.integration.test_environment import locked
 
 URL = "https://example.org/team/pulsar_spark/blob/v1"
 
@@ -18,37 +19,24 @@ URL = "https://example.org/team/pulsar_spark/blob/v1"
 @pytest.mark.parametrize(
     ("page", "expected"),
     [
-        ("see [all](docs/index.md#a-b)", f"see [all]({URL}/docs/index.md#a-b)"),
-        ("[a](docs/a.md), [b](LICENSE)", f"[a]({URL}/docs/a.md), [b]({URL}/LICENSE)"),
+        ("[a](docs/a.md#b-c), [b](LICENSE)", f"[a]({URL}/docs/a.md#b-c), [b]({URL}/LICENSE)"),
         ("![flow](docs/img/flow.svg)", f"![flow]({URL}/docs/img/flow.svg?raw=true)"),
-        ("[x](https://semver.org)", "[x](https://semver.org)"),
-        ("[x](#read)", "[x](#read)"),
+        ("[x](https://semver.org), [y](#read)", "[x](https://semver.org), [y](#read)"),
     ],
 )
 def test_links(page, expected):
     assert release.absolute_links(page, URL) == expected
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """The wheel and the sdist."""
-    made = release.build(URL, tmp_path_factory.mktemp("dist"))
-    return {file.suffix: file for file in made}
-
-
-def test_the_files_are_of_this_version(files):
-    assert {file.name for file in files.values()} == {
-        f"pulsar_spark-{VERSION}-py3-none-any.whl",
-        f"pulsar_spark-{VERSION}.tar.gz",
-    }
-
-
-def test_the_metadata_is_complete(files):
-    with zipfile.ZipFile(files[".whl"]) as wheel:
+def test_the_wheel(tmp_path):
+    """It has all that an index shows, the packages with their files, and nothing else."""
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(release.source_of(URL, tmp_path))]
+    subprocess.run(command, check=True)
+    with zipfile.ZipFile(tmp_path / f"pulsar_spark-{VERSION}-py3-none-any.whl") as wheel:
+        names = wheel.namelist()
         about = email.message_from_bytes(wheel.read(f"pulsar_spark-{VERSION}.dist-info/METADATA"))
-    assert about["Version"] == VERSION
     assert about["License-Expression"] == "Apache-2.0"
-    assert about.get_all("License-File") == ["LICENSE"]
     for name in ("Summary", "Author", "Keywords", "Requires-Python", "Description-Content-Type"):
         assert about[name], name
     homes = dict(each.split(", ", 1) for each in about.get_all("Project-URL"))
@@ -56,44 +44,33 @@ def test_the_metadata_is_complete(files):
     for home in homes.values():
         assert (ROOT / home.removeprefix(f"{URL}/")).is_file()
     assert "](docs/" not in about.get_payload()
-    assert f"]({URL}/docs/quickstart.md)" in about.get_payload()
-
-
-def test_they_hold_the_packages_and_nothing_else(files):
-    with zipfile.ZipFile(files[".whl"]) as wheel:
-        tops = {name.split("/")[0] for name in wheel.namelist()}
-        settings = {name.split("/")[-1] for name in wheel.namelist() if "pulsar_spark_broker/conf/" in name}
     packages = {"pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pulsar_spark"}
-    assert tops == {*packages, f"pulsar_spark-{VERSION}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {*packages, f"pulsar_spark-{VERSION}.dist-info"}
+    settings = {name.split("/")[-1] for name in names if "pulsar_spark_broker/conf/" in name}
     assert settings == {file.name for file in (ROOT / "pulsar_spark_broker" / "conf").iterdir()}
-    with tarfile.open(files[".gz"]) as sdist:
-        names = {name.partition("/")[2] for name in sdist.getnames()}
-    assert {"LICENSE", "README.md", "setup.cfg", "pyproject.toml", "pulsar_spark/version.py"} <= names
-    assert not {name for name in names if name.startswith(("tests", "integration", "conf"))}
 
 
-@pytest.mark.parametrize("wrong", ["http://example.org", "https://example.org/", "docs", "https://a/b?c"])
-def test_an_address_that_will_not_do(wrong, capsys):
-    with pytest.raises(SystemExit):
-        release.main(["--url", wrong])
-    assert "an https:// address without a slash at its end" in capsys.readouterr().err
-
-
-def test_files_of_another_release_are_not_mixed_in(tmp_path, capsys):
+def test_wrong_usage(tmp_path, capsys):
+    """An address that will not do, and files of another release, which are not mixed in."""
     (tmp_path / "old.whl").touch()
-    with pytest.raises(SystemExit):
-        release.main(["--url", URL, "--dist", str(tmp_path)])
-    assert "is not empty" in capsys.readouterr().err
+    for arguments in (["--url", "https://example.org/"], ["--url", URL, "--dist", str(tmp_path)]):
+        with pytest.raises(SystemExit):
+            release.main(arguments)
+    said = capsys.readouterr().err
+    assert "an https:// address without a slash at its end" in said
+    assert "is not empty" in said
 
 
-def test_nothing_is_wrong_with_them(files):
-    assert release.check(files[".whl"], files[".gz"]) == []
-
-
-def test_the_checks_find_what_is_wrong(files, tmp_path):
-    """A wheel with a compiled file, which the sdist does not give."""
-    wheel = shutil.copy(files[".whl"], tmp_path)
-    with zipfile.ZipFile(wheel, "a") as opened:
-        opened.writestr("pulsar_spark/__pycache__/a.pyc", "")
-    problems = release.check(Path(wheel), files[".gz"])
-    assert problems[-1] == "pulsar_spark/__pycache__/a.pyc differs in the wheel that the sdist gives"
+@pytest.mark.long
+def test_the_files_and_their_bill_of_materials(tmp_path):
+    dist = tmp_path / "dist"
+    assert release.main(["--url", URL, "--dist", str(dist), "--build", str(tmp_path)]) == 0
+    assert {file.name for file in dist.iterdir()} == {
+        f"pulsar_spark-{VERSION}-py3-none-any.whl",
+        f"pulsar_spark-{VERSION}.tar.gz",
+    }
+    materials = json.loads((tmp_path / f"pulsar_spark-{VERSION}.cdx.json").read_text())
+    assert materials["metadata"]["component"]["version"] == VERSION
+    components = {(each["name"], each["version"]) for each in materials["components"]}
+    assert components == {(each.name, str(each.specifier)[2:]) for each in locked("demo")}
+    assert all(each["externalReferences"][0]["hashes"] for each in materials["components"])
