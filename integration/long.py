@@ -53,7 +53,7 @@ class Result:
 def steps() -> dict[str, Sequence[str]]:
     """The steps by name, in order: what Python is told for each."""
     module = {
-        "coverage": ("integration.coverage_gate",),
+        "coverage": ("integration", "coverage"),
         "hostile": (
             "integration.hostile",
             "--entries",
