@@ -2,17 +2,13 @@
 
     python3 -m integration bench [--quick] [--only read|write|scaling|backlog]
                                  [--shapes ...] [--partitions ...] [--repeat N]
-    python3 -m integration bench --client     our client alone against pulsar-client, without Spark
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
-    python3 -m integration bench settings [N] what Spark's own settings change, N rounds
     python3 -m integration bench small [N [JAR]]  ten rows beside a minimal source, N rounds
     python3 -m integration bench stages       CPU a row of each stage of our code, without a broker
-    python3 -m integration bench limits [N]   medians beside both ends alone, N runs
     python3 -m integration bench typed [N]    typed rows through Spark against raw ones, N rounds
     python3 -m integration bench kafka [N [ROWS]]  beside Spark's Kafka source and sink, N rounds
     python3 -m integration bench planning [N ...]   what planning N partitions costs
-    python3 -m integration bench executors [N ...]  rows through N executors: CPU, memory, connections
     python3 -m integration bench replays [N]  a replay of a deduplicating task beside its first run, N pairs
     python3 -m integration bench segments [N] a scalable topic of Pulsar 5 beside one with partitions, N reads
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
@@ -33,20 +29,16 @@ from pathlib import Path
 
 from integration.bench import (
     backlog,
-    executors,
     kafka,
     latency,
-    limits,
     machine,
     memory,
-    own,
     peer_jar,
     planning,
     replays,
     report,
     scaling,
     segments,
-    settings,
     small,
     stages,
     typed,
@@ -88,14 +80,11 @@ def _with_broker(run: Callable[..., int]) -> Callable[..., int]:
 
 
 _COMMANDS: dict[str, Callable[..., int]] = {
-    "executors": executors.main,
     "kafka": _with_broker(kafka.main),
     "latency": latency.main,
-    "limits": _with_broker(limits.main),
     "planning": planning.main,
     "replays": _with_broker(replays.main),
     "segments": segments.main,
-    "settings": _with_broker(settings.main),
     "small": _with_broker(small.main),
     "stages": stages.main,
     "typed": typed.main,
@@ -116,7 +105,7 @@ def main() -> int:
     findings = report.Findings()
     if options.only != "backlog":
         _short_runs(options, findings)
-    if not options.client and options.only in (None, "backlog"):
+    if options.only in (None, "backlog"):
         findings.backlog = _long_backlog(_BACKLOG // (_QUICK if options.quick else 1))
         print(report.backlog_line(findings.backlog), flush=True)
     _finish(options, findings)
@@ -129,23 +118,17 @@ def _short_runs(options: argparse.Namespace, findings: report.Findings) -> None:
         broker = stack.enter_context(StandaloneBroker(_SETTINGS, jvm=_JVM))
         client = stack.enter_context(Client(ClientOptions(service_url=broker.service_url)))
         topics = Topics(broker.admin, client)
-        if options.client:
-            steps = _steps(
-                options, lambda *a: own.compare_reads(topics, *a), lambda *a: own.compare_writes(topics, *a)
-            )
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
-            queries = Queries(stack.enter_context(session(folder)), topics, folder)
-            steps = _steps(options, queries.read, queries.write)
-            if options.only in (None, "read"):
-                findings.peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
-                print(report.memory_lines(findings.peaks), flush=True)
-            print("warming Spark up", flush=True)
-            queries.warm_spark(options.shapes[0])
-        for shape, partitions, step in steps:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
+        queries = Queries(stack.enter_context(session(folder)), topics, folder)
+        if options.only in (None, "read"):
+            findings.peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
+            print(report.memory_lines(findings.peaks), flush=True)
+        print("warming Spark up", flush=True)
+        queries.warm_spark(options.shapes[0])
+        for shape, partitions, step in _steps(options, queries.read, queries.write):
             findings.results.append(step(shape, partitions, options.repeat))
             print(report.line(findings.results[-1]), flush=True)
-        if not options.client and options.only in (None, "scaling"):
+        if options.only in (None, "scaling"):
             shape = SHAPES["batched"].scaled(_QUICK if options.quick else 1)
             findings.scalings = scaling.measure(queries, shape, options.repeat)
             print(report.scaling_lines(findings.scalings), flush=True)
@@ -218,7 +201,6 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--partitions", nargs="+", type=int, default=list(PARTITIONS), metavar="N")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each side (default: 3)")
     parser.add_argument("--peer-jar", type=Path, metavar="JAR", help="a JVM connector, beside ours")
-    parser.add_argument("--client", action="store_true", help="our client alone, without Spark")
     parser.add_argument(
         "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
     )
@@ -226,7 +208,7 @@ def _parsed() -> argparse.Namespace:
         "--write-docs", action="store_true", help="write the page of benchmarks and its picture"
     )
     options = parser.parse_args()
-    part = options.quick or options.client or options.only or options.peer_jar
+    part = options.quick or options.only or options.peer_jar
     everything = (list(SHAPES), list(PARTITIONS))
     if options.write_docs and (part or (options.shapes, options.partitions) != everything):
         parser.error("--write-docs needs the whole run")

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, InputPartition, WriterCommitMessage
 
 from integration.bench import shapes
-from integration.bench.copies import copied
 from integration.bench.shapes import SHAPES, Shape
 from integration.bench.transport import Repeat, Rows, Transport, repeated_batch
 from pulsar_spark.client import ClientOptions, Consumer, SubscriptionOptions, shared_client
@@ -32,7 +31,7 @@ _POLL_TIMEOUT = 60.0
 
 
 class Ends(Transport):
-    """Options: those of ``Transport``, ``service.url``, ``topic``, and ``copy`` to keep what is fetched."""
+    """Options: those of ``Transport``, ``service.url`` and ``topic``."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,9 +55,6 @@ class _Fetch(Repeat):
         with Consumer(client, topic, options) as consumer:
             end = consumer.last_message_id().last.whole_entry
         groups = read_range(client, topic, _BEGINNING, end, poll_timeout=_POLL_TIMEOUT)
-        if "copy" in self.options:
-            yield from copied(groups, batch, self.shape.size)
-            return
         for entries in groups:
             fetched += int(entries.messages.clip(1).sum())
             while fetched - given >= batch.num_rows:

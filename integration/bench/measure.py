@@ -21,7 +21,6 @@ class Side(Enum):
     OURS = "pulsar_spark"
     TRANSPORT = "Spark's transport"
     ENDS = "both ends alone"
-    COPY = "decompress and copy"
     CLIENT = "pulsar-client"
     PEER = "JVM connector"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,18 +65,6 @@ class Queries:
             ]
             return interleaved("read", shape, partitions, trials, repeat)
 
-    def read_limits(self, shape: Shape, partitions: int, repeat: int) -> Result:
-        """Both ends alone, the same with each entry decompressed and copied, and our source."""
-        with self.topics.filled(shape, partitions, shape.reads) as topic:
-            columns = {"metadataColumns": ""} if shape.value_only else {}
-            runs: dict[Side, Callable[[int], Cost]] = {
-                Side.ENDS: lambda count: self._read_ends(topic, shape, partitions, count),
-                Side.COPY: lambda count: self._read_ends(topic, shape, partitions, count, copy="true"),
-                Side.OURS: lambda count: self.read_topic(topic, count, **columns),
-            }
-            trials = [Trial(side, shape.reads, run, shape.reads) for side, run in runs.items()]
-            return interleaved("read", shape, partitions, trials, repeat)
-
     def write(self, shape: Shape, partitions: int, repeat: int) -> Result:
         """Our sink, the sink that drops and pulsar-client's producer, each time to a new topic."""
         count, fewer = shape.writes, shape.client_writes
@@ -97,15 +84,6 @@ class Queries:
             Trial(Side.ENDS, count, lambda n: self._write_ends(shape, partitions, n), count // _WARM_UP),
             Trial(Side.CLIENT, fewer, with_client, fewer // _WARM_UP),
         ]
-        return interleaved("write", shape, partitions, trials, repeat)
-
-    def write_limits(self, shape: Shape, partitions: int, repeat: int) -> Result:
-        """Both ends alone, and our sink."""
-        runs: dict[Side, Callable[[int], Cost]] = {
-            Side.ENDS: lambda count: self._write_ends(shape, partitions, count),
-            Side.OURS: lambda count: self.write_topic(shape, partitions, count),
-        }
-        trials = [Trial(side, shape.writes, run, shape.writes // _WARM_UP) for side, run in runs.items()]
         return interleaved("write", shape, partitions, trials, repeat)
 
     def read_topic(self, topic: str, messages: int, **more: str) -> Cost:
@@ -129,8 +107,8 @@ class Queries:
     def _read_transport(self, shape: Shape, partitions: int, count: int) -> Cost:
         return self._read_made(_TRANSPORT, shape, partitions, count)
 
-    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int, **more: str) -> Cost:
-        more |= {"service.url": self.topics.service_url, "topic": topic}
+    def _read_ends(self, topic: str, shape: Shape, partitions: int, count: int) -> Cost:
+        more = {"service.url": self.topics.service_url, "topic": topic}
         return self._read_made(_ENDS, shape, partitions, count, **more)
 
     def _read_made(self, source: str, shape: Shape, partitions: int, count: int, **more: str) -> Cost:

@@ -289,8 +289,7 @@ def _judged(result: Result, side: Side) -> str:
 def _goal(result: Result, side: Side) -> tuple[str, str, bool] | None:
     """What was measured, what is wanted, and whether it is reached; None where nothing is wanted."""
     ratio, least = result.ratio(side), result.required(side)
-    # Without transport it is not Spark that was measured, and nothing is asked of the client alone.
-    if ratio is None or least is None or Side.TRANSPORT not in result.rates:
+    if ratio is None or least is None:
         return None
     measured = _plain(result, side)
     needs = f"{least:g} x" if side is Side.CLIENT else f"{least:.0%}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _ESTABLISHED = "01"
-_SAMPLED_EVERY = 0.25  # seconds
 
 
 def connections(processes: Iterable[Path], port: int) -> list[int]:
@@ -21,25 +19,6 @@ def connections(processes: Iterable[Path], port: int) -> list[int]:
     links = {f"socket:[{inode}]" for inode in _inodes(Path("/proc/net/tcp").read_text(), port)}
     counts = [sum(link in links for link in _links(process / "fd")) for process in processes]
     return [count for count in counts if count]
-
-
-@contextmanager
-def watched(processes: Callable[[], Iterable[Path]], port: int) -> Iterator[list[list[int]]]:
-    """Give a list that gets the :func:`connections` again and again until the end of the block."""
-    seen: list[list[int]] = []
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(_SAMPLED_EVERY):
-            seen.append(connections(processes(), port))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        looking.join()
 
 
 def _inodes(table: str, port: int) -> set[str]:
