@@ -2,16 +2,14 @@
 
 import configparser
 import re
-import sys
 
 import pytest
 from packaging.requirements import Requirement
 
 import integration.__main__ as commands
-from pulsar_spark_broker import maven
 from tests.loops import for_each
 
-LOCKS = ("build", "demo", "all")
+LOCKS = ("build", "demo", "all", "release")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}")
@@ -91,46 +89,5 @@ def test_nothing_is_installed_but_by_its_hash():
     # What is built is built with what is there, and not with what an index has today.
     assert all("--no-build-isolation" in step for step in (*packages[1:], own))
     assert "--editable" in own
-
-
-def test_pip_chooses_nothing_by_itself():
-    """What it chooses changes with each release of a package; ``pip check`` shows what a lock lacks."""
+    # What pip chooses by itself changes with each release of a package.
     assert all("--no-deps" in step for step in commands.install_steps("all"))
-
-
-@pytest.fixture
-def installing(tmp_path, monkeypatch):
-    """Commands that are run, in place of installing anything."""
-    steps = []
-    monkeypatch.setenv("PULSAR_SPARK_VENV", str(tmp_path / "venv"))
-    monkeypatch.setattr("venv.create", lambda folder, **_: folder.mkdir(exist_ok=True))
-    monkeypatch.setattr("subprocess.run", lambda command, check: steps.append(command[-1]))
-    return steps
-
-
-def test_the_environment_is_made_once_and_renewed_where_it_lacks_something(installing):
-    demo = [str(commands.lock_file("build")), str(commands.lock_file("demo")), str(commands.ROOT), "check"]
-    everything = [demo[0], str(commands.lock_file("all")), *demo[2:]]
-    for lock, expected in (("demo", demo), ("demo", []), ("all", everything), ("all", []), ("demo", [])):
-        installing.clear()
-        commands.environment_python(lock)
-        assert installing == expected
-
-
-def test_a_broker_needs_no_environment_where_its_jars_can_be_had(installing, monkeypatch):
-    for is_available, python in ((True, sys.executable), (False, str(commands.environment_python("demo")))):
-        monkeypatch.setattr(maven, "is_maven_available", lambda _, found=is_available: found)
-        assert commands._python_for("broker", []) == python
-
-
-def test_a_broker_of_another_version_has_the_java_that_it_needs(installing):
-    assert commands._python_for("broker", ["--pulsar", "5"]) == str(commands.environment_python("all"))
-
-
-@pytest.mark.parametrize("has", ["mvn", "cache", "pyspark", None])
-def test_where_the_jars_can_be_had(has, tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if has == name else None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has == name else None)
-    if has == "cache":
-        (tmp_path / maven._DISTRIBUTION).mkdir()
-    assert maven.is_maven_available(tmp_path) == (has is not None)
