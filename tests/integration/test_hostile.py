@@ -19,7 +19,7 @@ def test_a_small_run_finds_nothing():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "200 broken inputs: nothing found" in done.stdout
-    assert "2 entries that become large: nothing found" in done.stdout
+    assert "2 tasks of entries that become large: nothing found" in done.stdout
     assert "1 large schemas: nothing found" in done.stdout
     assert "5 peers without end: nothing found" in done.stdout
     assert done.stderr == "", "no peer has failed"

@@ -51,7 +51,7 @@ class Wanted(Protocol):
 
     @property
     def jump(self) -> MessageId | None:
-        """The entry before which a quick look back goes on; None: there is none, or no more."""
+        """The entry before which a quick look back continues; None: there is none, or no more."""
 
     @property
     def unseen(self) -> MessageId | None:

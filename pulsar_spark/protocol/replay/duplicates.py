@@ -1,8 +1,8 @@
 """How many rows of a micro-batch may be in a topic twice, when all its tasks have come to their end.
 
 All that the runs of the query have stored of the micro-batch is counted, by any task. What this run has found
-of it is no duplicate. What it has not found may be the same rows as others: those that this run has sent, and
-those that another earlier run has sent.
+of it is not duplicated. What it has not found may be the same rows as others: those that this run has sent,
+and those that another earlier run has sent.
 
     ====================================  ======================================================
     stored by earlier runs and not found  may be duplicated
