@@ -18,6 +18,7 @@ from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.client.writing.producer import Producer
@@ -150,11 +151,9 @@ class RecordTopic:
                 end = consumer.last_message_id().last.whole_entry
         except TopicNotFoundError:
             return
-        count = _END_ENTRIES
-        while count <= end.entry:
-            yield _read_between(client, partition, MessageId(end.ledger, end.entry - count), end)
-            count *= _LONGER
-        yield _read_between(client, partition, _START, end) if end.entry >= 0 else []
+        if end.is_message:
+            for start in positions_before(client, partition, end.next_entry, _END_ENTRIES, _LONGER):
+                yield _read_between(client, partition, start, end)
 
     def close(self) -> None:
         """Let the next owner in; nothing may be pending, ``flush`` first."""

@@ -249,15 +249,19 @@ def test_what_is_acknowledged_is_read_on_demand_only(fakes):
 
 def test_somebody_else_reads_the_end_first(fakes, monkeypatch):
     """The broker keeps all records of a ledger, of which the last few matter."""
-    monkeypatch.setattr(record_topic, "_END_ENTRIES", 2)
-    monkeypatch.setattr(record_topic, "_LONGER", 4)
+
+    def positions_before(client, topic, position, step, growth):
+        assert (client, topic, position, step, growth) == (fakes, PARTITION, at(10), 512, 16)
+        return iter([at(7), at(1), at(-1)])
+
+    monkeypatch.setattr(record_topic, "positions_before", positions_before)
     fakes.values += [b"%d" % number for number in range(10)]
     ends = RecordTopic.read_ends(fakes, TOPIC)
     assert [record.value for record in next(ends)] == [b"8", b"9"]
     assert fakes.done == [("close consumer",), ("read", at(7), at(9))]
     assert [len(records) for records in ends] == [8, 10]
     fakes.values.clear()
-    assert list(RecordTopic.read_ends(fakes, TOPIC)) == [[]]
+    assert list(RecordTopic.read_ends(fakes, TOPIC)) == []
     monkeypatch.setattr(record_topic, "Consumer", refuse_missing)
     assert list(RecordTopic.read_ends(fakes, TOPIC)) == []
 
