@@ -144,10 +144,11 @@ class Admission:
         if not due and not self._enough(starts, ends, open_):
             return dict(starts)
         planned = dict(starts if self._limits.is_capped else ends)
+        count = self._limits.max_messages
         while open_ and planned == starts:
             # Runs that are stopped early must not all begin with the same partitions.
-            turn = in_turn(open_, self._last_turn or random.choice([*open_]), self._limits.max_messages)
-            self._last_turn = turn[-1]
+            turn = in_turn(open_, self._last_turn or random.choice([*open_]), count)
+            self._last_turn, count = turn[-1], None  # each further round would wait as long
             planned = self._capped(starts, ends, {topic: open_.pop(topic) for topic in turn})
             if not available_now:
                 break  # the others have the next turns
