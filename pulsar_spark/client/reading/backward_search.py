@@ -31,6 +31,9 @@ _FIRST_STEP = 64
 _SETTLING = 2.0
 _PAUSE = 0.1
 
+# Bytes in flight: a task may search in hundreds of topic partitions at once.
+_WINDOW_BYTES = 1 << 20
+
 _log = logging.getLogger(__name__)
 
 
@@ -212,7 +215,10 @@ class _Search:
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
         """Read entries; a quick look ends when nothing newer is wanted."""
         options = RangeOptions(
-            poll_timeout=self._deadline.left, visible=False, begins=None, fail_on_data_loss=False
+            poll_timeout=self._deadline.left,
+            visible=False,
+            fail_on_data_loss=False,
+            window_bytes=_WINDOW_BYTES,
         )
         for entries in read_entries(self._client, self._topic, start, end, options):
             if self._take(entries):

@@ -41,13 +41,10 @@ _ROWS = 10_000
 # How much further back each step of the search goes: little is read in vain.
 _GROWTH = 1.25
 
-# Entries that are searched if the broker does not know the producer's name, and of the first step back if it
-# knows an id that the query cannot have used, or if all tasks are looked for.
+# Entries that are searched if the broker does not know the producer's name, or knows it from an earlier
+# micro-batch: other tasks can have stored rows of this one. They are also the first step back if it knows an
+# id that the query cannot have used, or if all tasks are looked for.
 _LAST_ENTRIES = 64
-
-# Entries that are searched if the broker knows the name from an earlier micro-batch: only other tasks can
-# have stored rows of this one.
-_FEW_ENTRIES = 8
 
 # Bytes that may be in flight while the rows of all tasks are read.
 _BATCH_WINDOW = 4 << 20
@@ -148,7 +145,8 @@ def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Or
         return search.take(origins.own(entries))
 
     if not search_back(client, topic, search, take, first_step=_LAST_ENTRIES, growth=_GROWTH):
-        raise deadline.error("the stored rows of the micro-batch were not found")
+        what = "the stored rows of the micro-batch were not found"
+        raise deadline.error(what, topic=str(topic), advice="Raise pulsar.client.operationTimeoutMs")
     return search
 
 
@@ -246,13 +244,12 @@ class _RunReader:
             known.entries += own
             return self._search.take(own)
 
-        is_known = self._is_look and self._run.last_sequence_id >= 0
         return search_back(
             self._client,
             self._topic,
             self._search,
             take,
-            first_step=1 if self._run.is_claimed else _FEW_ENTRIES if is_known else _LAST_ENTRIES,
+            first_step=1 if self._run.is_claimed else _LAST_ENTRIES,
             growth=_GROWTH,
             max_steps=1 if self._is_look else None,
             known=known,

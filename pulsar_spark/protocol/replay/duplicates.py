@@ -22,6 +22,9 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import OwnEntry
 from pulsar_spark.wire.entry.origin import Origin
 
+# Entries of earlier micro-batches after which none of this one is expected further back.
+_COPIES = 10
+
 
 def possible_duplicates(stored: Counter[int], run: int, sent: int, found: int) -> int:
     """How many messages may be duplicated, at most.
@@ -56,6 +59,7 @@ class BatchSearch:
     def __init__(self, batch: Origin) -> None:
         self._batch = batch
         self._oldest = MessageId.LATEST
+        self._older = 0
         self.stored: Counter[int] = Counter()
         self.begin: MessageId | None = None
         self.end = MessageId.EARLIEST
@@ -64,9 +68,10 @@ class BatchSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read: the query wrote older ones before the micro-batch.
 
-        Somebody may have copied an older entry to where the topic partition ends.
+        Somebody may have copied an older entry to where the topic partition ends. So where nothing of the
+        micro-batch was found, some more entries are read.
         """
-        return self.begin is not None and self._oldest < self.begin
+        return self._oldest < self.begin if self.begin is not None else self._older > _COPIES
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
         """Take entries of the query, each once; return whether any is of the micro-batch."""
@@ -75,6 +80,7 @@ class BatchSearch:
             origin = entry.origin
             if origin.when < batch.when:
                 self._oldest = min(self._oldest, entry.id)
+                self._older += 1
             elif origin.when == batch.when:
                 self.stored[origin.run] += entry.messages
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)

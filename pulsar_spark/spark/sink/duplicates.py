@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 
-from pulsar_spark.client import Client, find_stored_batch, possible_duplicates
+from pulsar_spark.client import (
+    Client,
+    Origin,
+    Replay,
+    SentTotals,
+    find_stored_batch,
+    possible_duplicates,
+    run_all,
+)
 from pulsar_spark.errors import DuplicatesError, PulsarError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import TaskReport, add_up
@@ -33,30 +42,31 @@ def find_duplicates(
         Number of messages by topic partition; partitions without any are left out.
     """
     twice: dict[TopicName, int] = {}
-    total = add_up(report.sent for report in reports)
+    totals: dict[TopicName, dict[TopicName, SentTotals]] = defaultdict(dict)
+    for name, of_name in add_up(report.sent for report in reports).items():
+        totals[name.base][name] = of_name
+    replays: dict[TopicName, list[Replay]] = defaultdict(list)
+    for report in reports:
+        for topic, replay in report.replays.items():
+            replays[topic].append(replay)
     origin = next((each.origin for each in reports if each.origin is not None), None)
-    for topic in sorted({topic for each in reports for topic in each.replays}):
-        replays = [each.replays[topic] for each in reports if topic in each.replays]
-        sent = {
-            name: each.messages - each.found for name, each in total.items() if topic in (name, name.base)
-        }
-        found = {name: total[name].found for name in sent}
+    for topic in sorted(replays):
+        own = totals[topic.base]
+        total = own if topic == topic.base else {name: own[name] for name in [topic] if name in own}
+        sent = {name: each.messages - each.found for name, each in total.items()}
+        found = {name: each.found for name, each in total.items()}
         new = sum(sent.values())
-        if origin is None or not (new or any(each.missed or each.is_again for each in replays)):
+        if origin is None or not (new or any(each.missed or each.is_again for each in replays[topic])):
             continue
-        try:
-            stored = {
-                name: find_stored_batch(client, name, secret, origin).stored
-                for name in client.partitions(topic)
-            }
-        except PulsarError as error:
+        stored, error = _stored(client, topic, secret, origin)
+        if error is not None:
             if strict:
-                raise
+                raise error
             _log.warning("%s: not known how many messages earlier runs have stored: %s", topic, error)
-            stored = {}
         by_run = sum(stored.values(), Counter[int]())
         count = possible_duplicates(by_run, origin.run, new, sum(found.values()))
-        count = max(count, min(sum(each.unread for each in replays), new))
+        unread = sum(each.unread for each in replays[topic])
+        count = max(count, new if error is not None else min(unread, new))
         for name, each in stored.items():  # to each partition at most what was not found there
             share = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
             count -= share
@@ -70,3 +80,21 @@ def find_duplicates(
             topic=", ".join(map(str, sorted(twice))),
         )
     return twice
+
+
+def _stored(
+    client: Client, topic: TopicName, secret: bytes, origin: Origin
+) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
+    """What is stored of a micro-batch, by topic partition and run; and why something may be missing."""
+    try:
+        names = client.partitions(topic)
+    except PulsarError as error:
+        return {}, error
+    found = run_all([partial(find_stored_batch, client, name, secret, origin) for name in names])
+    errors = [each for each in found if isinstance(each, PulsarError)]
+    stored = {
+        name: each.stored
+        for name, each in zip(names, found, strict=True)
+        if not isinstance(each, PulsarError)
+    }
+    return stored, next(iter(errors), None)

@@ -57,6 +57,17 @@ def test_entries_of_all_tasks_and_runs_count():
     assert (search.begin, search.end) == (MessageId(5, 10), MessageId(5, 40))
 
 
+def test_where_the_micro_batch_has_no_entry_older_ones_end_the_search():
+    """A few of them may be copies that somebody has put there."""
+    search = BatchSearch(BATCH)
+    search.take([entry(90 - number, 6 - number) for number in range(10)])
+    assert not search.is_passed
+    search.take([entry(70, 6, task=1)])
+    assert search.is_passed
+    search.take([entry(60)])
+    assert not search.is_passed, "there is one, and what was older came after it"
+
+
 @pytest.mark.parametrize(("batch", "write"), [(6, 1), (7, 0), (8, 0), (7, 2)])
 def test_other_writes_do_not_count(batch, write):
     search = BatchSearch(BATCH)
