@@ -64,7 +64,7 @@ def kill_brokers(folder: Path, chance: random.Random, times: int) -> int:
         admin.create_topic(_TOPIC)
         admin.set_dispatch_rate("public/default", messages=_READ_RATE)
         with driver(broker.service_url, folder, **options) as process:
-            wait_until(lambda: admin.durable_subscriptions(_TOPIC), timeout=120)
+            wait_until(lambda: admin.durable_subscriptions(_TOPIC))
             with producing(broker.service_url, _TOPIC) as producer:
                 for _ in range(times):
                     written = len(batches(folder))
@@ -99,9 +99,9 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
             written, began = len(batches(folder)), folder / "began"
             began.unlink(missing_ok=True)
             with driver(service_url, folder, topic=topic) as process:
-                wait_until(began.exists, timeout=120)
+                wait_until(began.exists)
                 if turn % 2:
-                    wait_until(lambda before=written: len(batches(folder)) > before, timeout=120)
+                    wait_until(lambda before=written: len(batches(folder)) > before)
                 process.wait_for(chance.uniform(0.0, 4.0))
     with driver(service_url, folder, "until-idle", topic=topic) as process:
         assert process.wait_for(180) == 0, process.log_tail()

@@ -35,8 +35,6 @@ BROKER = {
     "messageExpiryCheckIntervalInMinutes": "1",
 }
 _LEDGER, _ROWS = 5, 20
-# Seconds within which anything happens: pauses between triggers are at most 75 s, and TTL acts once a minute.
-_PATIENCE = 100.0
 # Rows that are processed, by place: the last one in its ledger, or not; that ledger is then stored or gone.
 PLACES = {"inside": 3, "at": _LEDGER, "after": _LEDGER}
 STATES = ("stopped", "idle", "long")
@@ -97,7 +95,7 @@ class Topic:
                 act()
             return self.mark > before
 
-        wait_until(has_moved, timeout=_PATIENCE, interval=0.5)
+        wait_until(has_moved, interval=0.5)
 
 
 def age_quota(topic: Topic, ids: list[MessageId]) -> None:
@@ -331,7 +329,7 @@ class _Run:
 
     def _await(self, condition: Callable[[], object]) -> None:
         if self._query is None:
-            wait_until(condition, timeout=_PATIENCE)
+            wait_until(condition)
             return
         query = self._query
 
@@ -340,7 +338,7 @@ class _Run:
                 raise error
             return bool(condition())
 
-        wait_until(is_done, timeout=_PATIENCE)
+        wait_until(is_done)
 
     def _produce(self, count: int) -> None:
         numbers = range(len(self._ids), len(self._ids) + count)
@@ -357,7 +355,7 @@ class _Run:
             is_consumed = mark in self._ids[_LEDGER - 1 :: _LEDGER]
             return self._topic.ledgers[0] >= mark.ledger + is_consumed
 
-        wait_until(is_trimmed, timeout=_PATIENCE, interval=0.1)
+        wait_until(is_trimmed, interval=0.1)
 
 
 def _fail(row: Row) -> None:
