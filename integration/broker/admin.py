@@ -197,6 +197,12 @@ class Admin:
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         self.request("PUT", f"{topic_path(topic)}/partitions", partitions)
 
+    def create_held_topic(self, topic: str, partitions: int) -> None:
+        """Create a partitioned topic, and a subscription of each partition that keeps all messages."""
+        self.create_partitioned_topic(topic, partitions)
+        for number in range(partitions):
+            self.create_subscription(f"{topic}-partition-{number}", "hold")
+
     def grow_partitioned_topic(self, topic: str, partitions: int) -> None:
         self.request("POST", f"{topic_path(topic)}/partitions", partitions)
 

@@ -62,9 +62,7 @@ def quota_broker(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
 
 def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
     """A query with a key that writes to a topic of two partitions whose data is held."""
-    admin.create_partitioned_topic(topic, 2)
-    for number in range(2):
-        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    admin.create_held_topic(topic, 2)
     return Query(client, peer, topic, LogProtection(KEY))
 
 

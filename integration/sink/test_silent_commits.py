@@ -30,9 +30,7 @@ def cluster(transactional_broker: StandaloneBroker) -> Cluster:
 
 @pytest.fixture
 def topic(topic: str, admin: Admin) -> str:
-    admin.create_partitioned_topic(topic, 2)
-    for number in range(2):
-        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    admin.create_held_topic(topic, 2)
     return topic
 
 

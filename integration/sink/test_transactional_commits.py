@@ -42,9 +42,7 @@ def cluster(transactional_broker: StandaloneBroker) -> Cluster:
 
 @pytest.fixture
 def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
-    admin.create_partitioned_topic(topic, 2)
-    for number in range(2):
-        admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    admin.create_held_topic(topic, 2)
     return Query(client, peer, topic)
 
 
