@@ -46,9 +46,12 @@ class FailsOnce:
                 raise FailedOnceError(size)
 
 
-# Before each batch of the last rows, so many seconds are waited for those before them to be stored.
+# The last rows come in small batches. What is stored is awaited before each, longer each time: one batch soon
+# follows another where that is enough, and is still to come when a busy machine has just begun to write.
 _SLOW_ROWS = 1000
-_SLOW_SECONDS = 2.0
+_BATCH_ROWS = 20
+_FIRST_SECONDS = 0.01
+_GROWTH = 1.15  # 72 s for all of them
 
 # Seconds in which all that is wanted must be stored. Spark ends no step that waits, even if the sink failed.
 _PATIENCE = 60.0
@@ -63,7 +66,8 @@ class FailsAt:
     """A step of a query that fails when its task has passed on some rows, and so many are stored.
 
     The sink's rows end then, as if there were no more. Spark holds back 64 KiB of rows and those of a batch
-    of ``maxRecordsPerBatch``, and the sink those that come fast. So the last rows come slowly.
+    of ``maxRecordsPerBatch``, and the sink those that come fast, until others come. So the last rows come
+    slowly.
 
     Attributes:
         rows: that it passes on at most.
@@ -82,14 +86,21 @@ class FailsAt:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context, count = TaskContext.get(), 0
         is_failing = context is not None and context.partitionId() == self.task
+        seconds = _FIRST_SECONDS
         for batch in batches:
-            if is_failing and self.stored and count >= self.rows - _SLOW_ROWS:
-                with suppress(TimeoutError):
-                    self._fail(count, _SLOW_SECONDS)
-            yield batch[: self.rows - count] if is_failing else batch
-            count += len(batch)
-            if is_failing and count >= self.rows:
-                self._fail(count, _PATIENCE)
+            if not is_failing:
+                yield batch
+                continue
+            for first in range(0, len(batch), _BATCH_ROWS):
+                if self.stored and count >= self.rows - _SLOW_ROWS:
+                    with suppress(TimeoutError):
+                        self._fail(count, seconds)
+                    seconds *= _GROWTH
+                some = batch[first : min(first + _BATCH_ROWS, first + self.rows - count)]
+                yield some
+                count += len(some)
+                if count >= self.rows:
+                    self._fail(count, _PATIENCE)
 
     def _fail(self, count: int, timeout: float) -> NoReturn:
         """Fail as soon as enough is stored; raises TimeoutError if that takes too long."""
