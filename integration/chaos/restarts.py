@@ -17,9 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pulsar
 from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
@@ -138,8 +139,9 @@ class Producing:
     def _run(self) -> None:
         while not self._stopped.wait(0.05):
             numbers = range(self.written, self.written + 50)
-            self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
-            self.written += 50
+            with suppress(pulsar.ConnectError):  # nothing was sent: the broker is away for long
+                self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
+                self.written += 50
 
     def stop(self) -> None:
         self._stopped.set()
