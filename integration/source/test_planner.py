@@ -44,7 +44,6 @@ from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
 
 EARLIEST = InitialPosition.EARLIEST
-_TOPICS_TO_DELETE = 20
 # A field of number 0 at the end of the metadata: brokers skip it, and protobuf refuses it.
 _UNPARSABLE = b"\0\0"
 
@@ -265,12 +264,14 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
         planner.close()
 
 
-@pytest.mark.parametrize("is_stopped", [True, False])
+@pytest.mark.parametrize(
+    ("count", "is_stopped"), [(20, True), (20, False), pytest.param(500, True, marks=pytest.mark.long)]
+)
 def test_topics_of_a_pattern_that_are_deleted_without_a_loss_are_one_line(
-    client, impatient, admin, topic, caplog, is_stopped
+    client, impatient, admin, topic, caplog, count, is_stopped
 ):
     """Half of them are processed, the others were never used."""
-    names = [f"{topic}-{number}" for number in range(_TOPICS_TO_DELETE)]
+    names = [f"{topic}-{number}" for number in range(count)]
     for name in [topic, *names]:
         admin.create_topic(name)
     with TopicWriters(partial(TopicWriter, client), ProducerOptions()) as writers:

@@ -228,11 +228,13 @@ class _KeyValueDecoder:
     ) -> DecodedValues:
         is_null = _mask(values.is_null())
         if self.is_separated:
-            halves = _Halves(keys, values, self._are_inline(values, keys, work))
+            halves = _Halves(keys, values, np.zeros(len(values), np.bool_))
             is_null &= _mask(keys.is_null())
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
+        if self.is_separated:  # only good rows, so that most are decoded once
+            is_bad |= self._are_inline(values, keys, ~is_bad, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
         column = pa.Array.from_buffers(self.type, len(values), [validity], children=columns)
@@ -241,7 +243,8 @@ class _KeyValueDecoder:
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         values, keys = pa.array([value], pa.binary()), pa.array([key], pa.binary())
         if self.is_separated:
-            halves = _Halves(keys, values, self._are_inline(values, keys, ANY_WORK))
+            are_inline = self._are_inline(values, keys, np.ones(1, np.bool_), ANY_WORK)
+            halves = _Halves(keys, values, are_inline)
         else:
             halves = _split_inline(values, keys)
         if halves.is_bad.any():
@@ -262,16 +265,18 @@ class _KeyValueDecoder:
                 is_bad |= found.is_bad
         return columns, is_bad | work.refused if work.is_limited else is_bad
 
-    def _are_inline(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork) -> Flags:
-        """Return which rows have no key and a payload that INLINE may be, bool[n]."""
-        are_inline = _mask(keys.is_null()) & _mask(values.is_valid())
+    def _are_inline(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
+    ) -> Flags:
+        """Return which of some rows have no key and a payload that INLINE may be, or are refused; bool[n]."""
+        are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):
             halves = _split_inline(values.take(pa.array(rows)), keys.take(pa.array(rows)))
             _, is_bad = self._columns(halves, work.part(rows))
             has_part = _mask(halves.key.is_valid()) | _mask(halves.value.is_valid())
             are_inline[rows] = has_part & ~is_bad
-        return are_inline
+        return are_inline | work.refused if work.is_limited else are_inline
 
 
 _MIXED_UP = (

@@ -190,8 +190,19 @@ def test_small_messages_in_repeated_fields_count():
         assert work_of(decoder, cheap.SerializeToString()) == 0
     assert work_of(decoder, b"\x78\1" * 1000) == 0, "not in the schema"
     small, usual = (value(b=[{"s": text}] * 1000).SerializeToString() for text in ("", "a text"))
-    assert work_of(decoder, small) == pytest.approx(1000 * (2 + 0.25 - 3 / 5), abs=1)
+    assert work_of(decoder, small) == pytest.approx(1000 * (1.6 + 0.45 - 3 / 5), abs=1)
     assert work_of(decoder, usual) < 1000
+
+
+def test_fields_that_are_found_one_by_one_count():
+    """Empty texts whose tag messages have, too: finding them took longer than their bytes paid for."""
+    made = file(
+        "message C\nint32 n = 1\nmessage B\nrepeated C c = 2\n"
+        "message A\nrepeated B b = 1\nrepeated string s = 2"
+    )
+    value, decoder = message_class(made, "p.A")(s=[""] * 1000), decoder_of(schema(made, "p.A"))
+    assert work_of(decoder, value.SerializeToString()) == pytest.approx(1000 * (0.45 - 2 / 5), abs=1)
+    assert decoded(decoder, [value.SerializeToString()], 10)[1].refused.all()
 
 
 # ---- KEY_VALUE
@@ -217,8 +228,9 @@ def test_both_parts_count(encoding):
     assert units(b"\0", texts) == 3006
     assert units(avro, texts) == pytest.approx(4000, abs=15)
     assert decoded(decoder, [inline(avro, texts)], 10)[1].refused.all()
-    # Without a key it is tried whether a separated value is an inline one.
-    assert work_of(decoder, inline(avro, b"[]")) >= 1000
+    if encoding == "SEPARATED":
+        # What is no value is not also read as an inline one.
+        assert work_of(decoder, inline(avro, texts)) == 3006
 
 
 @pytest.mark.parametrize("kind", [SchemaType.STRING, SchemaType.INT32, SchemaType.NONE])

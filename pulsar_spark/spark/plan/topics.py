@@ -283,13 +283,7 @@ class Topics:
 
     def _warn_of_migrated(self, *, looks: bool) -> None:
         """Warn of topics that were migrated, once each. If it ``looks``, at those that it looks at next."""
-        calls = {}
-        if looks:
-            read = _classic([*self._options.topics, *self.partitions])
-            names = [name for name in read if str(name) not in self._migrated]
-            begin = self._looked_at % max(len(names), 1)
-            self._looked_at = begin + _MAX_WATCHES
-            calls = {_LIST: partial(migrated, self._client, names[begin:] + names[:begin])}
+        calls = {_LIST: self._look_at_next} if looks else {}
         for found in self._looking.run(calls, PROMPT).values():
             if isinstance(found, PulsarError):
                 _log.info("not known whether topics were migrated: %s", found)
@@ -298,6 +292,16 @@ class Topics:
                 if error.topic not in self._migrated:
                     self._migrated.add(error.topic)
                     _log.warning("%s", error)
+
+    def _look_at_next(self) -> list[TopicMigratedError]:
+        """The migrated topics among those to look at next; runs on a thread."""
+        if not self._client.has_scalable_topics():
+            return []  # without a look at thousands of names
+        read = _classic([*self._options.topics, *self.partitions])
+        names = [name for name in read if str(name) not in self._migrated]
+        begin = self._looked_at % max(len(names), 1)
+        self._looked_at = begin + _MAX_WATCHES
+        return migrated(self._client, names[begin:] + names[:begin])
 
     def _take(self, found: list[TopicName] | PulsarError) -> None:
         """Use a list, or report why there is none."""

@@ -552,6 +552,17 @@ def test_all_topics_are_looked_at_in_turn_also_those_of_a_pattern(cluster, caplo
         assert "are in topic://public/default/t6;" in told[1]
 
 
+def test_a_broker_without_scalable_topics_costs_no_look_at_each_name(cluster, monkeypatch):
+    """That was a sixth of the planner's CPU for one new topic among 3,000."""
+    looked = []
+    monkeypatch.setattr(plan_topics, "_classic", looked.append)
+    topics = watched(cluster, topicsPattern="p.*")
+    cluster.create("p2")
+    wait_until(lambda: topics.refresh() or "p2" in names(topics.partitions))
+    topics.close()
+    assert not looked
+
+
 def test_old_partitions_of_a_topic_that_is_read_as_a_scalable_one_are_not_told_of(cluster):
     cluster.layouts[TopicName.parse("parted")] = TopicLayout(1, {}, is_scalable=True)
     scalable = ScalableTopic(cluster, "topic://public/default/parted")

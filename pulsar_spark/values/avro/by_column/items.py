@@ -302,9 +302,12 @@ class _Blocks:
         before = upto - count
         total = int(upto[-1]) if len(upto) else 0
         for first in range(0, total, ITEMS_AT_ONCE):
-            index = np.arange(first, min(first + ITEMS_AT_ONCE, total))
-            block = np.searchsorted(upto, index, side="right")
-            index -= before[block]
+            last = min(first + ITEMS_AT_ONCE, total)
+            begin, end = np.searchsorted(upto, (first, last - 1), side="right")
+            some = slice(begin, end + 1)  # blocks that have some of these items
+            inside = np.minimum(upto[some], last) - np.maximum(before[some], first)
+            block = np.repeat(np.arange(begin, end + 1), inside)
+            index = np.arange(first, last) - before[block]
             if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:

@@ -15,6 +15,7 @@ MAX_LISTED = 4 << 20  # bytes of which all ends are listed, which takes four tim
 _AT_ONCE = 1 << 18  # bytes that are searched at once, which bounds the memory on the way
 GROUP = 64
 _FEW = 32
+_MAX_BYTES = 10  # of a varint
 
 
 class VarintEnds(Protocol):
@@ -101,6 +102,13 @@ class _CountedEnds:
         return before
 
     def places(self, number: _Ints) -> _Ints:
+        if not len(number):
+            return number
+        first, last = np.searchsorted(self._upto, (number.min(), number.max()), side="right")
+        if (last - first) * GROUP <= _MAX_BYTES * len(number):  # they are near each other
+            near = np.flatnonzero(self._groups[first - 1 : last] < 0x80) + (first - 1) * GROUP
+            own: _Ints = near[number - self._upto[first - 1]]
+            return own
         group = np.searchsorted(self._upto, number, side="right") - 1
         some, which = np.unique(group, return_inverse=True)
         ends = np.flatnonzero(self._groups[some] < 0x80)  # those of all these groups
