@@ -130,4 +130,4 @@ class Lookup:
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
             raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)
-        return replace(broker, tls=tls)
+        return broker if broker.tls == tls else replace(broker, tls=tls)

@@ -64,7 +64,9 @@ class SessionPool:
     def get(self, address: Address, purpose: Purpose, deadline: Deadline) -> Session:
         """The session with one broker; raises what ``Session`` raises."""
         with self._lock:
-            slot = self._slots.setdefault((address, purpose), _Slot())
+            slot = self._slots.get((address, purpose))
+            if slot is None:
+                slot = self._slots[address, purpose] = _Slot()
         # Another thread may be waiting for the handshake of a broker that does not answer.
         if not slot.lock.acquire(timeout=deadline.left):
             raise ConnectError(f"the broker at {address} did not answer within {deadline.seconds:.1f} s")

@@ -16,10 +16,12 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
+from pulsar_spark.client.reading.origins import id_of
 from pulsar_spark.client.reading.probe import reader_options
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.replay.run_search import KnownBatch
+from pulsar_spark.protocol.replay.known_batch import KnownBatch
+from pulsar_spark.protocol.replay.run_search import Unseen
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -57,8 +59,8 @@ class Wanted(Protocol):
         """The entry before which a quick look back continues; None: there is none, or no more."""
 
     @property
-    def unseen(self) -> MessageId | None:
-        """The position after which wanted entries lie that a quick look has passed over; None: not known."""
+    def unseen(self) -> Unseen | None:
+        """Wanted entries that a quick look has passed over; None: none is known of."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
@@ -167,9 +169,7 @@ class _Search:
             end = visible.whole_entry
             if end.is_message:
                 self._jump_back(end, first_step, growth)
-                # Also where enough seems to be known: what is known may have been read in parts.
-                if self._wanted.unseen is not None:
-                    self._between(self._wanted.unseen, end, is_quick=True)
+                self._look_between(end)
                 if not self._wanted.is_passed:
                     self._backwards(end, first_step, growth, max_steps)
             patience = self._deadline.at_most(_SETTLING)
@@ -186,7 +186,7 @@ class _Search:
         return True
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
-        step = first_step = max(first_step, 4)  # some tasks wrote at a time, and all are to be seen
+        step = first_step = max(first_step, 2)  # tasks may have written at a time
         while self._wanted.jump is not None:
             positions = positions_before(self._client, self._topic, end.next_entry, step)
             start = next((each for each in positions if each < end), None)
@@ -197,33 +197,42 @@ class _Search:
             is_far = jump is not None and jump <= start
             end, step = (jump.previous, first_step) if jump and is_far else (start, ceil(step * growth))
 
+    def _look_between(self, end: MessageId) -> None:
+        """Read what was passed over, also where enough seems to be known, until nothing of it is wanted."""
+        while self._wanted.unseen is not None:
+            part = self._known.likely(self._wanted.unseen, end)
+            if part is None:
+                return
+            self._between(*part, is_quick=True)
+
     def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
         known = self._known
-        if known.high is not None:
-            self._between(known.high, end)
-            known.high = end
-        low = known.low or end
+        if known.parts:  # what has come since
+            self._between(known.parts[-1][1], end)
+        low = known.parts[-1][0] if known.parts else end
         for start in islice(
             positions_before(self._client, self._topic, low.next_entry, first_step, growth), max_steps
         ):
             if self._wanted.is_passed:
                 return
             self._between(start, low)
-            low = known.low = start
-            known.high = known.high or end
+            low = start
 
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
-        """Read entries; a quick look ends when nothing newer is wanted."""
+        """Read entries that were not read before; a quick look ends when nothing newer is wanted."""
         options = RangeOptions(
             poll_timeout=self._deadline.left,
             visible=False,
             fail_on_data_loss=False,
             window_bytes=_WINDOW_BYTES,
         )
-        for entries in read_entries(self._client, self._topic, start, end, options):
-            if self._take(entries):
-                self._deadline = self._client.operation()
-            if self._deadline.passed:
-                raise self._deadline.error("the entries were not found")
-            if is_quick and self._wanted.unseen is None:
-                return
+        for first, last in self._known.unread(start, end):
+            for entries in read_entries(self._client, self._topic, first, last, options):
+                if self._take(entries):
+                    self._deadline = self._client.operation()
+                self._known.has_read(first, id_of(entries, -1))
+                if self._deadline.passed:
+                    raise self._deadline.error("the entries were not found")
+                if is_quick and self._wanted.unseen is None:
+                    return
+            self._known.has_read(first, last)

@@ -80,6 +80,10 @@ def decode_entries(
     collected = _Collected()
     for group, sizes in decoder.accepted(entries):
         counts = np.maximum(group.messages, 1).astype(np.int64)
+        rows, size = int(counts.sum()), int(sizes.sum())
+        if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
+            collected.add(group, rows, size)  # as the cuts would say
+            continue
         for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
             rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
             if collected.rows and collected.size + size >= 2 * max_bytes:
@@ -136,9 +140,11 @@ class _Collected:
         self.size += size
         is_batch = entries.messages > 0
         first = 0
-        for last in [*(np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist(), len(entries)]:
-            self._entries.append(entries[first:last])
-            first = last
+        if len(entries) > 1:
+            for last in (np.flatnonzero(is_batch[1:] != is_batch[:-1]) + 1).tolist():
+                self._entries.append(entries[first:last])
+                first = last
+        self._entries.append(entries[first:])
 
     def take(self) -> tuple[list[Entries], int]:
         """Return and drop what was collected: parts, each of batches only or of none, and their bytes."""
@@ -173,14 +179,15 @@ class _Decoder:
             is; metadata; and its names and schema version once for each message, as they are columns.
         """
         for entries in groups:
-            chunked, messages = entries.chunked, entries.messages
-            stored = entries.payload_sizes
-            sizes = np.where(entries.compression == 0, stored, entries.uncompressed_size)
+            chunked, messages, compression = entries.chunked, entries.messages, entries.compression
+            stored = sizes = entries.payload_sizes
+            if compression.any():
+                sizes = np.where(compression == 0, stored, entries.uncompressed_size)
             texts = messages * entries.text_sizes
             taken = sizes + texts + entries.sizes - stored
             # Entries up to this size are never refused, whatever was received: all entries of most topics.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
-            largest = max(sizes.max(initial=0), texts.max(initial=0))
+            largest = np.maximum(sizes, texts).max(initial=0)
             few = min(entry_work.MESSAGES, MAX_MESSAGES)
             is_usual = messages.min(initial=0) >= 0 and messages.max(initial=0) <= few
             if largest <= small and is_usual and not chunked.any():

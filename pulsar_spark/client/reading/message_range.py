@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 _OPEN_RANGES = 8
 _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 
+_NOTHING = Entries.of([])
+
 
 class TopicRange(Protocol):
     """The range to read of one topic partition."""
@@ -139,20 +141,22 @@ def whole_messages(
 ) -> Generator[Entries, None, None]:
     """The stored entries in ``(start, end]``, decrypted, with chunked messages assembled."""
     decryption = Decryption(decryptor or Decryptor(), topic)
-    limits = chunks or ChunkLimits()
-    search = ChunkSearch(client, topic, start, limits, options, decryption)
-    assembly = _Assembly(topic, limits, search)
-    last = Entries.of([])
+    assembly: _Assembly | None = None  # most ranges have no chunk
+    last = _NOTHING
     with closing(stored):
         for each in stored:
             entries = decryption.entries(each)
             if entries.chunked.any():
+                if assembly is None:
+                    limits = chunks or ChunkLimits()
+                    search = ChunkSearch(client, topic, start, limits, options, decryption)
+                    assembly = _Assembly(topic, limits, search)
                 yield from assembly.whole(entries)
             elif len(entries):
                 yield entries
             last = each
-    assembly.report(start, end)
-    search.remember(end, last)
+    if assembly is not None:
+        assembly.report(start, end, last)
     decryption.report()
 
 
@@ -182,8 +186,8 @@ class _Assembly:
         if first < len(entries):
             yield entries[first:]
 
-    def report(self, start: MessageId, end: MessageId) -> None:
-        """Log the messages that were left out."""
+    def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
+        """Log the messages that were left out, and remember chunks; ``last`` are the last entries."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -193,6 +197,7 @@ class _Assembly:
             )
         if self._chunks.pending:
             _log.info("%s: %d chunked messages end after %s", self._topic, self._chunks.pending, end)
+        self._search.remember(end, last)
 
     def _whole(self, entry: Entry) -> Entry | None:
         self._search.add(entry)

@@ -26,7 +26,8 @@ from pulsar_spark.client.reading.origins import OriginReader, distinct, id_of
 from pulsar_spark.errors import AuthError, CorruptError, CryptoError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
-from pulsar_spark.protocol.replay.run_search import KnownBatch, RunSearch, RunToFind, RunVerdict
+from pulsar_spark.protocol.replay.known_batch import KnownBatch
+from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -236,7 +237,11 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             # What earlier runs have stored was there when this process first looked.
-            return (self._is_look and known.high is not None) or self._search_back(known)
+            if self._is_look and known.has_looked:
+                return True
+            is_searched = self._search_back(known)
+            known.has_looked |= self._is_look
+            return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:
         def take(entries: Entries) -> bool:

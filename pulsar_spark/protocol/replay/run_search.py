@@ -42,13 +42,10 @@ repetition, such as one of a whole stage.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.stored_rows import Words
 from pulsar_spark.protocol.replay.task_ids import first_sequence_id
 from pulsar_spark.wire.entry.origin import Origin
 
@@ -111,22 +108,16 @@ class OwnEntry(NamedTuple):
     is_open: bool = False
 
 
-@dataclass(slots=True)
-class KnownBatch:
-    """What the tasks of a process know of the entries of a micro-batch in a topic partition.
+class Unseen(NamedTuple):
+    """Entries that a quick look has passed over.
 
     Attributes:
-        low: position after which all entries up to ``high`` were read; None if no such part was read.
-        high: position up to which they were read.
-        entries: those of the query that were read, also in other parts.
-        digests: first words of the digests of rows that earlier runs have stored, and the numbers of the
-            tasks that have sent them; None if they were not read.
+        after: position after which they lie.
+        task: number of the task that has sent them.
     """
 
-    low: MessageId | None = None
-    high: MessageId | None = None
-    entries: list[OwnEntry] = field(default_factory=list)
-    digests: tuple[Words, Ints] | None = None
+    after: MessageId
+    task: int
 
 
 class RunSearch:
@@ -223,13 +214,17 @@ class RunSearch:
         is not read. So an own entry may be overlooked, and all must be read then.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        return self.lowest if is_wanted and not (self._has_older or self.is_begin_known) else None
+        is_near = self.begin is not None  # what lies after it tells whether it is the begin
+        return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
-    def unseen(self) -> MessageId | None:
-        """The last own entry that is known, where newer ones lie after it; None if that is not so."""
-        is_wanted = self.is_newest_expected or self._is_open
-        return self.end if self.is_begin_known and self.begin and is_wanted else None
+    def unseen(self) -> Unseen | None:
+        """Own entries that were passed over; None if there is none."""
+        after, is_wanted = self.end, self.is_newest_expected or self._is_open
+        if self.begin is None:
+            after = self.lowest
+            is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed and after < MessageId.LATEST
+        return Unseen(after, self._run.task) if is_wanted else None
 
     @property
     def is_newest_known(self) -> bool:

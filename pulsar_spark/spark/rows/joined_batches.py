@@ -35,14 +35,14 @@ def joined(
     for batch in batches:
         if not batch.num_rows:
             continue
-        is_late = clock() - began >= MAX_SECONDS
-        if held and (is_late or rows + batch.num_rows > max_rows or size + batch.nbytes > max_bytes):
+        is_late, count, nbytes = clock() - began >= MAX_SECONDS, batch.num_rows, batch.nbytes
+        if held and (is_late or rows + count > max_rows or size + nbytes > max_bytes):
             yield _one(held)
         if not held:
             rows, size, began = 0, 0, clock()
         held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
+        rows += count
+        size += nbytes
         del batch
         if is_first or rows >= max_rows or size >= max_bytes:
             is_first = False

@@ -124,7 +124,7 @@ class _Assembler:
             if first + rows == count:
                 del messages, read, made
             for begin, end in pairwise([0, *(end - first for end in ends if 0 < end - first < rows), rows]):
-                part = batch.slice(begin, end - begin)
+                part = batch if end - begin == rows else batch.slice(begin, end - begin)
                 yield part if left_out is None else part.filter(pa.array(~left_out[begin:end]))
             first += rows
             del batch, part, left_out

@@ -78,6 +78,7 @@ class _Block:
             is known to be valid for protobuf.
         payloads: payloads one by one; None if they are in ``data``.
         first_chunks: ids of first chunks, by row, for complete chunked messages.
+        messages: as ``Entries.messages``; readers ask for it several times.
     """
 
     ledger: Ints
@@ -91,6 +92,7 @@ class _Block:
     metadata: Sequence[pb.MessageMetadata] | None
     payloads: Sequence[Buffer] | None
     first_chunks: dict[int, MessageId]
+    messages: np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
 class Entries:
@@ -154,11 +156,7 @@ class Entries:
 
         Whoever may produce can write such batches, which hold nothing for any client.
         """
-        values, has = self.numbers(_MESSAGES)
-        counts = values.astype(np.int32)
-        if not counts.all():
-            counts[has & (counts == 0)] = -1
-        return counts
+        return self._block.messages[self._first : self._stop]
 
     @property
     def publish_time(self) -> Ints:
@@ -317,7 +315,8 @@ def decode(parts: Sequence[Messages]) -> Decoded:
         if metadata is None:
             return _decode_each([messages])
     ids = messages.ledger, messages.entry
-    block = _Block(*ids, sizes, index, time, fields, data, data, metadata, None, {})
+    counts = _messages(fields, count)
+    block = _Block(*ids, sizes, index, time, fields, data, data, metadata, None, {}, counts)
     return Decoded(Entries(block, 0, count))
 
 
@@ -363,5 +362,17 @@ def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
         metadata=[one.metadata for one in entries],
         payloads=[one.payload for one in entries],
         first_chunks={row: one.first_chunk for row, one in enumerate(entries) if one.first_chunk is not None},
+        messages=_messages(fields, len(entries)),
     )
     return Entries(block, 0, len(entries))
+
+
+def _messages(fields: Fields, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """The counts that the entries declare, as ``Entries.messages``."""
+    if _MESSAGES not in fields.numbers:
+        return np.zeros(count, np.int32)
+    values, has = fields.numbers[_MESSAGES]
+    counts = values.astype(np.int32)
+    if not counts.all():
+        counts[has & (counts == 0)] = -1
+    return counts

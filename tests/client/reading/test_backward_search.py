@@ -8,9 +8,12 @@ import pytest
 from pulsar_spark.client.reading import backward_search
 from pulsar_spark.client.reading.backward_search import find_stored, search_back
 from pulsar_spark.ids import MessageId, TxnId
+from pulsar_spark.protocol.replay import run_search
+from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.wire.entry.origin import Origin
 from tests.client.clients import TOPIC, hurry
 from tests.fake_broker import pass_on, silence
 from tests.fake_clients import Type
@@ -64,7 +67,7 @@ class Wanted:
         return [one for call in self.calls for one in call]
 
 
-def search(client, wanted, *, first_step=4, growth=2.0, max_steps=None):
+def search(client, wanted, *, first_step=4, growth=2.0, max_steps=None, known=None):
     return search_back(
         client,
         TOPIC,
@@ -73,6 +76,7 @@ def search(client, wanted, *, first_step=4, growth=2.0, max_steps=None):
         first_step=first_step,
         growth=growth,
         max_steps=max_steps,
+        known=known,
     )
 
 
@@ -150,20 +154,48 @@ class Unseen(Wanted):
 
     is_passed = True
 
-    def __init__(self, after, *ids):
+    def __init__(self, after, *ids, task=1):
         super().__init__(*ids)
-        self._after = after
+        self._unseen = run_search.Unseen(after, task)
 
     @property
     def unseen(self):
-        return None if self.is_newest_known else self._after
+        return None if self.is_newest_known else self._unseen
+
+
+def known_parts(*parts):
+    """Entries at the end of each part are those of a task."""
+    known = KnownBatch()
+    for task, (start, end) in enumerate(parts):
+        known.has_read(start, end)
+        known.entries.append(run_search.OwnEntry(end, Origin(7, task, 0), "name", 1))
+    return known
 
 
 def test_what_lies_after_a_known_entry_is_read_though_nothing_before_it_is_wanted(client, ids):
-    """What is known of a topic may have been read in parts."""
+    """What is known of a topic may have been read in parts. These are not read again."""
     wanted = Unseen(ids[100], ids[110])
-    assert search(client, wanted)
-    assert wanted.seen[:10] == ids[101:111]
+    known = known_parts((ids[99], ids[100]), (ids[103], ids[106]))
+    assert search(client, wanted, known=known)
+    assert wanted.seen[:6] == ids[101:104] + ids[107:110]
+
+
+def test_parts_next_to_tasks_with_near_numbers_are_read_first(client, ids):
+    known = known_parts((ids[99], ids[100]), (ids[109], ids[110]), (ids[119], ids[120]))
+    wanted = Unseen(ids[100], ids[112], task=2)
+    assert search(client, wanted, known=known)
+    assert wanted.seen[:2] == ids[111:113]
+    assert not set(wanted.seen) & set(ids[101:110])
+
+
+def test_nothing_is_read_twice_by_searches_that_share_what_they_know(client, broker, ids):
+    """Also after more was written."""
+    known, seen = KnownBatch([run_search.OwnEntry(ids[0], Origin(7, 1, 0), "name", 1)]), []
+    for wanted in (Wanted(ids[190]), Unseen(ids[20], ids[25]), Wanted(ids[60]), Wanted(ids[0])):
+        assert search(client, wanted, known=known)
+        seen += wanted.seen
+        ids += broker.publish(TOPIC, stored("other", 1))
+    assert sorted(seen) == ids[:-1]
 
 
 class Jumping(Wanted):

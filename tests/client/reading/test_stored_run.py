@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from pulsar_spark.client import DedupTask, Origin, TopicWriter
 from pulsar_spark.client.encryption import Decryptor
-from pulsar_spark.client.reading import backward_search
+from pulsar_spark.client.reading import backward_search, stored_run
+from pulsar_spark.client.reading.entry_range import read_entries
 from pulsar_spark.client.reading.stored_run import find_stored_batch, read_stored_run
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.ids import MessageId
@@ -19,7 +21,7 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.entry_fields import EntryField
 from pulsar_spark.wire.entry.origin import decode_origin
 from pulsar_spark.wire.frames import encode_section_head
-from tests.client.clients import TOPIC, columns, numbered, producing
+from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.fake_broker import FakeBroker, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of, signed_metadata, split_section
@@ -51,7 +53,11 @@ def run_of(topic, origin=RUN, secret=SECRET, *, may_be_replay=True):
 
 
 def read(client, topic, run=None, **given):
-    found = read_stored_run(client, TOPIC, run or run_of(topic, **given), Decryptor(), 1 << 20)
+    return read_of(client, run or run_of(topic, **given))
+
+
+def read_of(client, run):
+    found = read_stored_run(client, TOPIC, run, Decryptor(), 1 << 20)
     return found, sum(len(block.extras) for block in found.blocks)
 
 
@@ -162,3 +168,50 @@ def test_the_begin_is_that_of_the_first_run(client, topic):
     begin = read(client, topic)[0].begin
     write(client, numbered(9))
     assert read(client, topic)[0].begin == begin == MessageId(topic.entries[0].id.ledger, 0)
+
+
+@pytest.mark.parametrize("stays", [0.5, 0.9])
+def test_tasks_of_two_processes_read_little(broker, topic, monkeypatch, stays):
+    """Two tasks wrote at a time, in turns or one far ahead of the other. All are run again."""
+    rng, tasks, each, read = random.Random(1), 24, 10, Counter()
+    with client_of(broker) as client:
+        write(client, [b"before"], Origin(5, 0, 0))
+        write_at_a_time(client, rng, tasks, each, stays)
+    stored = len(topic.entries)
+
+    def counted(*given):
+        for entries in read_entries(*given):
+            read.update(entries=len(entries))
+            yield entries
+
+    for module in (backward_search, stored_run):
+        monkeypatch.setattr(module, "read_entries", counted)
+    with client_of(broker) as one, client_of(broker) as other:
+        for task in range(tasks):
+            name = f"{NAME}{task}"
+            run = RunToFind(Origin(6, task, 0, run=1), SECRET, name, topic.stored_ids[name])
+            found, count = read_of(rng.choice((one, other)), run)
+            assert (found.unread, found.is_replay, count) == (None, True, each)
+    assert read["entries"] <= 3 * stored
+
+
+def write_at_a_time(client, rng, tasks, each, stays):
+    """Two tasks at a time write entries of a row; ``stays``: how likely the next one is of the same task."""
+    waiting, running, at = iter(range(tasks)), [], 0
+    while True:
+        while len(running) < 2 and (number := next(waiting, None)) is not None:
+            origin = Origin(6, number, 0)
+            task = DedupTask(client, f"{NAME}{number}", origin, SECRET, required=False, may_be_replay=False)
+            writer = TopicWriter(client, TOPIC, producing(batching=False), dedup=task)
+            running.append((writer, iter(numbered(each))))
+        if not running:
+            return
+        at = at if at < len(running) and rng.random() < stays else rng.randrange(len(running))
+        writer, values = running[at]
+        value = next(values, None)
+        if value is None:
+            writer.close()
+            del running[at]
+        else:
+            writer.send(columns([value]))
+            writer.flush()

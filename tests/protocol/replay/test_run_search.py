@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind, RunVerdict
+from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind, RunVerdict, Unseen
 from pulsar_spark.wire.entry.origin import Origin
 
 RUN = Origin(7, 3, 0)
@@ -276,11 +276,27 @@ def test_a_quick_look_goes_from_task_to_task():
     assert search(may_be_replay=False).jump is None
 
 
-def test_newer_own_entries_are_looked_for_where_the_last_one_was_not_seen():
+def test_a_quick_look_ends_at_an_own_entry():
+    """What lies after it tells whether it is the first one; nobody else's entries need to."""
+    assert search(OLDER_FIRST).jump is None
+    assert not search(OLDER_FIRST).is_passed
+
+
+def test_a_task_that_a_quick_look_has_passed_over_is_looked_for_in_between():
+    other, older = of(50, 40, 6, run=6), of(3, 1, 2, run=5, batch=6)
     assert search().unseen is None
+    assert search(other).unseen == search(other, older).unseen == Unseen(MessageId(5, 40), RUN.task)
+    assert search(older).unseen is None
+    assert search(other, is_claimed=False).unseen is None
+    assert search(other, may_be_replay=False).unseen is None
+
+
+def test_newer_own_entries_are_looked_for_where_the_last_one_was_not_seen():
     assert search(entry(20)).unseen is None
-    assert search(entry(20, last=LAST - 1)).unseen == MessageId(5, 20)
+    for first in (entry(20, last=LAST - 1), entry(20, names=None, last=LAST - 1)):
+        assert search(first).unseen == Unseen(MessageId(5, 20), RUN.task)
+        assert search(first, may_be_own=False).unseen is None
     assert search(entry(20, last=LAST - 1), entry(30)).unseen is None
     part = entry(30)._replace(is_chunk=True, is_open=True)
-    assert search(part).unseen == MessageId(5, 30)
+    assert search(part).unseen == Unseen(MessageId(5, 30), RUN.task)
     assert search(part, entry(31)).unseen is None

@@ -4,7 +4,10 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import ReaderSchema, Schema, SchemaType, TypedValueReader
+from pulsar_spark.client.reading.entry_range import RangeOptions
+from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.ids import MessageId
+from pulsar_spark.spark.rows.joined_batches import joined
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
@@ -20,6 +23,7 @@ from tests.client.reading.stored_entries import (
     compacted_entry,
     single_entry,
 )
+from tests.work import calls
 
 ALL = tuple(METADATA_COLUMNS)
 
@@ -76,6 +80,26 @@ def test_the_columns_of_a_row_are_those_of_one_message():
         {"value": b"s", "__offset": "7:4"},
         {"value": b"b", "__offset": "7:5:1"},
     ]
+
+
+def test_a_partition_with_one_message_costs_little():
+    """A task may read thousands of them, each by objects of its own. Each step counts: it took 615 calls."""
+    options = RangeOptions(poll_timeout=1.0)
+    start, end, count = MessageId(5, -1), MessageId(5, 0), 50
+
+    def rows():
+        for number in range(count):
+            topic = TOPIC.base.of_partition(number)
+            stored = (each for each in [Entries.of([single_entry(5, 0, b"value")])])
+            # A client is for chunks.
+            whole = whole_messages(None, topic, start, end, stored, options, None, None)
+            yield from record_batches(topic, whole, start, end)
+
+    def read() -> int:
+        return sum(batch.num_rows for batch in joined(rows()))
+
+    assert read() == count
+    assert calls(read) / count < 480
 
 
 def test_no_rows_no_batches():

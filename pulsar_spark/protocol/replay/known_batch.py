@@ -1,0 +1,65 @@
+"""KnownBatch: what the tasks of a process know of a micro-batch in a topic partition. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.replay.run_search import OwnEntry, Unseen
+from pulsar_spark.protocol.replay.stored_rows import Words
+
+# All entries in ``(start, end]``.
+Part: TypeAlias = tuple[MessageId, MessageId]
+
+
+@dataclass(slots=True)
+class KnownBatch:
+    """Which parts of the topic partition were read, and what was found there.
+
+    Attributes:
+        entries: those of the query that were read.
+        parts: that were read, in order, apart from each other.
+        has_looked: whether a task has looked through the last entries that were there when it began.
+        digests: first words of the digests of rows that earlier runs have stored, and the numbers of the
+            tasks that have sent them; None if they were not read.
+    """
+
+    entries: list[OwnEntry] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    has_looked: bool = False
+    digests: tuple[Words, Ints] | None = None
+
+    def has_read(self, start: MessageId, end: MessageId) -> None:
+        """Note that all entries in ``(start, end]`` were read."""
+        touched = [part for part in self.parts if start <= part[1] and part[0] <= end]
+        apart = [part for part in self.parts if part not in touched]
+        first = min([start, *(part[0] for part in touched)])
+        last = max([end, *(part[1] for part in touched)])
+        self.parts = sorted([*apart, (first, last)])
+
+    def unread(self, start: MessageId, end: MessageId) -> list[Part]:
+        """The parts of ``(start, end]`` that were not read, in order."""
+        gaps = []
+        for first, last in self.parts:
+            if start < min(first, end):
+                gaps.append((start, min(first, end)))
+            start = max(start, last)
+        return [*gaps, (start, end)] if start < end else gaps
+
+    def likely(self, unseen: Unseen, end: MessageId) -> Part | None:
+        """The part up to ``end`` that was not read and most likely has an entry of a task.
+
+        It lies next to entries of tasks with near numbers, because Spark starts tasks in their order. None:
+        all was read.
+        """
+        places = sorted((each.newest or each.id, each.origin.task) for each in self.entries)
+
+        def distance(part: Part) -> int:
+            at = bisect(places, (part[1], -1))
+            tasks = [task for _, task in places[max(at - 1, 0) : at + 1]]
+            return max(min(tasks) - unseen.task, unseen.task - max(tasks), 0)
+
+        return min(self.unread(unseen.after, end), key=distance, default=None)
