@@ -10,6 +10,7 @@ import pytest
 
 from integration.hostile import values as fuzzer
 from pulsar_spark.errors import SchemaError
+from pulsar_spark.values.avro import avro_read
 from pulsar_spark.values.avro.avro_read import READ_OFFSET, decoder
 from pulsar_spark.values.avro.avro_types import arrow_type, column_type, parse
 from pulsar_spark.values.avro.resolve import resolve
@@ -440,6 +441,24 @@ def test_more_rows_than_are_read_together(monkeypatch):
     assert done.column.to_pylist() == expected
     assert joined
     assert not any(map(pa.types.is_struct, joined))
+
+
+def test_wide_rows_are_read_many_at_a_time():
+    rows = pa.array([bytes(20_000)] * 600, pa.binary())
+    assert [end - first for first, end in avro_read._slices(rows)] == [419, 181]
+    narrow = pa.array([bytes(100)] * 20_000, pa.binary())
+    assert [end - first for first, end in avro_read._slices(narrow)][:1] == [10_485]
+
+
+def test_a_wide_record_that_is_not_read():
+    """Its end is found some fields at a time, also where the value ends before."""
+    wide = record(*((f"f{n}", "string") for n in range(6000)), name="W")
+    tree = record(("w", wide), ("id", "long"))
+    value = encoded(tree, {"w": {f"f{n}": "x" * 60 for n in range(6000)}, "id": 7})
+    cut = [value[:size] for size in range(0, len(value), 20_000)]
+    done = decode(made(tree, target=pa.struct([("id", pa.int64())])), [value, *cut, value])
+    assert done.is_bad.tolist() == [False, *[True] * len(cut), False]
+    assert [done.column[0].as_py(), done.column[-1].as_py()] == [{"id": 7}] * 2
 
 
 @pytest.mark.parametrize("seed", range(12))

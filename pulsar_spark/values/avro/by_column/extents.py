@@ -31,7 +31,7 @@ Extent: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
 _MAX_SHORT: Final = 200  # bytes of a value, which a byte has room for, with what comes before it
-UNCHECKED: Final = SLACK // 256  # short values in a row that are found without a look at the row's end
+_UNCHECKED: Final = SLACK // 256  # short values in a row that are found without a look at the row's end
 _ODD_LENGTH: Final = 0x81  # bits of a first byte: a number of more bytes, or a negative one
 _ODD_BRANCH: Final = 0xFD  # neither branch 0 nor 1
 
@@ -184,18 +184,13 @@ def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
     fields = [extent(field, is_read_later=is_read_later) for _, field, _ in step.fields]
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-        return find_all(fields, payloads, position, rows)
+        for number, find_field in enumerate(fields, 1):
+            position = find_field(payloads, position, rows)
+            if number % _UNCHECKED == 0:
+                position = payloads.limit(position, rows)
+        return payloads.limit(position, rows)
 
     return find
-
-
-def find_all(fields: list[Extent], payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-    """Find where the last of some values in a row ends."""
-    for number, find in enumerate(fields, 1):
-        position = find(payloads, position, rows)
-        if number % UNCHECKED == 0:
-            position = payloads.limit(position, rows)
-    return payloads.limit(position, rows)
 
 
 def _items(step: steps.ArrayStep | steps.MapStep, *, is_read_later: bool) -> Extent:

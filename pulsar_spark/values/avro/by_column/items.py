@@ -253,7 +253,7 @@ class ItemsFinder:
                     at, position = begin, begin + count * (self._width or 0)
                 else:
                     at = ends.before_one(begin)
-                    position = ends.after_one(begin, at, count)
+                    position = ends.after_one(at, count)
                 if position > end:
                     raise BadAvroError("items reach over the end")
                 blocks.add_one(owner, at, count)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.avro.by_column.varint_ends import GROUP, VarintEnds, varint_ends
+from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
 from pulsar_spark.values.avro.walk import AvroValue
 from pulsar_spark.values.value_work import ValueWork
 
@@ -48,7 +48,7 @@ class AvroPayloads:
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
         # Arrow's memory: it reuses what is freed, where numpy's would be mapped page by page each time.
-        self.buffer = pa.allocate_buffer(-(-(end + SLACK + _PAD) // GROUP) * GROUP)
+        self.buffer = pa.allocate_buffer(end + SLACK + _PAD)
         whole = np.frombuffer(self.buffer, np.uint8)
         whole[:_PAD] = whole[end:] = 0
         if last > first:
@@ -67,7 +67,7 @@ class AvroPayloads:
     def varint_ends(self) -> VarintEnds:
         """All bytes that may be the last of a varint."""
         if self._varint_ends is None:
-            self._varint_ends = varint_ends(self.bytes)
+            self._varint_ends = VarintEnds(self.bytes)
         return self._varint_ends
 
     def ends(self, rows: Rows) -> Ints:

@@ -17,7 +17,6 @@ from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branc
 from pulsar_spark.values.avro.by_column.extents import extent, finder
 from pulsar_spark.values.avro.by_column.leaves import Reader
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
-from pulsar_spark.values.avro.by_column.stacks import FEW_TO_STACK, make_stacks
 from pulsar_spark.values.avro.by_column.varints import read_short_varints
 
 Places: TypeAlias = "npt.NDArray[np.int32]"
@@ -109,18 +108,14 @@ def _record_reader(step: steps.RecordStep) -> Reader:
     kind = step.type
     assert kind is not None
     fields = [(reader(field), index) for _, field, index in step.fields]
-    stacks = make_stacks(step, reader)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         count = len(position)
         columns: dict[int, pa.Array] = {}
-        if stacks is not None and count <= FEW_TO_STACK:
-            position = stacks.read(payloads, position, rows, columns)
-        else:
-            for read_field, index in fields:
-                column, position = read_field(payloads, position, rows)
-                if index >= 0:
-                    columns[index] = column
+        for read_field, index in fields:
+            column, position = read_field(payloads, position, rows)
+            if index >= 0:
+                columns[index] = column
         for index, constant in step.constants.items():
             columns[index] = _repeated(constant, count)
         return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position
