@@ -103,9 +103,9 @@ def test_a_replay_by_many_tasks_reads_little(
     stats = admin.stats(plain_once_topic)
     assert stats["msgInCounter"] == 64_000
     read = stats["bytesOutCounter"] - stored["bytesOutCounter"]
-    # About once by each worker process, and once by the tasks; more where tasks wrote at a time. Without
-    # sharing each of the 64 tasks reads all.
-    assert read <= 8 * stored["bytesInCounter"], read / stored["bytesInCounter"]
+    # Once by the tasks, and some of it by each worker process that looks for them. Without sharing each of the
+    # 64 tasks reads all.
+    assert read <= 3 * stored["bytesInCounter"], read / stored["bytesInCounter"]
 
 
 def test_a_checkpoint_that_was_set_back_is_told(
