@@ -334,6 +334,18 @@ def test_a_value_is_read_only_where_something_came_before_it(fakes):
     assert fakes.done[-1] == ("read", at(3), at(5))
 
 
+def test_a_value_that_is_hidden_does_not_count_as_read(fakes, monkeypatch):
+    """It is stored directly after what was read, and an open transaction hides it."""
+    fakes.values.append(b"a")
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.read()
+    fakes.operation_timeout = 0.0
+    monkeypatch.setattr(FakeConsumer, "last_message_id", lambda _: LastMessageId(at(0), NONE))
+    with pytest.raises(DeadlineError, match="an open transaction holds back readers"):
+        records.read_through(b"token")
+    assert records.read_to == at(0)
+
+
 def test_a_record_in_a_transaction_is_always_read(fakes):
     """It is stored, and not visible if the transaction was aborted."""
     records = RecordTopic(fakes, TOPIC, "owner")
