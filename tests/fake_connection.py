@@ -341,6 +341,10 @@ class FakeConnection:
             text = f"Producer with name '{name}' is already connected to topic"
             self.error(body.request_id, pb.ProducerBusy, text)
             return
+        if body.producer_access_mode == pb.ExclusiveWithFencing:
+            for other in others:
+                other.connection.fence(other)
+            others = []
         if any(one.is_exclusive and one.is_ready for one in others) and not is_exclusive:
             text = "Topic has an existing exclusive producer: " + others[0].name
             self.error(body.request_id, pb.ProducerBusy, text)
@@ -348,7 +352,6 @@ class FakeConnection:
         if others and body.producer_access_mode == pb.Exclusive:
             self.error(body.request_id, pb.ProducerFenced, "Topic has existing exclusive producer: x")
             return
-        assert body.producer_access_mode != pb.ExclusiveWithFencing, "this broker does not know it"
         if body.HasField("schema"):
             producer.schema_version = self._register(body)
         producer.is_ready = not (others and is_exclusive)
@@ -357,6 +360,8 @@ class FakeConnection:
 
     def answer_producer(self, producer: FakeProducer) -> None:
         """Send PRODUCER_SUCCESS."""
+        if producer.is_exclusive and producer.is_ready:
+            producer.topic.epoch += 1
         stored = producer.topic.stored_ids.get(producer.name, -1)
         self.send(
             Type.PRODUCER_SUCCESS,
@@ -364,7 +369,7 @@ class FakeConnection:
             producer_name=producer.name,
             producer_ready=producer.is_ready,
             last_sequence_id=stored,
-            topic_epoch=0 if producer.is_exclusive else None,
+            topic_epoch=producer.topic.epoch if producer.is_exclusive else None,
             schema_version=producer.schema_version,
         )
 
@@ -452,6 +457,10 @@ class FakeConnection:
         consumer = self.consumers.pop(consumer_id, None)
         if consumer is not None and not consumer.cursor.is_durable:
             consumer.topic.cursors.pop(consumer.subscription, None)
+
+    def fence(self, producer: FakeProducer) -> None:
+        """Shut a producer out without a frame; its next SEND cuts the connection."""
+        del self.producers[producer.id]
 
     def _drop_producer(self, producer_id: int) -> None:
         producer = self.producers.pop(producer_id, None)

@@ -58,6 +58,7 @@ class FakeTopic:
         ledgers: entries by ledger, in order; the last ledger is the one that is written to.
         cursors: positions of subscriptions, by their names.
         stored_ids: the highest sequence id that is stored of each producer name, for deduplication.
+        epoch: number of the last exclusive producer; -1 where there was none.
     """
 
     def __init__(self, name: str, new_ledger: Callable[[], int]) -> None:
@@ -65,6 +66,7 @@ class FakeTopic:
         self.ledgers: dict[int, list[FakeEntry]] = {new_ledger(): []}
         self.cursors: dict[str, FakeCursor] = {}
         self.stored_ids: dict[str, int] = {}
+        self.epoch = -1
         self._new_ledger = new_ledger
         self._open: set[TxnId] = set()
         self._aborted: set[TxnId] = set()

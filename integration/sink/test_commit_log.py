@@ -15,8 +15,9 @@ from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.messages import numbered
 from integration.chaos.transactional import write_files
 from integration.fixtures.spark import PulsarInSpark, finish
+from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.clients import entries_of
-from integration.helpers.cluster import TEST_JVM, Cluster
+from integration.helpers.cluster import TEST_JVM
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.peer import Peer
 from integration.helpers.transactions import SETTINGS
@@ -28,6 +29,8 @@ from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import LogProtection
+
+cluster = transactional_cluster
 
 # Short ledgers without retention.
 _BROKER = SETTINGS | {
@@ -64,11 +67,6 @@ def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
     """A query with a key that writes to a topic of two partitions whose data is held."""
     admin.create_held_topic(topic, 2)
     return Query(client, peer, topic, LogProtection(KEY))
-
-
-@pytest.fixture
-def cluster(transactional_broker: StandaloneBroker) -> Cluster:
-    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 # ---- what others write

@@ -26,6 +26,7 @@ CASES = {
     "at-least-once": ({"delivery": "at-least-once"}, 5),  # a process asks once a minute for the schema
     "the default": ({}, 10),
     "effectively-once": ({"delivery": "effectively-once"}, 10),
+    "transactional": ({"delivery": "transactional"}, 25),
 }
 
 
@@ -34,7 +35,8 @@ def test_one_row_opens_the_producer_of_its_partition_only(
     spark: SparkSession, checkpoint: Path, options: dict[str, str], expected: int
 ) -> None:
     """The first micro-batch of a run may be a replay, and opens all; the driver looks for other tasks."""
-    with FakeBroker(deduplicates=True) as broker:
+    has_transactions = options.get("delivery") == "transactional"
+    with FakeBroker(deduplicates=not has_transactions, has_transactions=has_transactions) as broker:
         broker.create(TOPIC, PARTITIONS)
         here = PulsarInSpark(spark, broker.url)
         rows = here.ticks(1, 1).select(f.col("value").cast("string").alias("value"))
@@ -54,7 +56,7 @@ def by_micro_batch(broker: FakeBroker) -> list[Counter[str]]:
     counts: list[Counter[str]] = []
     for each in list(broker.commands):
         kind = each.command.type
-        if kind == Type.PARTITIONED_METADATA and "spark-transactions" not in str(each.command):
+        if kind == Type.PARTITIONED_METADATA and f'"{TOPIC}"' in str(each.command):
             counts.append(Counter())
         if counts and kind not in UNCOUNTED:
             counts[-1][pb.BaseCommand.Type.Name(kind)] += 1

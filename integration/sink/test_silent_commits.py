@@ -12,20 +12,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from integration.broker import Admin, StandaloneBroker
-from integration.helpers.cluster import Cluster
+from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Peer
 from integration.helpers.silent_proxy import SilentProxy
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, Transactions
 from pulsar_spark.spark.sink.commit_log import CommitLog
 
+cluster = transactional_cluster
+
 # Seconds of the connection timeout here; with the default, 10 s, all takes as much longer.
 _TIMEOUT = 2.0
-
-
-@pytest.fixture
-def cluster(transactional_broker: StandaloneBroker) -> Cluster:
-    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture

@@ -14,19 +14,16 @@ from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.transactional import assert_once, write_files, writing
 from integration.fixtures.spark import PulsarInSpark, finish
-from integration.helpers.cluster import Cluster
+from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Peer, Record
 from integration.ops.test_examples import check_copy
+
+cluster = transactional_cluster
 
 ROWS = 40
 
 # What a driver may take that starts by itself, in seconds.
 _LONG = 3 * HANG
-
-
-@pytest.fixture
-def cluster(transactional_broker: StandaloneBroker) -> Cluster:
-    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture

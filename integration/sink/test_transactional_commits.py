@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
-from integration.helpers.cluster import Cluster
+from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import (
     Client,
@@ -32,12 +32,9 @@ from pulsar_spark.spark.sink.transactional import (
     write_in_transaction,
 )
 
+cluster = transactional_cluster
+
 SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
-
-
-@pytest.fixture
-def cluster(transactional_broker: StandaloneBroker) -> Cluster:
-    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
 
 
 @pytest.fixture

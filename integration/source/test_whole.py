@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, start
+from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
 from pulsar_spark.client import Client
 
-
-@pytest.fixture
-def cluster(transactional_broker: StandaloneBroker) -> Cluster:
-    return Cluster(transactional_broker.service_url, transactional_broker.admin_url)
+cluster = transactional_cluster
 
 
 @pytest.fixture

@@ -87,6 +87,7 @@ class Client(Closing):
     Attributes:
         options: as given.
         schemas: the schemas of topics, each version requested once.
+        coordinator_sessions: sessions with the coordinators of transactions, by number, for ``Transactions``.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -103,7 +104,10 @@ class Client(Closing):
         self._ids = itertools.count(1)
         self._max_message_size = 0
         self._unreadable: set[str] = set()  # names of topics that were named in a warning
-        self._readers: dict[TopicName, Session] = {}
+        self._kept: dict[tuple[TopicName, Purpose], Session] = {}
+        self._first_partitions: dict[TopicName, TopicName] = {}
+        self._coordinators: list[TopicName] = []
+        self.coordinator_sessions: dict[int, Session] = {}
 
     def close(self) -> None:
         """Close all connections; consumers and producers on them are lost."""
@@ -160,17 +164,36 @@ class Client(Closing):
             )
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
 
-    def transaction_coordinators(self) -> list[TopicName]:
+    def first_partition(self, topic: TopicName) -> TopicName:
+        """The first partition of a topic that clients create and write to together, or the topic itself.
+
+        It is requested once, until :meth:`forget_first_partition`. A topic that was deleted since then is
+        created again when it is opened. Raises as :meth:`partitions`.
+        """
+        first = self._first_partitions.get(topic)
+        if first is None:
+            first = self._first_partitions[topic] = self.partitions(topic, create=True)[0]
+        return first
+
+    def forget_first_partition(self, topic: TopicName) -> None:
+        """Let the next :meth:`first_partition` request it."""
+        self._first_partitions.pop(topic, None)
+
+    def transaction_coordinators(self, count: int = 1) -> list[TopicName]:
         """The topics that stand for the coordinators of transactions; none where the cluster has none.
+
+        They are requested until there are at least ``count``: a cluster may get more, never fewer.
 
         Raises:
             AuthError: the role may not ask.
             BrokerError: as :meth:`partitions`.
         """
-        try:
-            return self.partitions(_COORDINATORS)
-        except TopicNotFoundError:
-            return []
+        if len(self._coordinators) < count:
+            try:
+                self._coordinators = self.partitions(_COORDINATORS)
+            except TopicNotFoundError:
+                self._coordinators = []
+        return self._coordinators
 
     def topics_of_namespace(
         self, tenant: str, namespace: str, broker_regex: str | None = None
@@ -262,23 +285,23 @@ class Client(Closing):
                 self._max_message_size = max(self._max_message_size, found.max_message_size)
                 return found
 
-    def reader_session(self, topic: TopicName, deadline: Deadline) -> Session:
-        """:meth:`locate` for readers, without a LOOKUP if the connection of the last one is alive.
+    def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
+        """:meth:`locate`, without a LOOKUP if the connection of the last one for the purpose is alive.
 
-        A broker that no longer serves the topic refuses a subscription, or does not answer. Then, and when it
-        has closed one, the session must be forgotten (:meth:`forget_reader_session`).
+        A broker that no longer serves the topic refuses consumers and producers, or does not answer. Then,
+        and when it has closed one, the session must be forgotten (:meth:`forget_session`).
         """
-        session = self._readers.get(topic)
+        session = self._kept.get((topic, purpose))
         if session is None or session.error is not None:
-            session = self.locate(topic, Purpose.READ, deadline)
-            if len(self._readers) >= MAX_PARTITIONS:
-                self._readers.clear()
-            self._readers[topic] = session
+            session = self.locate(topic, purpose, deadline)
+            if len(self._kept) >= MAX_PARTITIONS:
+                self._kept.clear()
+            self._kept[topic, purpose] = session
         return session
 
-    def forget_reader_session(self, topic: TopicName) -> None:
-        """Let the next :meth:`reader_session` look up the topic."""
-        self._readers.pop(topic, None)
+    def forget_session(self, topic: TopicName, purpose: Purpose) -> None:
+        """Let the next :meth:`kept_session` look up the topic."""
+        self._kept.pop((topic, purpose), None)
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         return self._ask(self.service(deadline), build, deadline)
@@ -286,7 +309,7 @@ class Client(Closing):
     def _ask_owner(
         self, topic: TopicName, build: Callable[[int], bytes], deadline: Deadline
     ) -> pb.BaseCommand:
-        return self._ask(self.reader_session(topic, deadline), build, deadline)
+        return self._ask(self.kept_session(topic, Purpose.READ, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
         """Send a request that brokers answer immediately, so that the caller soon sends it again."""

@@ -40,6 +40,16 @@ def test_a_number_of_partitions_that_cannot_be_is_refused(broker, client, count)
         client.partitions(name("parted"))
 
 
+def test_the_first_partition_is_requested_once(broker, client):
+    broker.create(TOPIC, 3)
+    for _ in range(2):
+        assert client.first_partition(TOPIC) == TOPIC.of_partition(0)
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 1
+    client.forget_first_partition(TOPIC)
+    assert client.first_partition(TOPIC) == TOPIC.of_partition(0)
+    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 2
+
+
 def test_partitions(broker, client):
     broker.create("parted", 3)
     broker.create(TOPIC)

@@ -14,6 +14,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.consuming.inbox import Inbox
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
 from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import DeadlineError, NotReadyError, PulsarError, SubscriptionLimitError
@@ -265,8 +266,8 @@ class ConsumerLink:
             self.inbox.lost(NotReadyError("the consumer could not be opened again"))
         wait_to_reopen(self._reopening, deadline, "the consumer")
         if was_lost:
-            self._client.forget_reader_session(self._topic)
-        session = self._client.reader_session(self._topic, deadline)
+            self._client.forget_session(self._topic, Purpose.READ)
+        session = self._client.kept_session(self._topic, Purpose.READ, deadline)
         # A new id each time: frames in flight for the old one are dropped.
         consumer_id = self._client.new_id()
         inbox = Inbox(self._on_arrival, self._max_held, partial(_begin_close, session, consumer_id))
@@ -275,7 +276,7 @@ class ConsumerLink:
             session.request(lambda request_id: self._subscribe(request_id, consumer_id), deadline)
         except PulsarError as error:
             session.detach(Role.CONSUMER, consumer_id)
-            self._client.forget_reader_session(self._topic)
+            self._client.forget_session(self._topic, Purpose.READ)
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):

@@ -20,6 +20,7 @@ from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry, wait_to_reopen
+from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.backward_search import find_stored
 from pulsar_spark.client.writing.interceptors import OnReceipt
 from pulsar_spark.client.writing.producer_link import ProducerLink
@@ -404,7 +405,7 @@ class Producer:
         self._writer.check()  # a producer that was closed meanwhile must not be opened again
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")
-        session = self._client.locate(self.topic, Purpose.WRITE, deadline)
+        session = self._locate(deadline)
         with self._changed:
             self._writer.check()
             # A new id each time: receipts for what was sent before must not be taken for those of the resend.
@@ -418,6 +419,9 @@ class Producer:
                 self._writer.lost(error)
             self._drop_link()
             raise
+
+    def _locate(self, deadline: Deadline) -> Session:
+        return self._client.locate(self.topic, Purpose.WRITE, deadline)
 
     def _register(self, link: ProducerLink, max_message_size: int, deadline: Deadline) -> None:
         writer, encrypted = self._writer, self._is_encrypted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
 from pulsar_spark.client.encryption import Encryptor
 from pulsar_spark.client.net.deadline import Deadline
+from pulsar_spark.client.net.pool import Purpose
+from pulsar_spark.client.net.session import Session
 from pulsar_spark.client.reading.chunk_search import positions_before
 from pulsar_spark.client.reading.entry_range import RangeOptions, read_entries
 from pulsar_spark.client.reading.probe import reader_options
@@ -26,6 +29,7 @@ from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOpt
 from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
@@ -81,6 +85,13 @@ class _RecordProducer(Producer):
             super()._open(deadline)
         except QuotaError as error:
             raise SendError(error.what, topic=error.topic, advice=error.advice) from error
+        except PulsarError:
+            self._client.forget_session(self.topic, Purpose.WRITE)
+            raise
+
+    def _locate(self, deadline: Deadline) -> Session:
+        # The producer is opened for each micro-batch, and nearly always at the same broker.
+        return self._client.kept_session(self.topic, Purpose.WRITE, deadline)
 
 
 def append_record(
@@ -95,13 +106,13 @@ def append_record(
         SendError: a backlog quota keeps producers out.
         PulsarError: the broker did not take it.
     """
-    partition = _first_partition(client, topic)
-    producer = _RecordProducer(client, partition, ProducerOptions(), 1, encryptor=encryptor)
-    try:
-        _send(producer, value)
-        producer.flush()
-    finally:
-        producer.close()
+    with _first_partition(client, topic) as partition:
+        producer = _RecordProducer(client, partition, ProducerOptions(), 1, encryptor=encryptor)
+        try:
+            _send(producer, value)
+            producer.flush()
+        finally:
+            producer.close()
 
 
 class RecordTopic:
@@ -124,20 +135,22 @@ class RecordTopic:
     def __init__(
         self, client: Client, topic: TopicName, name: str, *, encryptor: Encryptor | None = None
     ) -> None:
-        self.topic = _first_partition(client, topic)
         self.read_to = _START
         self.owners_before = 0
         self._client = client
         self._encryptor = encryptor
         self._producer: Producer | None = None
         self._openings = 0
+        self._receipt: MessageId | None = None  # the last one
         options = SubscriptionOptions(
             name=f"{client.options.subscription_prefix}-{name}",
             durable=True,
             initial=InitialPosition.EARLIEST,
             create=True,
         )
-        self._holder = Consumer(client, self.topic, options, Permits(_WINDOW_BYTES))
+        with _first_partition(client, topic) as partition:
+            self.topic = partition
+            self._holder = Consumer(client, partition, options, Permits(_WINDOW_BYTES))
 
     @staticmethod
     def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
@@ -145,7 +158,7 @@ class RecordTopic:
 
         A topic that does not exist has no end. Records that an open transaction hides are left out.
         """
-        partition = _first_partition(client, topic)
+        partition = client.first_partition(topic)
         try:
             with Consumer(client, partition, reader_options(client, "reader", _START)) as consumer:
                 end = consumer.last_message_id().last.whole_entry
@@ -174,7 +187,10 @@ class RecordTopic:
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
             # Open transactions hide records from a comparison.
             self._producer = _RecordProducer(
-                self._client, self.topic, options, 1, encryptor=self._encryptor, may_repeat=True
+                *(self._client, self.topic, options, 1),
+                encryptor=self._encryptor,
+                may_repeat=True,
+                on_receipt=self._on_receipt,
             )
             self.owners_before = (self._producer.topic_epoch or 0) - self._openings
             self._openings += 1
@@ -203,6 +219,9 @@ class RecordTopic:
         self._producer.packer.transaction = transaction
         _send(self._producer, value)
 
+    def _on_receipt(self, _: Outgoing, position: MessageId | None) -> None:
+        self._receipt = position
+
     def flush(self) -> None:
         """Wait for the broker's receipts of all records that were appended.
 
@@ -218,8 +237,7 @@ class RecordTopic:
 
     def read(self) -> list[StoredRecord]:
         """Read the visible messages after ``read_to`` that are not acknowledged."""
-        last, mark_delete = self._holder.last_message_id()
-        return self._read(max(mark_delete, self.read_to), last)
+        return self._read_visible(None)
 
     def read_all(self) -> list[StoredRecord]:
         """Read all that the broker still has from the first message on, acknowledged and read ones, too."""
@@ -237,8 +255,9 @@ class RecordTopic:
         self.append(value)
         self.flush()
         deadline, begin = self._client.operation(), self.read_to
+        appended = None if self._receipt is None else StoredRecord(self._receipt, value)
         try:
-            records = self.read()
+            records = self._read_visible(appended)
             while all(record.value != value for record in records):
                 if deadline.passed:
                     raise deadline.error(
@@ -246,7 +265,7 @@ class RecordTopic:
                         topic=str(self.topic),
                     )
                 time.sleep(_PAUSE)
-                records += self.read()
+                records += self._read_visible(appended)
         except PulsarError:
             self.read_to = begin
             raise
@@ -265,6 +284,15 @@ class RecordTopic:
         until = self._client.operation().at_most(_STEPPING)
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:
             time.sleep(_PAUSE)
+
+    def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
+        """Read as :meth:`read`. A record that was appended outside of transactions is known already."""
+        last, mark_delete = self._holder.last_message_id()
+        start, end = max(mark_delete, self.read_to), last.whole_entry
+        if appended is None or not appended.position == end == start.next_entry:
+            return self._read(start, last)
+        self.read_to = end
+        return [appended]
 
     def _read(self, start: MessageId, last: MessageId) -> list[StoredRecord]:
         end = last.whole_entry
@@ -287,9 +315,17 @@ def _read_between(client: Client, topic: TopicName, start: MessageId, end: Messa
     return [_stored(entry) for entries in batches for entry in entries]
 
 
-def _first_partition(client: Client, topic: TopicName) -> TopicName:
-    """The topic, or its first partition where the brokers make topics with partitions."""
-    return client.partitions(topic, create=True)[0]
+@contextmanager
+def _first_partition(client: Client, topic: TopicName) -> Iterator[TopicName]:
+    """The topic, or its first partition where the brokers make topics with partitions.
+
+    After an error it is requested again, because the topic may have been deleted.
+    """
+    try:
+        yield client.first_partition(topic)
+    except PulsarError:
+        client.forget_first_partition(topic)
+        raise
 
 
 def _send(producer: Producer, value: bytes) -> None:

@@ -17,7 +17,6 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.client.net.retry import retry
-from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import NotAllowedError, PulsarError, TransactionError, from_server
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.wire import commands
@@ -36,7 +35,7 @@ class Transactions:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._sessions: dict[int, Session] = {}
+        self._sessions = client.coordinator_sessions
         self._coordinators = client.transaction_coordinators()
         if not self._coordinators:
             raise NotAllowedError(
@@ -101,6 +100,8 @@ class Transactions:
         self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline | None = None
     ) -> pb.BaseCommand:
         """Send a request to a coordinator, at its current broker, until it answers."""
+        if coordinator >= len(self._coordinators):
+            self._coordinators = self._client.transaction_coordinators(coordinator + 1)
         if coordinator >= len(self._coordinators):
             raise TransactionError(f"the cluster has no transaction coordinator {coordinator}")
         until = deadline or self._client.operation()

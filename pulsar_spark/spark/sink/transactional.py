@@ -10,7 +10,7 @@ So a replay may have its rows in another order or in another number of Spark par
 driver dies during step 3 and returns after the transactions' timeout. Then the remaining rows are lost. Every
 restart reports this as an error, until the user decides.
 
-``commit_plan`` decides the next step; this module takes the steps.
+``commit_steps`` decides the next step; this module takes the steps.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from pulsar_spark.client import Client, Deadline, Transaction, Transactions, ret
 from pulsar_spark.errors import PulsarError, TransactionError, assert_never
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, announce, was_committed
-from pulsar_spark.spark.sink.commit_plan import (
+from pulsar_spark.spark.sink.commit_steps import (
     CommitAction,
-    CommitPlan,
+    CommitStep,
     Failures,
-    plan_commit,
+    Steps,
+    commit_steps,
     transactions_to_abort,
 )
 from pulsar_spark.spark.sink.report import TaskReport
@@ -95,7 +96,7 @@ def commit_batch(
     deadline, query_log = Deadline(ttl), QueryLog(topic, batch, protection)
     transactions = retry(lambda: Transactions(client), deadline, insists=True)
     with retry(lambda: CommitLog(client, query_log), deadline, insists=True) as log:
-        _run(plan_commit(batch, written, log.state, log.topic), log, transactions, deadline)
+        _run(commit_steps(batch, written, log.state, log.topic), log, transactions, deadline)
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
@@ -126,62 +127,58 @@ def commit_once(client: Client, reports: Sequence[TaskReport], ttl: float) -> No
         raise error
 
 
-def _run(plan: CommitPlan, log: CommitLog, transactions: Transactions, deadline: Deadline) -> None:
-    """Take the steps of a plan one after another until it ends."""
-
-    def advance() -> None:
-        nonlocal plan
-        step, plan = plan, plan.again()
-        failures = _take_step(step, log, transactions)
-        for error in failures.values():
-            if error.is_passing:
-                raise error
-        plan = step.after(log.state, failures)
-
-    while (action := plan.step.action) is not CommitAction.END:
-        if action is CommitAction.FAIL:
-            assert plan.error is not None
-            raise plan.error
-        retry(advance, deadline, insists=True)
+def _run(steps: Steps[None], log: CommitLog, transactions: Transactions, deadline: Deadline) -> None:
+    """Take steps one after another until there are no more; each is repeated while its error may pass."""
+    step = next(steps, None)
+    while step is not None:
+        failures = retry(partial(_take_step, step, log, transactions), deadline, insists=True)
+        try:
+            step = steps.send((log.state, failures))
+        except StopIteration:
+            step = None
 
 
-def _take_step(plan: CommitPlan, log: CommitLog, transactions: Transactions) -> Failures:
-    """Take a plan's next step, and return its errors by transaction.
+def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> Failures:
+    """Take a step, and return its errors by transaction.
 
     Raises:
-        PulsarError: an error of the log itself.
+        PulsarError: an error that may pass, or one of the log itself.
     """
-    action, ids = plan.step
+    action, ids, intent = step
+    failures: Failures = {}
     match action:
         case CommitAction.READ_LOG:
             log.refresh()
         case CommitAction.AWAIT_MARKERS:
             log.await_all()
         case CommitAction.WRITE_INTENT:
-            assert plan.intent is not None
-            log.write(plan.intent)
-        case CommitAction.ADD_LOG:
-            return _failures(ids, lambda each: transactions.add(each, [log.topic]))
+            assert intent is not None
+            log.write(intent)
         case CommitAction.MARK:
-            try:
-                log.mark(ids)
-            except TransactionError as error:
-                return {ids[0]: error}
+            # A repeated step finds here that a transaction has ended meanwhile: then no marker may be sent.
+            failures = _failures(ids, lambda each: transactions.add(each, [log.topic]))
+            if not failures:
+                try:
+                    log.mark(ids)
+                except TransactionError as refused:
+                    failures = {ids[0]: refused}
         case CommitAction.COMMIT:
-            return _failures(ids, transactions.commit)
+            failures = _failures(ids, transactions.commit)
         case CommitAction.ABORT:
-            return _abort(transactions, ids)
+            failures = _abort(transactions, ids)
         case CommitAction.TRY_ABORT:
             _try_abort(transactions, ids)
         case CommitAction.TRIM_LOG:
             log.trim()
         case CommitAction.REPORT_REPLAY:
-            _log.warning("micro-batch %d was already committed; nothing is written", plan.batch)
-        case CommitAction.END | CommitAction.FAIL:
-            pass  # the plan takes no more steps
+            assert intent is not None
+            _log.warning("micro-batch %d was already committed; nothing is written", intent.batch)
         case _:
             assert_never(action)
-    return {}
+    for error in failures.values():
+        if error.is_passing:
+            raise error
+    return failures
 
 
 def _written(reports: Sequence[TaskReport]) -> tuple[TopicName | None, list[TxnId]]:

@@ -58,9 +58,11 @@ class Fakes:
         monkeypatch.setattr(record_topic, "Consumer", lambda *args: FakeConsumer(self, *args))
         monkeypatch.setattr(record_topic, "read_entries", self.read_entries)
 
-    def partitions(self, topic: TopicName, *, create: bool) -> list[TopicName]:
-        assert create
-        return [topic.of_partition(number) for number in range(2)]
+    def first_partition(self, topic: TopicName) -> TopicName:
+        return topic.of_partition(0)
+
+    def forget_first_partition(self, topic: TopicName) -> None:
+        self.done.append(("forget", topic))
 
     def operation(self) -> Deadline:
         return Deadline(self.operation_timeout)
@@ -86,10 +88,13 @@ class Fakes:
 
 
 class FakeProducer:
-    def __init__(self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False):
+    def __init__(
+        self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False, on_receipt=None
+    ):
         assert (topic, partitions) == (PARTITION, 1)
         is_owner = options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING
         self.fakes, self.packer = fakes, SimpleNamespace(transaction=None)
+        self.on_receipt = on_receipt
         self.whose = "owner's" if is_owner else "other's"
         self.topic_epoch = fakes.epoch if is_owner else None
         assert may_repeat is is_owner
@@ -110,6 +115,8 @@ class FakeProducer:
 
     def flush(self):
         self.fakes.done.append(("flush", self.whose))
+        if self.on_receipt is not None:
+            self.on_receipt(None, at(len(self.fakes.values) - 1))
 
     def close(self):
         self.fakes.done.append(("close producer", self.whose))
@@ -309,8 +316,45 @@ def test_reading_through_a_value_ends_when_it_is_visible(fakes):
         ("send", "token", None),
         ("flush", "owner's"),
         ("read", at(1), at(2)),
-        ("read", at(2), at(3)),
     ]
+
+
+def test_a_value_is_read_only_where_something_came_before_it(fakes):
+    fakes.values += [b"a", b"b"]
+    records = RecordTopic(fakes, TOPIC, "owner")
+    assert records.read_through(b"one") == [
+        StoredRecord(at(number), b) for number, b in [(0, b"a"), (1, b"b"), (2, b"one")]
+    ]
+    fakes.done.clear()
+    assert records.read_through(b"two") == [StoredRecord(at(3), b"two")]
+    assert records.read_to == at(3)
+    assert fakes.done == [("send", "two", None), ("flush", "owner's")]
+    fakes.values.append(b"c")
+    assert [each.value for each in records.read_through(b"three")] == [b"c", b"three"]
+    assert fakes.done[-1] == ("read", at(3), at(5))
+
+
+def test_a_value_that_is_hidden_does_not_count_as_read(fakes, monkeypatch):
+    """It is stored directly after what was read, and an open transaction hides it."""
+    fakes.values.append(b"a")
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.read()
+    fakes.operation_timeout = 0.0
+    monkeypatch.setattr(FakeConsumer, "last_message_id", lambda _: LastMessageId(at(0), NONE))
+    with pytest.raises(DeadlineError, match="an open transaction holds back readers"):
+        records.read_through(b"token")
+    assert records.read_to == at(0)
+
+
+def test_a_record_in_a_transaction_is_always_read(fakes):
+    """It is stored, and not visible if the transaction was aborted."""
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.read_through(b"intent")
+    records.append(b"marker", transaction=TxnId(0, 1))
+    records.flush()
+    fakes.done.clear()
+    records.read()
+    assert fakes.done == [("read", at(0), at(1))]
 
 
 def test_what_was_read_before_an_error_is_read_again(fakes, monkeypatch):
@@ -375,7 +419,7 @@ def test_an_owner_that_is_not_let_in_leaves_nothing_open(fakes):
     fakes.busy = True
     with pytest.raises(BusyError):
         RecordTopic(fakes, TOPIC, "owner")
-    assert fakes.done == []
+    assert fakes.done == [("forget", TOPIC)]
 
 
 def test_a_quota_is_an_error_at_once(monkeypatch):

@@ -11,7 +11,7 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, hurry
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, refuses
-from tests.fake_clients import Type
+from tests.fake_clients import COORDINATORS, Type
 from tests.fake_topics import section_of
 
 
@@ -55,6 +55,21 @@ def test_the_coordinator_is_looked_up_once(broker, transactions):
         transactions.commit(transactions.begin(1.0))
     assert len(broker.seen(Type.TC_CLIENT_CONNECT_REQUEST)) == 1
     assert len(broker.seen(Type.LOOKUP)) == 1
+
+
+def test_later_transactions_of_a_client_look_nothing_up(broker, client):
+    for _ in range(3):
+        later = Transactions(client)
+        later.commit(later.begin(1.0))
+    for kind in (Type.PARTITIONED_METADATA, Type.LOOKUP, Type.TC_CLIENT_CONNECT_REQUEST):
+        assert len(broker.seen(kind)) == 1
+
+
+def test_a_coordinator_that_a_cluster_got_later(broker, client, transactions):
+    broker.partitions[COORDINATORS] = 2
+    with pytest.raises(TransactionError, match="is not found"):
+        transactions.commit(TxnId(1, 5))
+    assert [one.tc_id for one in broker.seen(Type.TC_CLIENT_CONNECT_REQUEST)] == [1]
 
 
 def test_parallel_requests_share_the_coordinators_connection(broker, transactions):

@@ -1,7 +1,7 @@
-"""All ways that the commit of one micro-batch can go, with faults at any step: a model of the plan's world.
+"""All ways that the commit of one micro-batch can go, with faults at any step: a model of its world.
 
-The world is what outlives a driver: transactions and the log. Each step of the plan is applied to it, with
-each possible fault, until a later run has noted the micro-batch. Everything is explored, nothing is random.
+The world is what outlives a driver: transactions and the log. Each step is applied to it, with each possible
+fault, until a later run has noted the micro-batch. Everything is explored, nothing is random.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import pytest
 
 from pulsar_spark.errors import NotReadyError, PulsarError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
-from pulsar_spark.spark.sink import commit_plan, commit_records
-from pulsar_spark.spark.sink.commit_plan import CommitAction, CommitPlan, CommitStage, plan_commit
+from pulsar_spark.spark.sink import commit_records, commit_steps
 from pulsar_spark.spark.sink.commit_records import (
     CommitRecord,
     CommittedRecord,
@@ -24,8 +23,9 @@ from pulsar_spark.spark.sink.commit_records import (
     LogState,
     OpenedRecord,
 )
+from pulsar_spark.spark.sink.commit_steps import CommitAction as A
+from pulsar_spark.spark.sink.commit_steps import CommitStep, Failures, Steps
 
-S, A = CommitStage, CommitAction
 TOPIC = TopicName.parse("spark-transactions-query")
 BATCH = 7
 BEFORE = (Intent(BATCH - 1, (TxnId(9, 9),)), CommittedRecord(TxnId(9, 9)))
@@ -138,37 +138,34 @@ class World:
 # ---- the steps
 
 
-def do_one(world: World, action: CommitAction, transaction: TxnId) -> tuple[World, PulsarError | None]:
+def do_one(world: World, action: A, transaction: TxnId) -> tuple[World, PulsarError | None]:
     """Do what a step does with one transaction; the broker's answer."""
     if world.state_of(transaction) != OPEN:
         return world, ENDED
     if action is A.MARK:
         return world.appended(CommittedRecord(transaction)), None
-    if action is A.COMMIT:
-        return world.ended(transaction, COMMITTED), None
-    if action in (A.ABORT, A.TRY_ABORT):
-        return world.ended(transaction, ABORTED), None
-    assert action is A.ADD_LOG
-    return world, None
+    return world.ended(transaction, COMMITTED if action is A.COMMIT else ABORTED), None
 
 
-def do(world: World, plan: CommitPlan) -> tuple[World, dict[TxnId, PulsarError]]:
+def do(world: World, step: CommitStep) -> tuple[World, dict[TxnId, PulsarError]]:
     """Take a step without a fault."""
-    action, transactions = plan.step
-    failures = {}
-    if plan.stage is S.COMMIT_FIRST:
-        marked = all(CommittedRecord(each) in world.log for each in plan.transactions)
-        promise(marked and plan.intent in world.log, "a commit is begun that a restart cannot find")
+    action, transactions, intent = step
+    failures: dict[TxnId, PulsarError] = {}
     if action is A.WRITE_INTENT:
-        assert plan.intent is not None
+        assert intent is not None
         warning = commit_records.lost_history(
             world.visible(), BATCH, drivers_before=world.drivers, is_found_again=False
         )
         world = replace(world, drivers=world.drivers + 1, is_warned=world.is_warned or warning is not None)
-        return world.appended(plan.intent), failures
+        return world.appended(intent), failures
     if action is A.TRIM_LOG:
-        before = list(itertools.takewhile(lambda record: record != plan.intent, world.log))
+        before = list(itertools.takewhile(lambda record: not is_current(record), world.log))
         return replace(world, log=world.log[len(before) :]), failures
+    if action is A.COMMIT and transactions:
+        check_commit(world, transactions)
+    if action is A.MARK and any(world.state_of(each) != OPEN for each in transactions):
+        # No marker is sent where the log cannot be added to each of them.
+        return world, {each: ENDED for each in transactions if world.state_of(each) != OPEN}
     for transaction in transactions:
         world, error = do_one(world, action, transaction)
         if error is not None:
@@ -176,16 +173,32 @@ def do(world: World, plan: CommitPlan) -> tuple[World, dict[TxnId, PulsarError]]
     return world, failures
 
 
+def is_current(record: CommitRecord) -> bool:
+    return isinstance(record, Intent) and record.batch == BATCH
+
+
+def check_commit(world: World, transactions: tuple[TxnId, ...]) -> None:
+    """A restart must find what has to be committed together."""
+    intent = world.visible().intent
+    is_found = intent is not None and set(transactions) <= set(intent.transactions)
+    promise(is_found, "a commit is begun that a restart cannot find")
+    assert intent is not None
+    if COMMITTED not in map(world.state_of, intent.transactions):
+        promise(transactions == intent.transactions[:1], "a commit is begun that a restart cannot find")
+        marked = all(CommittedRecord(each) in world.log for each in intent.transactions)
+        promise(marked, "a commit is begun that a restart cannot find")
+
+
 # What a fault leaves: the world, and the failures that the driver sees; None: it has died.
 Outcome = tuple[World, dict[TxnId, PulsarError] | None]
 
 
-def faults(world: World, plan: CommitPlan) -> Iterator[Outcome]:
+def faults(world: World, step: CommitStep) -> Iterator[Outcome]:
     """Each way that a step can go wrong."""
-    action, transactions = plan.step
+    action, transactions, _ = step
     yield world.with_fault(), None
-    yield do(world.with_fault(), plan)[0], None
-    yield from (do(late, plan) for late in world.timed_out())
+    yield do(world.with_fault(), step)[0], None
+    yield from (do(late, step) for late in world.timed_out())
     if action in (A.WRITE_INTENT, A.TRIM_LOG):
         return
     for each in transactions:
@@ -195,7 +208,7 @@ def faults(world: World, plan: CommitPlan) -> Iterator[Outcome]:
         if action is A.COMMIT:
             yield world.with_fault(in_flight=each), None
         for has_effect, error in itertools.product((False, True), (UNREACHABLE, ENDED)):
-            if error is ENDED and (not has_effect or action not in (A.COMMIT, A.ABORT, A.TRY_ABORT)):
+            if error is ENDED and (not has_effect or action is A.MARK):
                 continue
             after = world.with_fault(is_cut_off=True)
             failures: dict[TxnId, PulsarError] = {each: error}
@@ -209,6 +222,45 @@ def faults(world: World, plan: CommitPlan) -> Iterator[Outcome]:
 
 # ---- the exploration
 
+Answer = tuple[LogState, Failures]
+
+
+class Commit:
+    """One run's commit, which goes on from its answers: a generator cannot be copied.
+
+    Attributes:
+        written: the transactions of the tasks that have succeeded.
+        answers: those to the steps so far, in order.
+        step: the next one; None where there is none.
+        error: what the commit has raised, or None.
+    """
+
+    def __init__(self, begun: LogState, written: tuple[TxnId, ...], answers: tuple[Answer, ...] = ()) -> None:
+        self.begun, self.written, self.answers = begun, written, answers
+        self.step: CommitStep | None = None
+        self.error: PulsarError | None = None
+        steps = commit_steps.commit_steps(BATCH, written, begun, TOPIC)
+        try:
+            self.step = next(steps)
+            for answer in answers:
+                self.step = steps.send(answer)
+        except StopIteration:
+            self.step = None
+        except PulsarError as error:
+            self.step, self.error = None, error
+
+    def after(self, world: World, failures: Failures) -> Commit:
+        """The commit after a step, with the log as the driver knows it."""
+        assert self.step is not None
+        log = self.answers[-1][0] if self.answers else self.begun
+        if self.step.action in (A.READ_LOG, A.AWAIT_MARKERS, A.WRITE_INTENT):
+            log = world.visible()
+        return Commit(self.begun, self.written, (*self.answers, (log, failures)))
+
+    def key(self) -> Any:
+        answers = tuple((log, tuple(failures.items())) for log, failures in self.answers)
+        return self.begun, self.written, answers
+
 
 def explore(*starts: World) -> int:
     """Explore all that can happen from the first run on; returns how many different situations there are.
@@ -217,37 +269,31 @@ def explore(*starts: World) -> int:
         BrokenPromiseError: a promise is broken.
     """
     seen: set[Any] = set()
-    left: list[tuple[World, CommitPlan | None, tuple[TxnId, ...]]] = [(start, None, ()) for start in starts]
+    left: list[tuple[World, Commit | None]] = [(start, None) for start in starts]
     while left:
-        world, plan, written = left.pop()
+        world, commit = left.pop()
         world.check()
-        key = (
-            world,
-            plan and (plan.stage, plan.log, plan.intent, plan.is_replay, plan.unknown, str(plan.error)),
-        )
+        key = (world, commit and commit.key())
         if key in seen:
             continue
         seen.add(key)
-        left += ((after, plan, written) for after in world.landed())
-        if plan is None:
-            left += (
-                (begun, plan_commit(BATCH, written, begun.visible(), TOPIC), written)
-                for begun, written in begins(world)
-            )
-        elif plan.step.action is A.END:
+        left += ((after, commit) for after in world.landed())
+        if commit is None:
+            left += ((begun, Commit(begun.visible(), written)) for begun, written in begins(world))
+        elif commit.error is not None:
+            check_failure(world, commit)
+            left += ((after, None) for after in after_failure(world, commit.written))
+        elif commit.step is None:
             check_end(world)
-        elif plan.step.action is A.FAIL:
-            check_failure(world, plan)
-            left += ((after, None, ()) for after in after_failure(world, written))
         else:
-            outcomes: list[Outcome] = [do(world, plan)]
+            outcomes: list[Outcome] = [do(world, commit.step)]
             if world.faults:
-                outcomes += faults(world, plan)
+                outcomes += faults(world, commit.step)
             for after, failures in outcomes:
-                if failures is None or is_hidden(after, plan):
-                    left.append((after, None, ()))
+                if failures is None or is_hidden(after, commit.step):
+                    left.append((after, None))
                 else:
-                    left.append((after, plan.after(after.visible(), failures), written))
+                    left.append((after, commit.after(after, failures)))
     return len(seen)
 
 
@@ -262,15 +308,15 @@ def begins(world: World) -> Iterator[tuple[World, tuple[TxnId, ...]]]:
         yield world.with_fault(log=(), drivers=0, is_deleted=True).begin_run()
 
 
-def is_hidden(world: World, plan: CommitPlan) -> bool:
+def is_hidden(world: World, step: CommitStep) -> bool:
     """Whether the intent that was written now does not become visible; this is an error of the log."""
-    return plan.step.action is A.WRITE_INTENT and world.visible().intent != plan.intent
+    return step.action is A.WRITE_INTENT and world.visible().intent != step.intent
 
 
 def after_failure(world: World, written: tuple[TxnId, ...]) -> Iterator[World]:
     """What Spark's call of abort leaves; the driver may die before."""
     after = world
-    for transaction in commit_plan.transactions_to_abort(world.visible(), written, BATCH):
+    for transaction in commit_steps.transactions_to_abort(world.visible(), written, BATCH):
         after = do_one(after, A.TRY_ABORT, transaction)[0]
     yield after
     if world.faults:
@@ -293,12 +339,12 @@ def check_end(world: World) -> None:
         promise(OPEN not in world.states, "an open transaction holds back readers")
 
 
-def check_failure(world: World, plan: CommitPlan) -> None:
+def check_failure(world: World, commit: Commit) -> None:
     """What must be true of the error that the user sees."""
-    promise(plan.error is not None, "the query fails without an error")
-    if plan.intent is None or plan.error is UNREACHABLE:
+    if commit.error is UNREACHABLE:
         return
-    text, states = str(plan.error), [world.state_of(each) for each in plan.intent.transactions]
+    text = str(commit.error)
+    states = [world.state_of(each) for each in commit.written]
     if "stay there" in text:
         promise(is_for_good(world), f"this is not true: {text}")
     else:
@@ -316,69 +362,67 @@ def test_whatever_happens_each_row_is_there_once_or_the_user_is_told():
 # ---- planted faults, each of which the exploration must find
 
 
-def row(stage: CommitStage, **changed: Any) -> Callable[[pytest.MonkeyPatch], None]:
-    """Plant another action, other transactions or another next stage in a row of the plan's table."""
-    return lambda patch: patch.setitem(
-        commit_plan._TABLE, stage, commit_plan._TABLE[stage]._replace(**changed)
-    )
+def skips(action: A) -> Callable[..., Steps[None]]:
+    """A driver that leaves out the steps of an action."""
+
+    def faulty(batch: int, written: tuple[TxnId, ...], log: LogState, topic: TopicName) -> Steps[None]:
+        steps = REAL_STEPS(batch, written, log, topic)
+        step = next(steps, None)
+        while step is not None:
+            answer: Answer = (log, {}) if step.action is action else (yield step)
+            log = answer[0]
+            try:
+                step = steps.send(answer)
+            except StopIteration:
+                step = None
+
+    return faulty
 
 
-def function(module: Any, name: str, planted: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr(module, name, planted)
+def ignores(action: A) -> Callable[..., Steps[None]]:
+    """A driver that takes each transaction of an action for one that had not ended."""
+
+    def faulty(batch: int, written: tuple[TxnId, ...], log: LogState, topic: TopicName) -> Steps[None]:
+        steps = REAL_STEPS(batch, written, log, topic)
+        step = next(steps, None)
+        while step is not None:
+            log, failures = yield step
+            try:
+                step = steps.send((log, {} if step.action is action else failures))
+            except StopIteration:
+                step = None
+
+    return faulty
 
 
-def to(stage: CommitStage) -> Callable[..., CommitPlan]:
-    return commit_plan._to(stage)
-
-
-def nothing(_: CommitPlan) -> tuple[TxnId, ...]:
-    return ()
-
-
-lost_history = commit_records.lost_history
+REAL_STEPS, lost_history = commit_steps.commit_steps, commit_records.lost_history
 
 PLANTED = {
-    "the intent is not written": row(S.WRITE_INTENT, action=A.READ_LOG, transactions=nothing),
-    "no markers": row(S.ADD_LOG, after=to(S.COMMIT_FIRST)),
-    "a marker in the first transaction only": row(S.MARK, transactions=lambda plan: plan.transactions[:1]),
-    "a refused marker is ignored": row(S.MARK, after=to(S.COMMIT_FIRST)),
-    "the others are committed first": row(S.COMMIT_FIRST, transactions=lambda plan: plan.transactions[1:]),
-    "the others are not committed": row(S.COMMIT_FIRST, after=to(S.TRIM_LOG)),
-    "the first commit is not looked for": row(S.COMMIT_FIRST, after=to(S.COMMIT_REST)),
-    "the first commit counts as lost": row(S.FIND_FIRST, after=to(S.GIVE_UP)),
-    "nothing is aborted in the end": row(S.GIVE_UP, transactions=nothing),
-    "the other commits are not looked for": row(S.COMMIT_REST, after=to(S.TRIM_LOG)),
-    "lost commits are accepted": row(S.FIND_REST, after=to(S.TRIM_LOG)),
-    "an earlier commit is not looked for": row(S.FIND_EARLIER, after=to(S.ABORT_EARLIER_REST)),
-    "an earlier commit counts as aborted": row(S.ABORT_EARLIER, after=to(S.ABORT_EARLIER_REST)),
-    "the earlier first one stays open": row(S.ABORT_EARLIER, transactions=nothing),
-    "the earlier others stay open": row(S.ABORT_EARLIER_REST, transactions=nothing),
-    "a replay does not commit the others": row(S.REPORT_REPLAY, after=to(S.READ_LOG)),
-    "a replay writes again": row(S.REPORT_REPLAY, after=to(S.ABORT_OPEN)),
-    "what the tasks wrote is aborted": row(S.ABORT_OPEN, transactions=lambda plan: tuple(plan.log.opened)),
-    "what killed attempts opened stays open": row(S.ABORT_OPEN, transactions=nothing),
-    "a replay leaves its own open": row(
-        S.ABORT_OPEN, transactions=lambda plan: tuple(plan.log.opened.difference(plan.written))
+    "the intent is not written": (commit_steps, "commit_steps", skips(A.WRITE_INTENT)),
+    "no markers": (commit_steps, "commit_steps", skips(A.MARK)),
+    "nothing is committed": (commit_steps, "commit_steps", skips(A.COMMIT)),
+    "an earlier run's transactions stay open": (commit_steps, "commit_steps", skips(A.ABORT)),
+    "the transactions of killed tasks stay open": (commit_steps, "commit_steps", skips(A.TRY_ABORT)),
+    "the log is not read again": (commit_steps, "commit_steps", skips(A.READ_LOG)),
+    "the last markers are not read": (commit_steps, "commit_steps", skips(A.AWAIT_MARKERS)),
+    "a refused marker is ignored": (commit_steps, "commit_steps", ignores(A.MARK)),
+    "a refused commit is ignored": (commit_steps, "commit_steps", ignores(A.COMMIT)),
+    "a refused abort is ignored": (commit_steps, "commit_steps", ignores(A.ABORT)),
+    "a failure aborts a commit that has begun": (
+        commit_steps,
+        "transactions_to_abort",
+        lambda log, written, batch: sorted(log.opened.union(written)),
     ),
-    "the earlier intent is not looked at": function(
-        commit_plan, "_if_first_is_visible", lambda plan, then, otherwise: plan._at(otherwise)
-    ),
-    "any marker counts as the first": function(
-        commit_plan,
-        "_if_first_is_visible",
-        lambda plan, then, otherwise: plan._at(then if plan.log.committed else otherwise),
-    ),
-    "a failure aborts a commit that has begun": function(
-        commit_plan, "transactions_to_abort", lambda log, written, batch: sorted(log.opened.union(written))
-    ),
-    "a deleted log is not warned of": function(
-        commit_records, "lost_history", lambda state, batch, **more: lost_history(state, 0, **more)
+    "a deleted log is not warned of": (
+        commit_records,
+        "lost_history",
+        lambda state, batch, **more: lost_history(state, 0, **more),
     ),
 }
 
 
-@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED.keys())
-def test_a_planted_fault_breaks_a_promise(monkeypatch, plant):
-    plant(monkeypatch)
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
+def test_a_planted_fault_breaks_a_promise(monkeypatch, planted):
+    monkeypatch.setattr(*planted)
     with pytest.raises(BrokenPromiseError):
         explore(*STARTS)

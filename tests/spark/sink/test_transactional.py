@@ -362,7 +362,7 @@ def test_the_driver_believes_only_what_its_query_has_signed(broker):
 def test_the_transaction_of_one_task_that_runs_out_before_its_marker_is_given_up(broker):
     report = task(broker, "a")
     broker.start_process(Fault.TIME_IS_OVER, 4)
-    with pytest.raises(TransactionError, match="is not there"):
+    with pytest.raises(TransactionError, match="none of its rows is in the topic"):
         commit_batch(broker, [report], 0, OPEN, 0.0)
     assert broker.effects[-1] == ("add", *ids([report]))
     assert rows(broker) == []
