@@ -103,8 +103,8 @@ def test_a_replay_by_many_tasks_reads_little(
     stats = admin.stats(plain_once_topic)
     assert stats["msgInCounter"] == 64_000
     read = stats["bytesOutCounter"] - stored["bytesOutCounter"]
-    # Once by the tasks, and some of it by each worker process that looks for them. Without sharing each of the
-    # 64 tasks reads all.
+    # Once by the tasks, and some of it by each worker process that looks for them. Without sharing each of
+    # the 64 tasks reads all.
     assert read <= 3 * stored["bytesInCounter"], read / stored["bytesInCounter"]
 
 
