@@ -35,6 +35,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.wire_schema import from_wire_version
@@ -387,7 +388,7 @@ def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
         names = [names[0].of_partition(number) for number in range(partitions)]
     else:
         admin.create_topic(topic)
-    planner = Subscription(PlanningClient(client), "planner")
+    planner = Subscription(PlanningClient(client), Calls(), "planner")
     readers = []
     if kind == "planner":
         planner.open(dict.fromkeys(names, InitialPosition.EARLIEST))

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pulsar_spark.errors import PulsarError
+from pulsar_spark.protocol.pauses import Pauses
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -33,9 +34,13 @@ class PendingCalls(Generic[K]):
         limit: maximum number of calls that run at the same time: half of it for keys that are late, and
             beyond it as many as have become late while they ran.
         prompt: seconds within which an answer is prompt.
+
+    Attributes:
+        pauses: the pauses after failed requests, which the caller notes and keeps.
     """
 
     def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
+        self.pauses: Pauses[K] = Pauses()
         self._limit = limit
         self._prompt = prompt
         self._changed = threading.Condition()

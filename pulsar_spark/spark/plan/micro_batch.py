@@ -20,7 +20,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import after_start_times
@@ -54,7 +54,7 @@ class MicroBatchPlanner:
 
     def ends(
         self,
-        partitions: Mapping[TopicName, PartitionState],
+        partitions: Mapping[TopicName, Partition],
         checkpoint: Offsets,
         silent: Set[TopicName],
         *,
@@ -117,9 +117,7 @@ class MicroBatchPlanner:
             times.append(self._held_back_until)
         return min(times)
 
-    def tasks(
-        self, partitions: Mapping[TopicName, PartitionState], start: Offsets, end: Offsets
-    ) -> list[Range]:
+    def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
         """The tasks of the micro-batch ``(start, end]``, for all partitions that exist and were not set back.
 
         Args:
@@ -151,9 +149,7 @@ class MicroBatchPlanner:
         )
         return tasks
 
-    def _with_begins(
-        self, partitions: Mapping[TopicName, PartitionState], ranges: list[Range]
-    ) -> list[Range]:
+    def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
         """Note after which position the broker has everything of each range now, or had it when it was seen.
 
         Within a ledger that is the start: the broker keeps a ledger with unread messages. The ledger of a

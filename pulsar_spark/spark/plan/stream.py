@@ -26,11 +26,12 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.quiet_time import QuietTime
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
@@ -73,10 +74,11 @@ class QueryPlanner:
         self._options = options
         self._client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
         self._scalable = ScalableTopics(self._client, options)
+        self._calls: Calls[Partition] = Calls()
         found = first_contact(self._client, options)
         self._topics = Topics(self._client, options, self._scalable, found)
         self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
-        self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
+        self._ends = EndTracker(self._client, self._calls, self._ask)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._segment_ends = SegmentEnds(self._client)
         self._reporter = SourceReporter(self._client, options.client.service_url)
@@ -101,7 +103,9 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions, self._scalable.empty)
+            started = start_query(
+                self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
+            )
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
@@ -148,7 +152,7 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends(self._ends.topic_end, self._scalable.is_ordered)
+        subscription.note_ends(self._scalable.is_ordered)
         self._leave_done(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
@@ -277,7 +281,6 @@ class QueryPlanner:
         self._report = None
         self._loss_check.reporter.log_noted()
         self._micro_batches.close()
-        self._ends.close()
         self._topics.close()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -289,16 +292,16 @@ class QueryPlanner:
         """Request where partitions end, and continue without those that are gone."""
         answers, gone = self._ends.refresh()
         deleted = list(gone)
-        for topic, answer in answers.items():
+        for partition, answer in answers.items():
             try:
-                self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
+                self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
-                deleted.append(topic)
+                deleted.append(partition)
         # Later reports are about deletions that these answers do not show yet.
-        self._topics.forget_deleted(answers)
-        self._ends.renew_tails(list(answers))
-        for topic in deleted:
-            self._drop(subscription, topic)
+        self._topics.forget_deleted([each.topic for each in answers])
+        self._ends.renew_tails(list(answers), len(subscription.partitions))
+        for partition in deleted:
+            self._drop(subscription, partition.topic)
         self._loss_check.reporter.log_noted()
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
@@ -313,7 +316,7 @@ class QueryPlanner:
                 self._drop(subscription, gone[0])
 
     @property
-    def _partitions(self) -> Mapping[TopicName, PartitionState]:
+    def _partitions(self) -> Mapping[TopicName, Partition]:
         return {} if self._subscription is None else self._subscription.partitions
 
     def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
@@ -332,7 +335,7 @@ class QueryPlanner:
         self._scalable.check_done(done, processed)
         partitions = self._topics.partitions
         self._subscription = None
-        found = Subscription(self._client, name, self._options.subscription_settings, processed)
+        found = Subscription(self._client, self._calls, name, self._options.subscription_settings, processed)
         try:
             asked = [topic for topic in partitions if topic in processed or topic.is_segment]
             # Before it is opened: that would create it.
@@ -359,7 +362,6 @@ class QueryPlanner:
         finally:
             if before is not None:
                 self._leave(before)
-        self._ends.close()
         self._subscription = found
         self._scalable.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})
@@ -387,7 +389,7 @@ class QueryPlanner:
 
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Track partitions on which the subscription was opened."""
-        self._ends.add(answers)
+        self._ends.add({self._partitions[topic]: answer for topic, answer in answers.items()})
         self._absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
@@ -455,7 +457,6 @@ class QueryPlanner:
             state = subscription.partitions[topic]
             if state.acknowledged >= state.last:
                 subscription.drop(topic)
-                self._ends.drop(topic)
                 self._micro_batches.drop(topic)
 
     # ---- partitions that are gone
@@ -477,7 +478,6 @@ class QueryPlanner:
         """Continue without a topic, or one partition, that was deleted."""
         state = subscription.partitions[topic]
         subscription.drop(topic)
-        self._ends.drop(topic)
         self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
@@ -491,10 +491,10 @@ class QueryPlanner:
     def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
         return topic.is_segment and self._scalable.is_unread(topic, position, name)
 
-    def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, LastMessageId | PulsarError]:
         if self._subscription is None:
             return {}
-        answers = self._subscription.ask(topics, None if self._waits_for_all else PROMPT)
+        answers = self._subscription.ask(partitions, None if self._waits_for_all else PROMPT)
         late = self._subscription.late
         self._silent = self._subscription.silent
         for topic in (self._silent & late) - self._told:
@@ -505,20 +505,15 @@ class QueryPlanner:
         return answers
 
     def _meet_chunks(self, topic: TopicName) -> None:
-        if self._subscription is not None:
-            self._subscription.meet_chunks(topic)
-
-    def _tail_start(self, topic: TopicName) -> MessageId:
-        return self._partitions[topic].tail_start
+        if topic in self._partitions:
+            self._partitions[topic].meet_chunks()
 
     # ---- what is processed
 
     def _acknowledge(self, subscription: Subscription) -> bool:
         """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
-        return subscription.acknowledge_processed(
-            self._options.chunks.expire, self._ends.seen, is_polled=is_polled
-        )
+        return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
 
     def _count_backlogs(self, subscription: Subscription) -> None:
         """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""

@@ -9,6 +9,7 @@ from pulsar_spark.client import InitialPosition
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import micro_batch
+from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription
@@ -23,7 +24,7 @@ def partitions(cluster):
     """The states of two partitions of three entries each, of which none is processed."""
     for topic in cluster.create("t", 2):
         topic.produce(3)
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open(dict.fromkeys((P0, P1), InitialPosition.EARLIEST))
     for state in subscription.partitions.values():
         state.take_up(BEGIN)
@@ -155,7 +156,7 @@ def test_tasks_know_after_which_position_everything_is_stored(cluster, start, be
     topic.roll_over(20)
     topic.mark_transaction()
     end = topic.produce(4)[-1]
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open({P0: InitialPosition.EARLIEST})
     if start == "9:7":
         topic.entries = topic.entries[1:]
@@ -172,7 +173,7 @@ def test_what_was_seen_and_is_deleted_before_the_tasks_are_planned_is_missed_by_
     start, seen = topic.produce(2)
     topic.roll_over(11)
     end = topic.produce(4)[-1]
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open({P0: InitialPosition.EARLIEST})
     state = subscription.partitions[P0]
     state.take_up(start)

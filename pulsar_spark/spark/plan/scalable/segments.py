@@ -30,7 +30,7 @@ from pulsar_spark.client import PROMPT, Pauses, PendingCalls, PlanningClient, Se
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
 
 
 def without_done(
-    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, PartitionState]
+    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, Partition]
 ) -> Offsets:
     """The same offset with the last messages of segments that are done, without ``old`` ones, done before.
 
