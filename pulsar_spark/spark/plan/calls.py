@@ -7,6 +7,7 @@ created again is another partition, so a late answer about the old one is never 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -23,13 +24,19 @@ class Kind(Enum):
     BACKLOG = auto()
     CHUNKS = auto()
     TAIL = auto()
+    ENTRIES = auto()
+    SEARCH = auto()
 
 
 class Calls(Generic[K]):
-    """The pending requests about partitions, by kind."""
+    """The pending requests about partitions, by kind.
 
-    def __init__(self) -> None:
-        self._kinds: dict[Kind, PendingCalls[K]] = {kind: PendingCalls() for kind in Kind}
+    Args:
+        make: makes the requests of one kind.
+    """
+
+    def __init__(self, make: Callable[[], PendingCalls[K]] = PendingCalls) -> None:
+        self._kinds = {kind: make() for kind in Kind}
 
     def __getitem__(self, kind: Kind) -> PendingCalls[K]:
         return self._kinds[kind]

@@ -56,6 +56,7 @@ from pulsar_spark.client import Consumer, LastMessageId, Tail, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.end_schedule import EndSchedule
+from pulsar_spark.spark.plan.known_entries import KnownEntries
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
 # other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's date
@@ -133,6 +134,7 @@ class Partition:
         is_behind: whether its tail, or its previous tail, never reached a known end.
         is_blind: whether an answer showed new entries that its tail did not.
         has_failed: whether the last request for its end failed.
+        known: entries after ``position`` that admission control has probed; None if none are, or just now.
         is_warned_of_chunks: whether a warning said that it is not acknowledged any more.
     """
 
@@ -154,13 +156,14 @@ class Partition:
     goes_on: MessageId = MessageId.EARLIEST
     next_seen: MessageId = MessageId.EARLIEST
     topic_end: TopicEnd | None = None
-    schedule: EndSchedule = field(init=False)
+    schedule: EndSchedule = field(init=False, repr=False)
     number: int = 0
     tail: Tail | None = None
     is_queued: bool = False
     is_behind: bool = False
     is_blind: bool = False
     has_failed: bool = False
+    known: KnownEntries | None = None
     is_warned_of_chunks: bool = False
     # When the last message was requested, and up to where acknowledgements had been sent.
     _request: tuple[float, MessageId] = (0.0, MessageId.EARLIEST)
@@ -183,6 +186,7 @@ class Partition:
         """Drop all that is pending; True if its consumer is closed when a request has ended."""
         self.is_closed = True
         self.close_tail()
+        self.close_known()
         is_in_use = calls[Kind.LAST_MESSAGE].leave(self, lambda _: self.consumer.begin_close())
         calls.leave(self)
         return is_in_use
@@ -351,6 +355,12 @@ class Partition:
         if self.tail is not None:
             self.tail.close()
         self.tail, self.is_blind = None, False
+
+    def close_known(self) -> None:
+        """Forget the known entries, and close their reader."""
+        if self.known is not None:
+            self.known.close()
+        self.known = None
 
     @property
     def tail_start(self) -> MessageId:

@@ -77,7 +77,7 @@ class QueryPlanner:
         self._calls: Calls[Partition] = Calls()
         found = first_contact(self._client, options)
         self._topics = Topics(self._client, options, self._scalable, found)
-        self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
+        self._micro_batches = MicroBatchPlanner(self._client, self._calls, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._calls, self._ask)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._segment_ends = SegmentEnds(self._client)
@@ -157,7 +157,7 @@ class QueryPlanner:
         self._count_backlogs(subscription)
         self._log_processed()
         held, unsure = self._held_segments(subscription, start)
-        planned = self._without_deleted(
+        ends = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
                 subscription.partitions,
@@ -167,9 +167,10 @@ class QueryPlanner:
                 available_now=self._frozen is not None,
             ),
         )
-        for topic, end in planned.items():
-            subscription.partitions[topic].planned = end
+        for partition, end in ends.items():
+            partition.planned = end
         self._report = None
+        planned = {partition.topic: end for partition, end in ends.items()}
         planned = self._scalable.with_done(planned, start, self._topics.partitions)
         if is_moved(planned, start):
             return Offsets(start.subscription, planned)
@@ -280,7 +281,6 @@ class QueryPlanner:
         self._quiet.end()
         self._report = None
         self._loss_check.reporter.log_noted()
-        self._micro_batches.close()
         self._topics.close()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -457,7 +457,6 @@ class QueryPlanner:
             state = subscription.partitions[topic]
             if state.acknowledged >= state.last:
                 subscription.drop(topic)
-                self._micro_batches.drop(topic)
 
     # ---- partitions that are gone
 
@@ -478,7 +477,6 @@ class QueryPlanner:
         """Continue without a topic, or one partition, that was deleted."""
         state = subscription.partitions[topic]
         subscription.drop(topic)
-        self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
         if topic in self._done:

@@ -13,6 +13,7 @@ from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, at, options_of
 
 BEGIN, END = at("10:-1"), at("10:2")
@@ -31,9 +32,20 @@ def partitions(cluster):
     return subscription.partitions
 
 
+class PlannerByTopic(MicroBatchPlanner):
+    """A planner whose ends are by topic, with requests of its own."""
+
+    def __init__(self, cluster, options, on_chunk):
+        self.calls = Calls()
+        super().__init__(cluster, self.calls, options, on_chunk)
+
+    def ends(self, partitions, *given, **options):
+        return {each.topic: end for each, end in super().ends(partitions, *given, **options).items()}
+
+
 def planner(cluster, met=None, **options):
     on_chunk = (lambda topic: None) if met is None else met.append
-    return MicroBatchPlanner(cluster, options_of(topic="t", **options), on_chunk)
+    return PlannerByTopic(cluster, options_of(topic="t", **options), on_chunk)
 
 
 def test_without_limits_all_is_taken_without_a_request(cluster, partitions):
@@ -64,7 +76,8 @@ def test_limits_hold_unless_spark_says_otherwise(cluster, partitions):
     assert found.ends(partitions, START, set()) == {P0: at("10:0"), P1: at("10:0")}
     assert found.ends(partitions, START, set(), limited=False) == {P0: END, P1: END}
     assert cluster.open_readers == 2
-    found.close()
+    for each in partitions.values():
+        each.close(found.calls)
     assert cluster.open_readers == 0
 
 
@@ -118,8 +131,9 @@ def test_a_slow_partition_is_waited_for_only_in_a_run_that_ends(cluster, partiti
     timer.start()
     assert ends.ends(partitions, START, set(), available_now=True) == {P0: END, P1: END}
     timer.join()
-    endless.close()
-    ends.close()
+    for each in partitions.values():
+        each.close(endless.calls)
+    wait_until(lambda: cluster.open_readers == 0)
 
 
 def test_tasks_are_of_partitions_that_exist_and_were_not_set_back(cluster, partitions):
