@@ -26,6 +26,7 @@ class Kind(Enum):
     TAIL = auto()
     ENTRIES = auto()
     SEARCH = auto()
+    FINAL_END = auto()
 
 
 class Calls(Generic[K]):

@@ -20,13 +20,13 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, Pauses, PlanningClient
+from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.calls import Calls
+from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
@@ -38,8 +38,8 @@ from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
-    SegmentEnds,
     done_in,
+    find_ended,
     is_moved,
     not_ended,
     without_done,
@@ -80,7 +80,6 @@ class QueryPlanner:
         self._micro_batches = MicroBatchPlanner(self._client, self._calls, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._calls, self._ask)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
-        self._segment_ends = SegmentEnds(self._client)
         self._reporter = SourceReporter(self._client, options.client.service_url)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._done: set[TopicName] = set()  # segments that are done in the last offset
@@ -93,7 +92,6 @@ class QueryPlanner:
         self._waits_for_all = False
         self._silent: set[TopicName] = set()
         self._told: set[TopicName] = set()  # partitions named in a warning that do not answer promptly
-        self._open_pauses: Pauses[TopicName] = Pauses()
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
@@ -180,7 +178,7 @@ class QueryPlanner:
         )
         if self._frozen is not None and unsure and is_waited_for:
             raise not_ended(min(unsure))
-        due_at = self._next_due(is_all_acknowledged=is_all_acknowledged)
+        due_at = self._next_due(subscription, is_all_acknowledged=is_all_acknowledged)
         self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
         return start
 
@@ -193,17 +191,17 @@ class QueryPlanner:
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
-        read = {
-            topic: states[topic].position_or_start
+        read = [
+            states[topic]
             for topic in self._scalable.unsure(start.positions, held) & states.keys()
             if states[topic].position_or_start.last_whole_entry >= states[topic].last
-        }
-        ended = self._segment_ends.find(read, waits=self._waits_for_all)
-        for topic in ended & read.keys():
-            self._scalable.note_end(topic, read[topic])
+        ]
+        ended = find_ended(self._client, self._calls, read, waits=self._waits_for_all)
+        for segment in ended.intersection(read):
+            self._scalable.note_end(segment.topic, segment.position_or_start)
         if ended:
             held = self._scalable.held(self._topics.partitions, start.positions)
-        return held, read.keys() - ended
+        return held, {each.topic for each in read if each not in ended}
 
     def await_news(self) -> None:
         """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
@@ -220,17 +218,17 @@ class QueryPlanner:
             self._topics.refresh()
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
-    def _next_due(self, *, is_all_acknowledged: bool) -> float:
+    def _next_due(self, subscription: Subscription, *, is_all_acknowledged: bool) -> float:
         """When the next work is due if nothing comes."""
         now = self._client.now()
         times = [
             self._ends.due_at,
             self._micro_batches.due_at(now),
-            self._open_pauses.due_at(now),
-            max(self._segment_ends.due_at(now), now + _LOOK_AGAIN),
+            subscription.openings.pauses.due_at(now),
+            max(self._calls[Kind.FINAL_END].pauses.due_at(now), now + _LOOK_AGAIN),
         ]
-        is_opening = self._subscription is not None and self._subscription.is_opening
-        if self._silent or is_opening or not is_all_acknowledged:
+        is_asking = subscription.openings.has_more or self._calls[Kind.FINAL_END].has_more
+        if self._silent or is_asking or not is_all_acknowledged:
             times.append(now + _LOOK_AGAIN)
         return min(times)
 
@@ -413,29 +411,29 @@ class QueryPlanner:
         self._topics.refresh()
         for topic, count in self._scalable.take_skipped().items():
             self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
-        now = self._client.now()
+        pauses, now = subscription.openings.pauses, self._client.now()
         new = [
             topic
             for topic in self._topics.partitions
             if topic not in subscription.partitions
             and start.positions.get(topic) != DONE
-            and self._open_pauses.is_over(topic, now)
+            and pauses.is_over(topic, now)
         ]
         opened, failed, gone = subscription.try_open(self._initial_positions(new), PROMPT)
         now = self._client.now()
         for topic, error in failed.items():
             if not error.is_passing:
                 raise error
-            level = logging.WARNING if self._open_pauses.failed(topic, now) else logging.INFO
+            level = logging.WARNING if pauses.failed(topic, now) else logging.INFO
             _log.log(level, "a new partition cannot be read yet; this is retried: %s", error)
         for topic in gone:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
-            self._open_pauses.succeeded(topic)
+            pauses.succeeded(topic)
             self._topics.drop(topic)
             if self._is_unread(topic, MessageId.EARLIEST, subscription.name):
                 self._loss_check.report_unheld(topic, MessageId.EARLIEST)
         for topic in opened:
-            self._open_pauses.succeeded(topic)
+            pauses.succeeded(topic)
         if opened:
             subscription.begin_before(opened)
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))

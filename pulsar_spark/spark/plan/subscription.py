@@ -69,6 +69,7 @@ class Subscription:
     Attributes:
         name: name of the subscription.
         partitions: partitions on which it is open.
+        openings: partitions on which it is being opened.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Subscription:
         self.partitions: dict[TopicName, Partition] = {}
         self._client = client
         self._calls = calls
-        self._openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
+        self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
         self._asked, self._acks = calls[Kind.LAST_MESSAGE], calls[Kind.ACK]
         self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # to be given by the next ask()
 
@@ -121,7 +122,7 @@ class Subscription:
             patience: seconds to wait; later calls give the results that take longer. None: until all are
                 known.
         """
-        answers = self._openings.run(
+        answers = self.openings.run(
             {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
             patience,
         )
@@ -222,7 +223,7 @@ class Subscription:
     def close(self) -> None:
         """Close it, within 5 s; the broker keeps it and its position."""
         partitions, self.partitions = self.partitions, {}
-        self._openings.leave_all(_close_opened)
+        self.openings.leave_all(_close_opened)
         close_consumers([each.consumer for each in partitions.values() if not each.close(self._calls)])
 
     # ---- what the broker answers
@@ -266,11 +267,6 @@ class Subscription:
             if request is not None:
                 begun[each] = request
         return answers | self._asked.run(calls, patience, begun)
-
-    @property
-    def is_opening(self) -> bool:
-        """Whether :meth:`try_open` has more results later."""
-        return self._openings.has_more
 
     @property
     def silent(self) -> set[TopicName]:

@@ -303,13 +303,13 @@ def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypat
     while not opened_now:
         opened_now = subscription.try_open(wanted, 0.01).opened
     assert opened_now.keys() == subscription.partitions.keys() == {P0}
-    assert subscription.is_opening
+    assert subscription.openings.has_more
     opening.set()
-    wait_until(lambda: not subscription._openings.busy)
-    assert subscription.is_opening, "a result is to be taken"
+    wait_until(lambda: not subscription.openings.busy)
+    assert subscription.openings.has_more, "a result is to be taken"
     assert subscription.try_open({}, 0.0).opened.keys() == {P1}
     assert subscription.partitions.keys() == {P0, P1}
-    assert not subscription.is_opening
+    assert not subscription.openings.has_more
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
@@ -324,7 +324,7 @@ def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatc
     monkeypatch.setattr(cluster, "subscribe", subscribe)
     with monkeypatch.context() as patch:
         if not is_taken:
-            patch.setattr(subscription._openings, "take", dict)
+            patch.setattr(subscription.openings, "take", dict)
         subscription.try_open({P0: EARLIEST}, 60.0)
     assert (P0 in subscription.partitions) is is_taken
     subscription.close()
