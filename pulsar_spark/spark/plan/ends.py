@@ -5,7 +5,7 @@ the broker sends the next entry unasked. That costs no request while nothing com
 seen immediately. The tail follows while a few entries come at a time. A partition that gets many has no tail;
 its end is requested again after a moment. Whether it is read to its end makes no difference: messages may
 wait there for hours, until ``minMessagesPerTrigger`` is reached. When the end is requested
-(:class:`end_schedule.EndSchedule`):
+(:class:`partition.EndSchedule`):
 
     since the last answer    with a tail                      requested
     less than 0.05 s         or not                           no
@@ -38,8 +38,7 @@ from typing import NamedTuple
 from pulsar_spark.client import PROMPT, Arrivals, LastMessageId, PlanningClient
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
 from pulsar_spark.spark.plan.calls import Calls, Kind
-from pulsar_spark.spark.plan.end_schedule import EndSchedule
-from pulsar_spark.spark.plan.partition import Partition
+from pulsar_spark.spark.plan.partition import EndSchedule, Partition
 
 _log = logging.getLogger(__name__)
 
