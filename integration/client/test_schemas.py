@@ -21,6 +21,7 @@ from integration.helpers.payloads import register_pair
 from integration.helpers.peer import Peer
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
+    Calls,
     Client,
     Consumer,
     InitialPosition,
@@ -35,7 +36,6 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.wire_schema import from_wire_version

@@ -21,6 +21,7 @@ from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
 from pulsar_spark.client import (
+    Calls,
     Client,
     ClientOptions,
     Consumer,
@@ -35,7 +36,6 @@ from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.plan.subscription import Subscription

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import PROMPT, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, Partition
 
 _log = logging.getLogger(__name__)

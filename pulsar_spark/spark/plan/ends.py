@@ -35,9 +35,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import PROMPT, Arrivals, LastMessageId, PlanningClient
+from pulsar_spark.client import PROMPT, Arrivals, Calls, Kind, LastMessageId, PlanningClient
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.partition import EndSchedule, Partition
 
 _log = logging.getLogger(__name__)

@@ -14,12 +14,11 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 
-from pulsar_spark.client import PROMPT, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges

@@ -53,9 +53,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from pulsar_spark.client import Consumer, LastMessageId, Tail, TopicEnd
+from pulsar_spark.client import Calls, Consumer, Kind, LastMessageId, Tail, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.known_entries import KnownEntries
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among

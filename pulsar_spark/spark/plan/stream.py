@@ -20,13 +20,12 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, InitialPosition, Kind, LastMessageId, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner

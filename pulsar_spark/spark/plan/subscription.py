@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from pulsar_spark.client import (
     PROMPT,
+    Calls,
     Consumer,
     InitialPosition,
+    Kind,
     LastMessageId,
     PendingCalls,
     PlanningClient,
@@ -27,7 +29,6 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import BusyError, DeadlineError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.chunk_probes import probe_chunks
 from pulsar_spark.spark.plan.partition import AckStep, Partition
 

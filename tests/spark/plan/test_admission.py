@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.client import PendingCalls
+from pulsar_spark.client import Calls, PendingCalls
 from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission, Room, in_turn, take
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.known_entries import KnownEntries, messages_in
 from pulsar_spark.spark.plan.partition import Partition as PlannedPartition
 from tests.client.clients import wait_until

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from pulsar_spark.client import Kind
 from pulsar_spark.errors import AuthError, DeadlineError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import chunk_probes
-from pulsar_spark.spark.plan.calls import Kind
 from tests.client.clients import wait_until
 from tests.spark.plan.subscriptions import (
     P0,

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import Calls, Kind, LastMessageId
 from pulsar_spark.errors import (
     AuthError,
     ConnectError,
@@ -16,8 +16,8 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan import ends, partition
-from pulsar_spark.spark.plan.calls import Calls, Kind
+from pulsar_spark.spark.plan import ends
+from pulsar_spark.spark.plan import partition as plan_partition
 from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.partition import EndSchedule, Partition, Seen, visible_end
 from tests.client.clients import wait_until
@@ -153,7 +153,7 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
 
 
 def test_idle_partitions_are_asked_at_different_times(tracked, monkeypatch):
-    monkeypatch.setattr(partition, "_STEP", 1.0)
+    monkeypatch.setattr(plan_partition, "_STEP", 1.0)
     tracked.after(0.3)
     asked = {}
     for second in range(25):

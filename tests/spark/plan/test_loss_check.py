@@ -4,10 +4,9 @@ import logging
 
 import pytest
 
-from pulsar_spark.client import InitialPosition
+from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.errors import DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster

@@ -5,11 +5,10 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import InitialPosition
+from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import micro_batch
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from pulsar_spark.client import Calls
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.plan.calls import Calls
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.start import after_start_times, start_query

@@ -26,10 +26,9 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import PROMPT, PlanningClient, Segment, TopicLayout
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient, Segment, TopicLayout
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 

@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import Segment, TopicEnd, TopicLayout
+from pulsar_spark.client import Calls, Kind, Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.scalable import segments

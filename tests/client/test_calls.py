@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pulsar_spark.client import Calls, Kind
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.plan.calls import Calls, Kind
 from pulsar_spark.spark.plan.partition import Partition
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import at
