@@ -21,6 +21,7 @@ from integration.helpers.payloads import register_pair
 from integration.helpers.peer import Peer
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
+    Calls,
     Client,
     Consumer,
     InitialPosition,
@@ -387,7 +388,7 @@ def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
         names = [names[0].of_partition(number) for number in range(partitions)]
     else:
         admin.create_topic(topic)
-    planner = Subscription(PlanningClient(client), "planner")
+    planner = Subscription(PlanningClient(client), Calls(), "planner")
     readers = []
     if kind == "planner":
         planner.open(dict.fromkeys(names, InitialPosition.EARLIEST))

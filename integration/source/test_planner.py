@@ -21,6 +21,7 @@ from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
 from pulsar_spark.client import (
+    Calls,
     Client,
     ClientOptions,
     Consumer,
@@ -42,6 +43,7 @@ from pulsar_spark.spark.plan.topics import find_partitions
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.commands import InitialPosition
+from tests.spark.plan.subscriptions import ask
 
 EARLIEST = InitialPosition.EARLIEST
 # A field of number 0 at the end of the metadata: brokers skip it, and protobuf refuses it.
@@ -89,22 +91,22 @@ def test_a_fresh_subscription_that_cannot_be_had_everywhere_is_removed(
 
 def test_a_subscription_that_cannot_be_had_everywhere_is_let_go_everywhere(client, admin, partitions):
     everywhere = dict.fromkeys(partitions, EARLIEST)
-    first = Subscription(PlanningClient(client), "query")
+    first = Subscription(PlanningClient(client), Calls(), "query")
     first.open(everywhere)
     first.close()
     with held(client, partitions[2], "query"):
-        second = Subscription(PlanningClient(client), "query")
+        second = Subscription(PlanningClient(client), Calls(), "query")
         with pytest.raises(BusyError):
             second.open(everywhere)
         second.close()
-    third = Subscription(PlanningClient(client), "query")
+    third = Subscription(PlanningClient(client), Calls(), "query")
     third.open(everywhere)
     third.close()
     assert [admin.subscriptions(str(topic)) for topic in partitions] == [["query"]] * 3
 
 
 def test_a_restart_that_fails_adds_no_subscription(client, impatient, admin, topic, partitions, caplog):
-    old = Subscription(PlanningClient(client), "old")
+    old = Subscription(PlanningClient(client), Calls(), "old")
     old.open(dict.fromkeys(partitions, EARLIEST))
     old.close()
     end = Offsets("old", {each: MessageId(10**6, 0) for each in partitions})
@@ -183,7 +185,7 @@ def test_corrupt_entries_do_not_stop_the_planning(cluster, client, impatient, ad
             planned = planner.latest(end)
             planner.ranges(end, planned)
             end = planned
-        wait_until(lambda: planner.latest(end) == end and planner._ends.seen(name) is not None)
+        wait_until(lambda: planner.latest(end) == end and planner._partitions[name].tail is not None)
         last = producer.send(b"bad", after=_UNPARSABLE)
         wait_until(lambda: planner.latest(end).positions[name] == last)
     planner.close()
@@ -301,22 +303,22 @@ def test_topics_of_a_pattern_that_are_deleted_without_a_loss_are_one_line(
 
 
 def test_one_silence_does_not_hide_the_others(client, peer, partitions, caplog):
-    subscription = Subscription(PlanningClient(client), "query")
+    subscription = Subscription(PlanningClient(client), Calls(), "query")
     subscription.open(dict.fromkeys(partitions, EARLIEST))
     silent, *others = partitions
-    subscription._consumers[silent].close()
+    subscription.partitions[silent].consumer.close()
     with held(client, silent, "query"):
         for topic in partitions:
             peer.produce(str(topic), [Record(b"v")])
-        answers = subscription.ask(partitions, 1.0)
+        answers = ask(subscription, partitions, 1.0)
         assert answers.keys() == set(others), "it is not waited for"
         assert subscription.silent == {silent}
-        wait_until(lambda: answers.update(subscription.ask([])) or silent in answers)
+        wait_until(lambda: answers.update(ask(subscription, [])) or silent in answers)
         assert isinstance(answers[silent], BusyError)
         lasts = {topic: answers[topic].last.whole_entry for topic in others}
         assert [last.entry for last in lasts.values()] == [0, 0]
         subscription.acknowledge(lasts)
-    answers = subscription.ask(partitions)
+    answers = ask(subscription, partitions)
     assert [answers[topic].last.entry for topic in partitions] == [0, 0, 0]
     assert [answers[topic].mark_delete.entry for topic in others] == [0, 0]
     subscription.close()

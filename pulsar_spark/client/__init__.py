@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pulsar_spark.client.net.tls import KeyStore, TlsOptions
     from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
     from pulsar_spark.client.parallel import IN_PARALLEL, prefetch, raise_error_of, run_all
-    from pulsar_spark.client.pending_calls import PROMPT, PendingCalls
+    from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls
     from pulsar_spark.client.reading.decode import decode_entries
     from pulsar_spark.client.reading.decoded_messages import DecodedMessages
     from pulsar_spark.client.reading.entry_range import position_before
@@ -131,7 +131,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.net.tls": "KeyStore TlsOptions",
             "pulsar_spark.client.net.tls_suites": "PROTOCOLS has_suite",
             "pulsar_spark.client.parallel": "IN_PARALLEL prefetch raise_error_of run_all",
-            "pulsar_spark.client.pending_calls": "PROMPT PendingCalls",
+            "pulsar_spark.client.pending_calls": "PROMPT Calls Kind PendingCalls",
             "pulsar_spark.client.reading.decode": "decode_entries",
             "pulsar_spark.client.reading.decoded_messages": "DecodedMessages",
             "pulsar_spark.client.reading.entry_range": "position_before",

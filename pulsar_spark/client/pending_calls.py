@@ -1,4 +1,9 @@
-"""PendingCalls: requests that a thread need not wait for, on a few separate threads."""
+"""PendingCalls: requests that a thread need not wait for, on a few separate threads. Calls: all of a query.
+
+A partition is an object with a life of its own. A topic that was deleted and created again is another
+partition, so a late answer about the old one is never taken for the new one: :meth:`Calls.leave` drops all
+requests about a partition, of every kind.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pulsar_spark.errors import PulsarError
+from pulsar_spark.protocol.pauses import Pauses
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -33,9 +40,13 @@ class PendingCalls(Generic[K]):
         limit: maximum number of calls that run at the same time: half of it for keys that are late, and
             beyond it as many as have become late while they ran.
         prompt: seconds within which an answer is prompt.
+
+    Attributes:
+        pauses: the pauses after failed requests, which the caller notes and keeps.
     """
 
     def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
+        self.pauses: Pauses[K] = Pauses()
         self._limit = limit
         self._prompt = prompt
         self._changed = threading.Condition()
@@ -252,3 +263,47 @@ class MappedFuture(Generic[T]):
     def add_done_callback(self, call: Callable[[MappedFuture[T]], object]) -> None:
         """Call with this object when the answer has come."""
         self._future.add_done_callback(lambda _: call(self))
+
+
+class Kind(Enum):
+    """The subject of a request. Each kind has its own threads, so slow brokers delay no other kind."""
+
+    LAST_MESSAGE = auto()  # only these open a lost consumer again, on a thread that has it to itself
+    ACK = auto()
+    BACKLOG = auto()
+    CHUNKS = auto()
+    TAIL = auto()
+    ENTRIES = auto()
+    SEARCH = auto()
+    FINAL_END = auto()
+
+
+class Calls(Generic[K]):
+    """The pending requests about partitions, by kind.
+
+    Args:
+        make: makes the requests of one kind.
+    """
+
+    def __init__(self, make: Callable[[], PendingCalls[K]] = PendingCalls) -> None:
+        self._kinds = {kind: make() for kind in Kind}
+
+    def __getitem__(self, kind: Kind) -> PendingCalls[K]:
+        return self._kinds[kind]
+
+    def leave(self, partition: K) -> None:
+        """Drop all requests about a partition, and its pauses."""
+        for pending in self._kinds.values():
+            pending.leave(partition, _close)
+            pending.pauses.succeeded(partition)
+
+
+@runtime_checkable
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+def _close(result: object) -> None:
+    """Close a result that nobody takes."""
+    if isinstance(result, _Closeable):
+        result.close()

@@ -339,7 +339,7 @@ def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monke
 
         def is_quiet():
             before = source.reportLatestOffset()["topics"]
-            is_followed = source._started._ends.seen(TOPIC) is not None
+            is_followed = source._started._partitions[TOPIC].tail is not None
             return trigger()[1] and source.reportLatestOffset()["topics"] is before and is_followed
 
         wait_until(is_quiet)

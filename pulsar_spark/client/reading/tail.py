@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
@@ -22,6 +23,8 @@ _FOLLOWED_ENTRIES = 16
 _FOLLOWED_BYTES = 64 << 10
 
 _log = logging.getLogger(__name__)
+
+K = TypeVar("K")
 
 
 class Tail(Closing):
@@ -135,29 +138,29 @@ class Tail(Closing):
         self._consumer.begin_close()
 
 
-class Arrivals:
+class Arrivals(Generic[K]):
     """Partitions whose tails got entries; connections' threads add them, one thread takes them."""
 
     def __init__(self) -> None:
-        self._topics: set[TopicName] = set()
+        self._partitions: set[K] = set()
         self._came = threading.Condition()
 
-    def add(self, topic: TopicName) -> None:
+    def add(self, partition: K) -> None:
         """Note that the tail of a partition got an entry."""
         with self._came:
-            self._topics.add(topic)
+            self._partitions.add(partition)
             self._came.notify()
 
     def __bool__(self) -> bool:
-        return bool(self._topics)
+        return bool(self._partitions)
 
     def wait(self, seconds: float) -> None:
         """Wait until there is one, for at most ``seconds``."""
         with self._came:
-            self._came.wait_for(lambda: self._topics, seconds)
+            self._came.wait_for(lambda: self._partitions, seconds)
 
-    def take(self) -> set[TopicName]:
+    def take(self) -> set[K]:
         """All of them, each once."""
         with self._came:
-            found, self._topics = self._topics, set()
+            found, self._partitions = self._partitions, set()
             return found

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import Pauses, PendingCalls, PlanningClient
+from pulsar_spark.client import PendingCalls, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.entry_samples import first_entries
 
@@ -100,7 +100,7 @@ class OldestMessages:
     def __init__(self, client: PlanningClient) -> None:
         self._client = client
         self._calls: PendingCalls[TopicName] = PendingCalls()
-        self._pauses: Pauses[TopicName] = Pauses()
+        self._pauses = self._calls.pauses
         self._known: dict[TopicName, _Known] = {}
 
     def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:

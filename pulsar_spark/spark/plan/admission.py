@@ -20,15 +20,16 @@ from __future__ import annotations
 import logging
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import EntryInfo, PendingCalls
+from pulsar_spark.client import Calls, EntryInfo, Kind
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, ScanLimit, messages_in
+from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -77,39 +78,32 @@ class Admission:
     Args:
         limits: the user's limits.
         source: gives the broker's answers about partitions.
-        make_calls: makes what calls ``source``.
+        calls: pending requests of the query.
 
     Attributes:
         failed: partitions for which the broker gave no answer, or only a part of it, for the last plan.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        source: EntrySource,
-        make_calls: Callable[[], PendingCalls[TopicName]] = PendingCalls,
-    ) -> None:
+    def __init__(self, limits: Limits, source: EntrySource, calls: Calls[Partition]) -> None:
         self._limits = limits
         self._source = source
-        self._scans = make_calls()
-        self._searches = make_calls()
-        self._known: dict[TopicName, KnownEntries] = {}  # those that are not being scanned
+        self._scans, self._searches = calls[Kind.ENTRIES], calls[Kind.SEARCH]
         self._since: float | None = None
         self._failure: PulsarError | None = None
         self._patience: float | None = None
         self._last_turn: TopicName | None = None
-        self.failed: set[TopicName] = set()
+        self.failed: set[Partition] = set()
 
     def plan(
         self,
-        starts: Mapping[TopicName, MessageId],
-        ends: Mapping[TopicName, MessageId],
-        backlogs: Mapping[TopicName, int],
+        starts: Mapping[Partition, MessageId],
+        ends: Mapping[Partition, MessageId],
+        backlogs: Mapping[Partition, int],
         now: float,
         *,
         available_now: bool = False,
         patience: float | None = None,
-    ) -> dict[TopicName, MessageId]:
+    ) -> dict[Partition, MessageId]:
         """The ends of the next batch; equal to ``starts`` if no batch is due yet.
 
         Args:
@@ -133,7 +127,7 @@ class Admission:
         self._failure = None
         self.failed = set()
         self._since = now if self._since is None else self._since
-        open_ = {topic: max(1, backlogs.get(topic, 1)) for topic in ends if starts[topic] < ends[topic]}
+        open_ = {each: max(1, backlogs.get(each, 1)) for each in ends if starts[each] < ends[each]}
         self._patience = patience
         self._forget(starts)
         if not open_:
@@ -147,9 +141,10 @@ class Admission:
         count = self._limits.max_messages
         while open_ and planned == starts:
             # Runs that are stopped early must not all begin with the same partitions.
-            turn = in_turn(open_, self._last_turn or random.choice([*open_]), count)
+            named = {each.topic: each for each in open_}
+            turn = in_turn(named, self._last_turn or random.choice([*named]), count)
             self._last_turn, count = turn[-1], None  # each further round would wait as long
-            planned = self._capped(starts, ends, {topic: open_.pop(topic) for topic in turn})
+            planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
                 break  # the others have the next turns
         if planned != starts:
@@ -163,142 +158,125 @@ class Admission:
         """Whether answers are missing that may be complete soon."""
         return bool(self._scans.busy or self._searches.busy)
 
-    def drop(self, topic: TopicName) -> None:
-        """Forget a partition that is gone: what comes later about it must not count for one of its name."""
-        self._scans.leave(topic, _close_scanned)
-        self._searches.leave(topic, lambda _: None)
-        if topic in self._known:
-            self._known.pop(topic).close()
-
-    def close(self) -> None:
-        """Close all readers."""
-        self._scans.leave_all(_close_scanned)
-        for known in self._known.values():
-            known.close()
-        self._known.clear()
-
-    def _forget(self, starts: Mapping[TopicName, MessageId]) -> None:
+    def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
         """Drop the known entries of positions other than ``starts``."""
         slow = self._scans.take()
-        for topic, known in list(self._known.items()):
-            if known.is_late or topic not in starts or not known.follow(starts[topic]):
-                self._known.pop(topic).close()
+        for partition, start in starts.items():
+            known = partition.known
+            if known is not None and (known.is_late or not known.follow(start)):
+                partition.close_known()
         self._take_scans(slow, starts)
 
     def _enough(
         self,
-        starts: Mapping[TopicName, MessageId],
-        ends: Mapping[TopicName, MessageId],
-        open_: Mapping[TopicName, int],
+        starts: Mapping[Partition, MessageId],
+        ends: Mapping[Partition, MessageId],
+        open_: Mapping[Partition, int],
     ) -> bool:
         """Whether ``min_messages`` are waiting; an estimate if more wait in a partition than is probed."""
         wanted = self._limits.min_messages or 0
         found = 0.0
-        for topic, known in self._scan(starts, ends, dict.fromkeys(open_, Room(wanted, None))).items():
+        for each, known in self._scan(starts, ends, dict.fromkeys(open_, Room(wanted, None))).items():
             found += known.messages
-            if known.is_full and known.reached < ends[topic]:
-                unknown = max(0, open_[topic] - len(known.entries))
+            if known.is_full and known.reached < ends[each]:
+                unknown = max(0, open_[each] - len(known.entries))
                 found += unknown * known.messages / len(known.entries)
         return found >= wanted
 
     def _capped(
         self,
-        starts: Mapping[TopicName, MessageId],
-        ends: Mapping[TopicName, MessageId],
-        open_: Mapping[TopicName, int],
-    ) -> dict[TopicName, MessageId]:
+        starts: Mapping[Partition, MessageId],
+        ends: Mapping[Partition, MessageId],
+        open_: Mapping[Partition, int],
+    ) -> dict[Partition, MessageId]:
         left = Room(self._limits.max_messages, self._limits.max_bytes)
         weight = sum(open_.values())
-        known = self._scan(starts, ends, {topic: left.part(each, weight) for topic, each in open_.items()})
+        known = self._scan(starts, ends, {it: left.part(each, weight) for it, each in open_.items()})
         planned = dict(starts)
-        further: dict[TopicName, Room] = {}
+        further: dict[Partition, Room] = {}
         # Small partitions come first: the unused parts of their shares go to the larger ones.
-        for topic in sorted(known, key=lambda topic: (open_[topic], topic)):
-            share = left.part(open_[topic], weight)
-            weight -= open_[topic]
-            taken = take(known[topic], share, ends[topic])
-            planned[topic] = taken.end
+        for partition in sorted(known, key=lambda each: (open_[each], each.topic)):
+            share = left.part(open_[partition], weight)
+            weight -= open_[partition]
+            taken = take(known[partition], share, ends[partition])
+            planned[partition] = taken.end
             if taken.room is None:
                 left = left.less(taken.messages, taken.size)
             else:
-                further[topic] = taken.room
+                further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
         busy = self._searches.busy | self._searches.take().keys()  # they are repeated with today's rooms
         calls = {
-            topic: partial(beyond, self._source, topic, known[topic], room, ends[topic])
-            for topic, room in further.items()
-            if topic not in busy
+            partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
+            for partition, room in further.items()
+            if partition not in busy
         }
-        for topic, end in self._searches.run(calls, self._patience, is_steady=True).items():
+        for partition, end in self._searches.run(calls, self._patience, is_steady=True).items():
             if isinstance(end, PulsarError):
-                self._leave_out(end, topic)
-            elif topic in calls:
-                planned[topic] = end
+                self._leave_out(end, partition)
+            elif partition in calls:
+                planned[partition] = end
         return planned
 
     def _scan(
         self,
-        starts: Mapping[TopicName, MessageId],
-        ends: Mapping[TopicName, MessageId],
-        rooms: Mapping[TopicName, Room],
-    ) -> dict[TopicName, KnownEntries]:
+        starts: Mapping[Partition, MessageId],
+        ends: Mapping[Partition, MessageId],
+        rooms: Mapping[Partition, Room],
+    ) -> dict[Partition, KnownEntries]:
         """The entries after starts, enough to fill ``rooms``; without partitions that fail or take long."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
-        def scan(topic: TopicName, known: KnownEntries | None) -> KnownEntries:
-            known = known or KnownEntries(self._source, topic, starts[topic])
+        def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:
+            known = known or KnownEntries(self._source, partition.topic, starts[partition])
             known.limit = limit
-            messages, size = (None if part is None else max(1, part) for part in rooms[topic])
+            messages, size = (None if part is None else max(1, part) for part in rooms[partition])
             try:
-                known.scan(messages, size, ends[topic])
+                known.scan(messages, size, ends[partition])
             except BaseException:
                 known.close()
                 raise
             return known
 
-        late = {topic for topic, known in self._known.items() if known.is_late}
-        calls = {
-            topic: partial(scan, topic, self._known.pop(topic, None))
-            for topic in rooms
-            if topic not in busy and topic not in late
-        }
+        calls = {}
+        for partition in rooms:
+            known = partition.known
+            if partition not in busy and (known is None or not known.is_late):
+                calls[partition] = partial(scan, partition, known)
+                partition.known = None  # the thread has it
         self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
-        return {topic: self._known[topic] for topic in rooms if topic in self._known}
+        return {each: each.known for each in rooms if each.known is not None}
 
     def _take_scans(
-        self, scans: Mapping[TopicName, KnownEntries | PulsarError], starts: Mapping[TopicName, MessageId]
+        self, scans: Mapping[Partition, KnownEntries | PulsarError], starts: Mapping[Partition, MessageId]
     ) -> None:
         """Keep what scans have found after ``starts``; report what they have not."""
-        for topic, found in scans.items():
+        for partition, found in scans.items():
             if isinstance(found, PulsarError):
                 continue
             # The position may have been set back since the scan began.
-            if topic not in starts or not found.follow(starts[topic]):
+            if partition not in starts or not found.follow(starts[partition]):
                 found.close()
                 continue
-            self._known[topic] = found
+            partition.known = found
             if found.is_late:
-                self.failed.add(topic)
+                self.failed.add(partition)
                 _log.warning(
-                    "%s: this micro-batch contains only the entries that the broker has sent in time", topic
+                    "%s: this micro-batch contains only the entries that the broker has sent in time",
+                    partition.topic,
                 )
         # Not before: what others have found is kept, and closed, also if an error is raised.
-        for topic, found in scans.items():
+        for partition, found in scans.items():
             if isinstance(found, PulsarError):
-                self._leave_out(found, topic)
+                self._leave_out(found, partition)
 
-    def _leave_out(self, error: PulsarError, topic: TopicName) -> None:
+    def _leave_out(self, error: PulsarError, partition: Partition) -> None:
         """Leave a partition out of the plan if the broker may answer later; raise the error otherwise."""
-        self._failure = error.located(str(topic))
+        self._failure = error.located(str(partition.topic))
         if not error.is_passing:
             raise self._failure
-        self.failed.add(topic)
+        self.failed.add(partition)
         _log.warning("a partition is left out of this micro-batch: %s", self._failure)
-
-
-def _close_scanned(found: KnownEntries | PulsarError) -> None:
-    if isinstance(found, KnownEntries):
-        found.close()
 
 
 def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None) -> list[TopicName]:

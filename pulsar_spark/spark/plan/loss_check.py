@@ -23,7 +23,7 @@ from pulsar_spark.spark.plan.data_loss import (
     judge_restart,
     lost_by_deletion,
 )
-from pulsar_spark.spark.plan.partition import PartitionState, visible_end
+from pulsar_spark.spark.plan.partition import Partition, visible_end
 from pulsar_spark.spark.plan.subscription import Subscription
 
 _log = logging.getLogger(__name__)
@@ -94,7 +94,6 @@ class LossCheck:
         subscription: Subscription,
         topic: TopicName,
         answer: LastMessageId,
-        newest: MessageId = MessageId.EARLIEST,
     ) -> None:
         """Judge whether somebody moved a subscription while the query runs, and store the broker's answer.
 
@@ -102,7 +101,6 @@ class LossCheck:
             subscription: subscription of the query.
             topic: partition.
             answer: the broker's latest answer.
-            newest: the newest entry that the partition's tail has received.
 
         Raises:
             DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
@@ -110,7 +108,8 @@ class LossCheck:
         state = subscription.partitions[topic]
         position = state.position_or_start
         state.see(state.last)
-        state.see(newest)
+        if state.tail is not None:
+            state.see(state.tail.newest)
 
         def judge(stored: Stored | None) -> Judgement:
             return judge_answer(
@@ -199,7 +198,7 @@ class LossCheck:
 
     # ---- partitions that are gone
 
-    def report_deleted(self, topic: TopicName, state: PartitionState) -> None:
+    def report_deleted(self, topic: TopicName, state: Partition) -> None:
         """Report a partition that was deleted while the query runs.
 
         Raises:

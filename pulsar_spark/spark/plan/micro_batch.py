@@ -14,13 +14,13 @@ import logging
 from collections.abc import Callable, Mapping, Set
 from functools import partial
 
-from pulsar_spark.client import PROMPT, Pauses, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import after_start_times
@@ -38,29 +38,34 @@ class MicroBatchPlanner:
 
     Args:
         client: client of the cluster.
+        calls: pending requests of the query.
         options: options of the source.
         on_chunk: called with each partition in which a part of a chunked message is found.
     """
 
     def __init__(
-        self, client: PlanningClient, options: SourceOptions, on_chunk: Callable[[TopicName], None]
+        self,
+        client: PlanningClient,
+        calls: Calls[Partition],
+        options: SourceOptions,
+        on_chunk: Callable[[TopicName], None],
     ) -> None:
         self._client = client
         self._options = options
         self._broker_probe = BrokerProbe(client, options.admin_url, on_chunk)
-        self._admission = Admission(options.limits, self._broker_probe)
+        self._admission = Admission(options.limits, self._broker_probe, calls)
         self._held_back_until = 0.0
-        self._pauses: Pauses[TopicName] = Pauses()
+        self._pauses = calls[Kind.ENTRIES].pauses
 
     def ends(
         self,
-        partitions: Mapping[TopicName, PartitionState],
+        partitions: Mapping[TopicName, Partition],
         checkpoint: Offsets,
         silent: Set[TopicName],
         *,
         limited: bool = True,
         available_now: bool = False,
-    ) -> dict[TopicName, MessageId]:
+    ) -> dict[Partition, MessageId]:
         """The ends of the next micro-batch; all partitions' positions if no batch is due.
 
         Args:
@@ -76,32 +81,32 @@ class MicroBatchPlanner:
             PulsarError: as in :meth:`Admission.plan`.
         """
         now = self._client.now()
-        starts = {topic: state.position for topic, state in partitions.items() if state.position is not None}
-        left_out = silent if available_now else silent | self._pauses.resting(now)
+        starts = {each: each.position for each in partitions.values() if each.position is not None}
+        resting = set() if available_now else self._pauses.resting(now)
         ends = {
-            topic: position
-            if checkpoint.positions.get(topic, position) > position or topic in left_out
-            else max(position, partitions[topic].end)
-            for topic, position in starts.items()
+            each: position
+            if each in resting
+            or each.topic in silent
+            or checkpoint.positions.get(each.topic, position) > position
+            else max(position, each.end)
+            for each, position in starts.items()
         }
         limits = self._options.limits
         if ends == starts or not limited or not (limits.is_capped or limits.min_messages):
             return ends
         if now < self._held_back_until:
             return starts
-        backlogs = {
-            topic: count for topic, end in ends.items() if (count := partitions[topic].entries_until(end))
-        }
+        backlogs = {each: count for each, end in ends.items() if (count := each.entries_until(end))}
         patience = None if available_now else PROMPT
         planned = self._admission.plan(
             starts, ends, backlogs, now, available_now=available_now, patience=patience
         )
         now = self._client.now()
-        for topic, end in planned.items():
-            if topic in self._admission.failed:
-                self._pauses.failed(topic, now)
-            elif end != starts[topic]:
-                self._pauses.succeeded(topic)
+        for partition, end in planned.items():
+            if partition in self._admission.failed:
+                self._pauses.failed(partition, now)
+            elif end != starts[partition]:
+                self._pauses.succeeded(partition)
         if planned == starts:
             self._held_back_until = now + (_LOOK_AGAIN if self._admission.is_busy else _HELD_BACK)
         return planned
@@ -117,9 +122,7 @@ class MicroBatchPlanner:
             times.append(self._held_back_until)
         return min(times)
 
-    def tasks(
-        self, partitions: Mapping[TopicName, PartitionState], start: Offsets, end: Offsets
-    ) -> list[Range]:
+    def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
         """The tasks of the micro-batch ``(start, end]``, for all partitions that exist and were not set back.
 
         Args:
@@ -151,9 +154,7 @@ class MicroBatchPlanner:
         )
         return tasks
 
-    def _with_begins(
-        self, partitions: Mapping[TopicName, PartitionState], ranges: list[Range]
-    ) -> list[Range]:
+    def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
         """Note after which position the broker has everything of each range now, or had it when it was seen.
 
         Within a ledger that is the start: the broker keeps a ledger with unread messages. The ledger of a
@@ -173,12 +174,3 @@ class MicroBatchPlanner:
             known = [it for it in (first, seen) if it is not None and start < it <= each.end.whole_entry]
             found.append(each._replace(begins=min(known).previous) if known else each)
         return found
-
-    def drop(self, topic: TopicName) -> None:
-        """Forget a partition that is gone."""
-        self._admission.drop(topic)
-        self._pauses.succeeded(topic)
-
-    def close(self) -> None:
-        """Close all readers at the broker."""
-        self._admission.close()

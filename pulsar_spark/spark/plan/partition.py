@@ -1,4 +1,4 @@
-"""PartitionState: one run's knowledge of a topic partition, and what it may acknowledge. Pure.
+"""Partition: one run's knowledge of a topic partition, and what it may acknowledge.
 
 Processed messages are acknowledged immediately, unless chunked messages are near: a batch may end inside one,
 and its first chunks must stay until the batch with the last chunk has read them. If chunks were ever found,
@@ -7,7 +7,7 @@ begins before it can still become complete. If none were found, an acknowledgeme
 a ledger must know that the last few entries up to it are no chunks: the partition's tail has seen them, or
 they are probed. The broker removes only whole ledgers of which everything is acknowledged. So while a later
 entry of the same ledger is known, an acknowledgement within that ledger removes nothing.
-:meth:`PartitionState.ack_step`; the first matching row applies, otherwise the last one:
+:meth:`Partition.ack_step`; the first matching row applies, otherwise the last one:
 
     known                                                         step
     nothing is processed by this run, as far as it knows          NOTHING
@@ -31,7 +31,7 @@ entry of the same ledger is known, an acknowledgement within that ledger removes
     and at most ten times that time if those before failed, too
 
 ``expire`` is the maximum time between the publish times of a message's first and last chunk, after which
-readers give the message up; with 0 messages may complete at any time. :meth:`PartitionState.settle`, if
+readers give the message up; with 0 messages may complete at any time. :meth:`Partition.settle`, if
 chunks were found:
 
     known of a processed position                                 it is
@@ -47,13 +47,15 @@ was last requested.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from pulsar_spark.client import LastMessageId, TopicEnd
-from pulsar_spark.ids import MessageId
+from pulsar_spark.client import Calls, Consumer, Kind, LastMessageId, Tail, TopicEnd
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.known_entries import KnownEntries
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
 # other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's date
@@ -66,6 +68,15 @@ _PATIENCE = 1.0
 # Maximum rest after a failed probe, as a multiple of its duration, because the query waits for probes. Rests
 # grow from one failure to the next, because a single failure may come from an unload of the topic.
 _MAX_REST = 10
+# Seconds for which an answer is valid.
+_KNOWN_FOR = 0.05
+# Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
+_IDLE_AFTER = 0.25
+# Seconds after which the end of a partition with a tail is requested anyway; the minimum for each of many
+# partitions; the step of these times: requests due at the same time cost one round.
+_ASKED_ANYWAY = 10.0
+_ASKED_ANYWAY_EACH = 0.5
+_STEP = 5.0
 
 
 class AckStep(Enum):
@@ -100,10 +111,64 @@ class _Dated(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionState:
-    """One partition; a position means that everything up to it is taken.
+class EndSchedule:
+    """The times when one partition's end is requested. Pure; times are seconds of a monotonic clock.
 
     Attributes:
+        last: last message in the last answer.
+        known_until: when that answer becomes too old.
+        idle_at: when the partition counts as idle, unless a new message comes.
+        ask_anyway_at: when the end is requested although the tail shows nothing new.
+    """
+
+    last: MessageId
+    known_until: float
+    idle_at: float
+    ask_anyway_at: float = 0.0
+
+    @classmethod
+    def of(cls, last: MessageId, now: float) -> EndSchedule:
+        """The schedule after a first answer."""
+        return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
+
+    def due_at(self, *, has_news: bool) -> float:
+        """When to request the end. ``has_news``: whether there is no tail, or it shows new entries."""
+        return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
+
+    def asked(self, now: float) -> None:
+        """Note a request, answered or not."""
+        self.known_until = now + _KNOWN_FOR
+
+    def answered(self, last: MessageId, now: float) -> None:
+        """Note an answer."""
+        if self.last != last:
+            self.last, self.idle_at = last, now + _IDLE_AFTER
+
+    def is_idle(self, now: float) -> bool:
+        """Whether the partition is idle, so that a tail pays off."""
+        return now >= self.idle_at
+
+    def followed(self, now: float, partitions: int, number: int) -> None:
+        """Note that the tail has reached the end.
+
+        Args:
+            now: time in seconds of a monotonic clock.
+            partitions: number of partitions.
+            number: number of this partition; requests are spread in groups by it.
+        """
+        interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
+        spread = 1 + number % partitions / partitions
+        self.ask_anyway_at = math.ceil((now + interval * spread) / _STEP) * _STEP
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """A partition while the subscription is open on it; a position means that everything up to it is taken.
+
+    Attributes:
+        topic: name of the partition.
+        consumer: consumer of the query's subscription.
+        is_closed: whether the subscription was closed on it; its name may be that of another one by now.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which this run has acknowledged the partition, or found it acknowledged.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
@@ -121,11 +186,23 @@ class PartitionState:
             the position before the next ledger.
         topic_end: why nothing more will come; None: more may come.
         next_seen: the first message after ``position`` that was seen; a position before that if none was.
+        schedule: the times when its end is requested.
+        number: number of the partition, in the order in which partitions were opened.
+        tail: reader that waits for new entries; None if it has none.
+        is_queued: whether its next request waits in the queue by time.
+        is_behind: whether its tail, or its previous tail, never reached a known end.
+        is_blind: whether an answer showed new entries that its tail did not.
+        has_failed: whether the last request for its end failed.
+        known: entries after ``position`` that admission control has probed; None if none are, or just now.
+        is_warned_of_chunks: whether a warning said that it is not acknowledged any more.
     """
 
+    topic: TopicName
+    consumer: Consumer
     start: MessageId
     acknowledged: MessageId
     last: MessageId
+    is_closed: bool = False
     position: MessageId | None = None
     planned: MessageId | None = None
     backlog: int | None = None
@@ -138,6 +215,17 @@ class PartitionState:
     goes_on: MessageId = MessageId.EARLIEST
     next_seen: MessageId = MessageId.EARLIEST
     topic_end: TopicEnd | None = None
+    schedule: EndSchedule = field(init=False, repr=False)
+    number: int = 0
+    tail: Tail | None = None
+    is_queued: bool = False
+    is_behind: bool = False
+    is_blind: bool = False
+    has_failed: bool = False
+    known: KnownEntries | None = None
+    is_warned_of_chunks: bool = False
+    # When the last message was requested, and up to where acknowledgements had been sent.
+    _request: tuple[float, MessageId] = (0.0, MessageId.EARLIEST)
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
@@ -148,10 +236,27 @@ class PartitionState:
     _held: deque[_Dated] | None = None
 
     @classmethod
-    def opened(cls, answer: LastMessageId) -> PartitionState:
+    def opened(cls, topic: TopicName, consumer: Consumer, answer: LastMessageId) -> Partition:
         """The state right after the subscription was opened."""
         mark = answer.mark_delete
-        return cls(mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
+        return cls(topic, consumer, mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
+
+    def close(self, calls: Calls[Partition]) -> bool:
+        """Drop all that is pending; True if its consumer is closed when a request has ended."""
+        self.is_closed = True
+        self.close_tail()
+        self.close_known()
+        is_in_use = calls[Kind.LAST_MESSAGE].leave(self, lambda _: self.consumer.begin_close())
+        calls.leave(self)
+        return is_in_use
+
+    def requested(self, now: float) -> None:
+        """Note that the last message is requested now. It may have changed when the answer comes."""
+        self._request = now, self.asked
+
+    def answered(self) -> None:
+        """Note that the answer to the last request is used now."""
+        self.asked_at, self.asked_before = self._request
 
     def moved(self, mark_delete: MessageId) -> None:
         """Note that the subscription was moved to another position."""
@@ -291,8 +396,36 @@ class PartitionState:
         return probed is not None and probed.ledger == done.ledger and now < probed.at + seconds
 
     @property
+    def seen(self) -> Seen | None:
+        """The entries that the tail has seen; None without a tail."""
+        return None if self.tail is None else Seen(self.tail.after, self.tail.reached)
+
+    def follow(self, tail: Tail) -> bool:
+        """Let a tail see the entries up to the known end; False if it cannot."""
+        end = self.schedule.last.whole_entry
+        follows = tail.follow(end)
+        if tail.has_chunks:
+            self.meet_chunks()
+        self.is_behind = self.is_behind and tail.reached < end
+        return follows
+
+    def close_tail(self) -> None:
+        """Close the tail, if there is one."""
+        if self.tail is not None:
+            self.tail.close()
+        self.tail, self.is_blind = None, False
+
+    def close_known(self) -> None:
+        """Forget the known entries, and close their reader."""
+        if self.known is not None:
+            self.known.close()
+        self.known = None
+
+    @property
     def tail_start(self) -> MessageId:
         """The entry after which a tail begins, so that it sees enough to acknowledge the end."""
+        if self.is_behind:  # the next tail could not see either what was too large for the last one
+            return self.schedule.last.whole_entry
         if self.has_chunks or self.acknowledged >= self.last:
             return self.last
         return max(self.acknowledged, self.last.back(PROBED_ENTRIES))

@@ -20,12 +20,12 @@ from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
-from pulsar_spark.client import InitialPosition, LastMessageId, PlanningClient
+from pulsar_spark.client import Calls, InitialPosition, LastMessageId, PlanningClient
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import (
     before_time,
@@ -57,6 +57,7 @@ class QueryStart(NamedTuple):
 
 def start_query(
     client: PlanningClient,
+    calls: Calls[Partition],
     options: SourceOptions,
     partitions: Iterable[TopicName],
     empty: Container[TopicName] = (),
@@ -65,6 +66,7 @@ def start_query(
 
     Args:
         client: client of the cluster.
+        calls: pending requests of the query.
         options: what to read, and the start.
         partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
         empty: those of them that have no message and get none.
@@ -81,7 +83,7 @@ def start_query(
     goes_on = options.start.everywhere is PositionWord.SUBSCRIPTION
     if goes_on:
         subscribed(client, starts, name)
-    subscription = Subscription(client, name, options.subscription_settings)
+    subscription = Subscription(client, calls, name, options.subscription_settings)
     _log.info("the subscription of the new query is %s", name)
     try:
         is_old = set() if given is None else starts.keys() - subscription.missing(list(starts))
@@ -145,7 +147,7 @@ def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageI
 def after_start_times(
     client: PlanningClient,
     options: SourceOptions,
-    partitions: Mapping[TopicName, PartitionState],
+    partitions: Mapping[TopicName, Partition],
     ranges: Sequence[Range],
 ) -> list[Range]:
     """Leave out messages published before ``startingTime`` that came after the query began.

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from pulsar_spark.client import PROMPT, InitialPosition, LastMessageId, Pauses, PlanningClient
+from pulsar_spark.client import PROMPT, Calls, InitialPosition, Kind, LastMessageId, PlanningClient
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
@@ -30,15 +30,15 @@ from pulsar_spark.spark.plan.ends import EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.quiet_time import QuietTime
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import probe_bounds
 from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
-    SegmentEnds,
     done_in,
+    find_ended,
     is_moved,
     not_ended,
     without_done,
@@ -73,12 +73,12 @@ class QueryPlanner:
         self._options = options
         self._client = client or PlanningClient.shared(options.client, read_compacted=options.read_compacted)
         self._scalable = ScalableTopics(self._client, options)
+        self._calls: Calls[Partition] = Calls()
         found = first_contact(self._client, options)
         self._topics = Topics(self._client, options, self._scalable, found)
-        self._micro_batches = MicroBatchPlanner(self._client, options, self._meet_chunks)
-        self._ends = EndTracker(self._client, self._ask, self._tail_start, self._meet_chunks)
+        self._micro_batches = MicroBatchPlanner(self._client, self._calls, options, self._meet_chunks)
+        self._ends = EndTracker(self._client, self._calls, self._ask)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
-        self._segment_ends = SegmentEnds(self._client)
         self._reporter = SourceReporter(self._client, options.client.service_url)
         self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
         self._done: set[TopicName] = set()  # segments that are done in the last offset
@@ -91,7 +91,6 @@ class QueryPlanner:
         self._waits_for_all = False
         self._silent: set[TopicName] = set()
         self._told: set[TopicName] = set()  # partitions named in a warning that do not answer promptly
-        self._open_pauses: Pauses[TopicName] = Pauses()
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
@@ -101,7 +100,9 @@ class QueryPlanner:
     def initial(self) -> Offsets:
         """The start of a query that has no checkpoint; the same in all calls of one run."""
         if self._fresh is None:
-            started = start_query(self._client, self._options, self._topics.partitions, self._scalable.empty)
+            started = start_query(
+                self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
+            )
             self._subscription = started.subscription
             self._track(started.answers)
             self._fresh = Offsets(started.subscription.name, started.positions)
@@ -148,12 +149,12 @@ class QueryPlanner:
         self._ask_ends(subscription)
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends(self._ends.topic_end, self._scalable.is_ordered)
+        subscription.note_ends(self._scalable.is_ordered)
         self._leave_done(subscription)
         self._count_backlogs(subscription)
         self._log_processed()
         held, unsure = self._held_segments(subscription, start)
-        planned = self._without_deleted(
+        ends = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
                 subscription.partitions,
@@ -163,9 +164,10 @@ class QueryPlanner:
                 available_now=self._frozen is not None,
             ),
         )
-        for topic, end in planned.items():
-            subscription.partitions[topic].planned = end
+        for partition, end in ends.items():
+            partition.planned = end
         self._report = None
+        planned = {partition.topic: end for partition, end in ends.items()}
         planned = self._scalable.with_done(planned, start, self._topics.partitions)
         if is_moved(planned, start):
             return Offsets(start.subscription, planned)
@@ -175,7 +177,7 @@ class QueryPlanner:
         )
         if self._frozen is not None and unsure and is_waited_for:
             raise not_ended(min(unsure))
-        due_at = self._next_due(is_all_acknowledged=is_all_acknowledged)
+        due_at = self._next_due(subscription, is_all_acknowledged=is_all_acknowledged)
         self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
         return start
 
@@ -188,17 +190,17 @@ class QueryPlanner:
         """
         held = self._scalable.held(self._topics.partitions, start.positions)
         states = subscription.partitions
-        read = {
-            topic: states[topic].position_or_start
+        read = [
+            states[topic]
             for topic in self._scalable.unsure(start.positions, held) & states.keys()
             if states[topic].position_or_start.last_whole_entry >= states[topic].last
-        }
-        ended = self._segment_ends.find(read, waits=self._waits_for_all)
-        for topic in ended & read.keys():
-            self._scalable.note_end(topic, read[topic])
+        ]
+        ended = find_ended(self._client, self._calls, read, waits=self._waits_for_all)
+        for segment in ended.intersection(read):
+            self._scalable.note_end(segment.topic, segment.position_or_start)
         if ended:
             held = self._scalable.held(self._topics.partitions, start.positions)
-        return held, read.keys() - ended
+        return held, {each.topic for each in read if each not in ended}
 
     def await_news(self) -> None:
         """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
@@ -215,17 +217,17 @@ class QueryPlanner:
             self._topics.refresh()
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
-    def _next_due(self, *, is_all_acknowledged: bool) -> float:
+    def _next_due(self, subscription: Subscription, *, is_all_acknowledged: bool) -> float:
         """When the next work is due if nothing comes."""
         now = self._client.now()
         times = [
             self._ends.due_at,
             self._micro_batches.due_at(now),
-            self._open_pauses.due_at(now),
-            max(self._segment_ends.due_at(now), now + _LOOK_AGAIN),
+            subscription.openings.pauses.due_at(now),
+            max(self._calls[Kind.FINAL_END].pauses.due_at(now), now + _LOOK_AGAIN),
         ]
-        is_opening = self._subscription is not None and self._subscription.is_opening
-        if self._silent or is_opening or not is_all_acknowledged:
+        is_asking = subscription.openings.has_more or self._calls[Kind.FINAL_END].has_more
+        if self._silent or is_asking or not is_all_acknowledged:
             times.append(now + _LOOK_AGAIN)
         return min(times)
 
@@ -276,8 +278,6 @@ class QueryPlanner:
         self._quiet.end()
         self._report = None
         self._loss_check.reporter.log_noted()
-        self._micro_batches.close()
-        self._ends.close()
         self._topics.close()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -289,16 +289,16 @@ class QueryPlanner:
         """Request where partitions end, and continue without those that are gone."""
         answers, gone = self._ends.refresh()
         deleted = list(gone)
-        for topic, answer in answers.items():
+        for partition, answer in answers.items():
             try:
-                self._loss_check.check_answer(subscription, topic, answer, self._ends.newest(topic))
+                self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
-                deleted.append(topic)
+                deleted.append(partition)
         # Later reports are about deletions that these answers do not show yet.
-        self._topics.forget_deleted(answers)
-        self._ends.renew_tails(list(answers))
-        for topic in deleted:
-            self._drop(subscription, topic)
+        self._topics.forget_deleted([each.topic for each in answers])
+        self._ends.renew_tails(list(answers), len(subscription.partitions))
+        for partition in deleted:
+            self._drop(subscription, partition.topic)
         self._loss_check.reporter.log_noted()
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
@@ -313,7 +313,7 @@ class QueryPlanner:
                 self._drop(subscription, gone[0])
 
     @property
-    def _partitions(self) -> Mapping[TopicName, PartitionState]:
+    def _partitions(self) -> Mapping[TopicName, Partition]:
         return {} if self._subscription is None else self._subscription.partitions
 
     def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
@@ -332,7 +332,7 @@ class QueryPlanner:
         self._scalable.check_done(done, processed)
         partitions = self._topics.partitions
         self._subscription = None
-        found = Subscription(self._client, name, self._options.subscription_settings, processed)
+        found = Subscription(self._client, self._calls, name, self._options.subscription_settings, processed)
         try:
             asked = [topic for topic in partitions if topic in processed or topic.is_segment]
             # Before it is opened: that would create it.
@@ -359,7 +359,6 @@ class QueryPlanner:
         finally:
             if before is not None:
                 self._leave(before)
-        self._ends.close()
         self._subscription = found
         self._scalable.subscription = name
         self._track({topic: answers[topic] for topic in found.partitions})
@@ -387,7 +386,7 @@ class QueryPlanner:
 
     def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Track partitions on which the subscription was opened."""
-        self._ends.add(answers)
+        self._ends.add({self._partitions[topic]: answer for topic, answer in answers.items()})
         self._absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
@@ -411,29 +410,29 @@ class QueryPlanner:
         self._topics.refresh()
         for topic, count in self._scalable.take_skipped().items():
             self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
-        now = self._client.now()
+        pauses, now = subscription.openings.pauses, self._client.now()
         new = [
             topic
             for topic in self._topics.partitions
             if topic not in subscription.partitions
             and start.positions.get(topic) != DONE
-            and self._open_pauses.is_over(topic, now)
+            and pauses.is_over(topic, now)
         ]
         opened, failed, gone = subscription.try_open(self._initial_positions(new), PROMPT)
         now = self._client.now()
         for topic, error in failed.items():
             if not error.is_passing:
                 raise error
-            level = logging.WARNING if self._open_pauses.failed(topic, now) else logging.INFO
+            level = logging.WARNING if pauses.failed(topic, now) else logging.INFO
             _log.log(level, "a new partition cannot be read yet; this is retried: %s", error)
         for topic in gone:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
-            self._open_pauses.succeeded(topic)
+            pauses.succeeded(topic)
             self._topics.drop(topic)
             if self._is_unread(topic, MessageId.EARLIEST, subscription.name):
                 self._loss_check.report_unheld(topic, MessageId.EARLIEST)
         for topic in opened:
-            self._open_pauses.succeeded(topic)
+            pauses.succeeded(topic)
         if opened:
             subscription.begin_before(opened)
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
@@ -455,8 +454,6 @@ class QueryPlanner:
             state = subscription.partitions[topic]
             if state.acknowledged >= state.last:
                 subscription.drop(topic)
-                self._ends.drop(topic)
-                self._micro_batches.drop(topic)
 
     # ---- partitions that are gone
 
@@ -477,8 +474,6 @@ class QueryPlanner:
         """Continue without a topic, or one partition, that was deleted."""
         state = subscription.partitions[topic]
         subscription.drop(topic)
-        self._ends.drop(topic)
-        self._micro_batches.drop(topic)
         self._topics.drop(topic)
         self._absent.add(topic)
         if topic in self._done:
@@ -491,10 +486,10 @@ class QueryPlanner:
     def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
         return topic.is_segment and self._scalable.is_unread(topic, position, name)
 
-    def _ask(self, topics: Sequence[TopicName]) -> Mapping[TopicName, LastMessageId | PulsarError]:
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, LastMessageId | PulsarError]:
         if self._subscription is None:
             return {}
-        answers = self._subscription.ask(topics, None if self._waits_for_all else PROMPT)
+        answers = self._subscription.ask(partitions, None if self._waits_for_all else PROMPT)
         late = self._subscription.late
         self._silent = self._subscription.silent
         for topic in (self._silent & late) - self._told:
@@ -505,20 +500,15 @@ class QueryPlanner:
         return answers
 
     def _meet_chunks(self, topic: TopicName) -> None:
-        if self._subscription is not None:
-            self._subscription.meet_chunks(topic)
-
-    def _tail_start(self, topic: TopicName) -> MessageId:
-        return self._partitions[topic].tail_start
+        if topic in self._partitions:
+            self._partitions[topic].meet_chunks()
 
     # ---- what is processed
 
     def _acknowledge(self, subscription: Subscription) -> bool:
         """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
-        return subscription.acknowledge_processed(
-            self._options.chunks.expire, self._ends.seen, is_polled=is_polled
-        )
+        return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
 
     def _count_backlogs(self, subscription: Subscription) -> None:
         """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""

@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from pulsar_spark.client import (
     PROMPT,
+    Calls,
     Consumer,
     InitialPosition,
+    Kind,
     LastMessageId,
-    Pauses,
     PendingCalls,
     PlanningClient,
     SubscriptionOptions,
-    TopicEnd,
     close_consumers,
     run_all,
 )
 from pulsar_spark.errors import BusyError, DeadlineError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.chunk_probes import ChunkProbes
-from pulsar_spark.spark.plan.partition import AckStep, PartitionState, Seen
+from pulsar_spark.spark.plan.chunk_probes import probe_chunks
+from pulsar_spark.spark.plan.partition import AckStep, Partition
 
 _log = logging.getLogger(__name__)
 
@@ -57,30 +57,26 @@ class _Opened(NamedTuple):
     answer: LastMessageId
 
 
-class _Request(NamedTuple):
-    """When a last message was requested, and up to where acknowledgements had been sent."""
-
-    at: float
-    asked: MessageId
-
-
 class Subscription:
     """One durable, exclusive subscription on any number of partitions.
 
     Args:
         client: client of the cluster.
+        calls: pending requests of the query.
         name: name of the subscription, the same on each partition.
         settings: settings of the subscription at the broker.
         processed: up to where partitions are processed before it is opened.
 
     Attributes:
         name: name of the subscription.
-        partitions: state of each partition on which it is open.
+        partitions: partitions on which it is open.
+        openings: partitions on which it is being opened.
     """
 
     def __init__(
         self,
         client: PlanningClient,
+        calls: Calls[Partition],
         name: str,
         settings: SubscriptionSettings = SubscriptionSettings(),  # noqa: B008 - it is immutable
         processed: Mapping[TopicName, MessageId] = MappingProxyType({}),
@@ -88,20 +84,12 @@ class Subscription:
         self.name = name
         self._processed = processed
         self._settings = settings
-        self.partitions: dict[TopicName, PartitionState] = {}
+        self.partitions: dict[TopicName, Partition] = {}
         self._client = client
-        self._consumers: dict[TopicName, Consumer] = {}
-        self._held_for_chunks: set[TopicName] = set()
-        self._openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
-        # Requests for the last message; only these open a lost consumer again, on a thread. The consumer is
-        # used for nothing else meanwhile.
-        self._asked: PendingCalls[TopicName] = PendingCalls()
-        self._requests: dict[TopicName, _Request] = {}  # the last one of each partition
-        self._answers: dict[TopicName, LastMessageId | PulsarError] = {}  # to be given by the next ask()
-        self._acks: PendingCalls[TopicName] = PendingCalls()
-        self._ack_pauses: Pauses[TopicName] = Pauses()
-        self._counts: PendingCalls[TopicName] = PendingCalls()
-        self._probes = ChunkProbes(client, self.partitions)
+        self._calls = calls
+        self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
+        self._asked, self._acks = calls[Kind.LAST_MESSAGE], calls[Kind.ACK]
+        self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # to be given by the next ask()
 
     # ---- opening and closing
 
@@ -135,7 +123,7 @@ class Subscription:
             patience: seconds to wait; later calls give the results that take longer. None: until all are
                 known.
         """
-        answers = self._openings.run(
+        answers = self.openings.run(
             {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
             patience,
         )
@@ -147,8 +135,8 @@ class Subscription:
             elif isinstance(answer, PulsarError):
                 failed[topic] = _naming(answer, self.name).located(str(topic))
             else:
-                self._consumers[topic], opened[topic] = answer
-                self.partitions[topic] = PartitionState.opened(answer.answer)
+                opened[topic] = answer.answer
+                self.partitions[topic] = Partition.opened(topic, *answer)
         return OpenAnswers(opened, failed, gone)
 
     def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
@@ -164,7 +152,8 @@ class Subscription:
         )
         consumer = self._client.subscribe(topic, options)
         try:
-            return _Opened(consumer, self._last_message_id(topic, consumer))
+            seen = self._processed.get(topic, MessageId.EARLIEST).whole_entry
+            return _Opened(consumer, self._last_message_id(topic, consumer, seen))
         except PulsarError:
             consumer.begin_close()
             raise
@@ -199,24 +188,14 @@ class Subscription:
 
     def drop(self, topic: TopicName) -> None:
         """Close it on one partition, which is gone."""
-        self.partitions.pop(topic, None)
-        consumer = self._consumers.pop(topic, None)
-        if consumer is not None and not self._leave(topic, consumer):
-            consumer.begin_close()
-
-    def _leave(self, topic: TopicName, consumer: Consumer) -> bool:
-        """Drop the requests of a partition; True if its consumer is closed when one of them has ended."""
-        for pending in (self._acks, self._counts):
-            pending.leave(topic, _ignore)
-        self._probes.leave(topic)
-        self._ack_pauses.succeeded(topic)
-        self._answers.pop(topic, None)
-        return self._asked.leave(topic, lambda _: consumer.begin_close())
+        partition = self.partitions.pop(topic, None)
+        if partition is not None and not partition.close(self._calls):
+            partition.consumer.begin_close()
 
     def remove(self, topic: TopicName) -> None:
         """Remove it from one partition and close it there. A failure is logged, and leaves it open."""
         try:
-            self._consumers[topic].unsubscribe()
+            self.partitions[topic].consumer.unsubscribe()
             self.drop(topic)
         except PulsarError as error:
             _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, error)
@@ -231,87 +210,82 @@ class Subscription:
                 self.name,
                 topic,
             )
-        topics = [topic for topic in self._consumers if topic not in silent]
-        answers = run_all([partial(self._consumers[topic].unsubscribe, deadline) for topic in topics])
+        topics = [topic for topic in self.partitions if topic not in silent]
+        answers = run_all(
+            [partial(self.partitions[topic].consumer.unsubscribe, deadline) for topic in topics]
+        )
         for topic, answer in zip(topics, answers, strict=True):
             if isinstance(answer, PulsarError):
                 _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, answer)
             else:
-                del self._consumers[topic]
+                self.partitions.pop(topic).close(self._calls)
         self.close()
 
     def close(self) -> None:
         """Close it, within 5 s; the broker keeps it and its position."""
-        consumers, self._consumers = self._consumers, {}
-        self.partitions.clear()
-        self._openings.leave_all(_close_opened)
-        close_consumers([each for topic, each in consumers.items() if not self._leave(topic, each)])
+        partitions, self.partitions = self.partitions, {}
+        self.openings.leave_all(_close_opened)
+        close_consumers([each.consumer for each in partitions.values() if not each.close(self._calls)])
 
     # ---- what the broker answers
 
     def ask(
-        self, topics: Sequence[TopicName], patience: float | None = None
-    ) -> dict[TopicName, LastMessageId | PulsarError]:
+        self, partitions: Sequence[Partition], patience: float | None = None
+    ) -> dict[Partition, LastMessageId | PulsarError]:
         """Request the last messages of partitions, in parallel.
 
         A partition that does not answer is :attr:`silent`, until a later call has its answer.
 
         Args:
-            topics: partitions to ask, unless they are silent.
+            partitions: partitions to ask, unless they are silent.
             patience: seconds to wait for the answers, of partitions that have answered promptly before; None:
                 until all have answered.
         """
-        answers, self._answers = self._answers, {}
-        answers |= self._ask([topic for topic in topics if topic not in answers], patience)
-        for topic, answer in answers.items():
+        kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
+        self._answers = {}
+        answers = kept | self._ask([each for each in partitions if each not in kept], patience)
+        for partition, answer in answers.items():
             if not isinstance(answer, PulsarError):
-                state = self.partitions[topic]
-                state.asked_at, state.asked_before = self._requests[topic]
+                partition.answered()
         return answers
 
     def _ask(
-        self, topics: Iterable[TopicName], patience: float | None
-    ) -> dict[TopicName, LastMessageId | PulsarError]:
+        self, partitions: Iterable[Partition], patience: float | None
+    ) -> dict[Partition, LastMessageId | PulsarError]:
         now, busy, answers = self._client.now(), self._asked.busy, self._asked.take()
         calls, begun = {}, {}
-        for topic in topics:
-            if topic in busy or topic in answers:
+        for each in partitions:
+            if each in busy or each in answers:
                 continue
-            consumer = self._consumers[topic]
             # The time of the request, not of the answer: the partition may have grown since the answer was
             # made.
-            self._requests[topic] = _Request(now, self.partitions[topic].asked)
-            self._answers.pop(topic, None)  # judged late, it would not know what was requested since
-            calls[topic] = partial(self._last_message_id, topic, consumer)
+            each.requested(now)
+            self._answers.pop(each, None)  # judged late, it would not know what was requested since
+            calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
             # In a compacted topic, or a segment, one answer may require other requests.
-            is_alone = not self._client.read_compacted and not self._client.may_have_old_end(topic)
-            request = consumer.begin_last_message_id() if is_alone else None
+            is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)
+            request = each.consumer.begin_last_message_id() if is_alone else None
             if request is not None:
-                begun[topic] = request
+                begun[each] = request
         return answers | self._asked.run(calls, patience, begun)
-
-    @property
-    def is_opening(self) -> bool:
-        """Whether :meth:`try_open` has more results later."""
-        return self._openings.has_more
 
     @property
     def silent(self) -> set[TopicName]:
         """The partitions that have not answered for a while; they get no further requests meanwhile."""
-        return self._asked.busy
+        return {each.topic for each in self._asked.busy if not each.is_closed}
 
     @property
     def late(self) -> set[TopicName]:
         """The partitions whose last answer took a while, or takes so now; they are not waited for."""
-        return self._asked.late
+        return {each.topic for each in self._asked.late if not each.is_closed}
 
-    def _last_message_id(self, topic: TopicName, consumer: Consumer) -> LastMessageId:
+    def _last_message_id(
+        self, topic: TopicName, consumer: Consumer, seen: MessageId | Partition
+    ) -> LastMessageId:
         """A partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id()
         if self._client.may_have_old_end(topic):
-            state = self.partitions.get(topic)
-            processed = self._processed.get(topic, MessageId.EARLIEST).whole_entry
-            seen = processed if state is None else state.last
+            seen = seen.last if isinstance(seen, Partition) else seen
             return answer._replace(last=self._client.visible_end(topic, answer.last, seen))
         if self._client.read_compacted and not answer.last.is_message:
             return answer._replace(last=self._client.bounds(topic).last)
@@ -319,32 +293,29 @@ class Subscription:
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
         """The number of unacknowledged entries, of partitions whose broker answers promptly."""
-        counts = self._counts.take()
-        busy = self._asked.busy | self._counts.busy | counts.keys()
-        asked = [topic for topic in topics if topic not in busy]
+        pending = self._calls[Kind.BACKLOG]
+        counts = pending.take()
+        busy = self._asked.busy | pending.busy | counts.keys()
         begun = {
-            topic: request
-            for topic in asked
-            if (request := self._consumers[topic].begin_backlog()) is not None
+            partition: request
+            for partition in (self.partitions[topic] for topic in topics)
+            if partition not in busy and (request := partition.consumer.begin_backlog()) is not None
         }
-        counts |= self._counts.run({}, PROMPT, begun)
-        return {topic: count for topic, count in counts.items() if not isinstance(count, PulsarError)}
+        counts |= pending.run({}, PROMPT, begun)
+        return {each.topic: count for each, count in counts.items() if not isinstance(count, PulsarError)}
 
-    def note_ends(
-        self,
-        told_tail: Callable[[TopicName], TopicEnd | None],
-        is_expected: Callable[[TopicName], bool] = lambda topic: False,
-    ) -> None:
+    def note_ends(self, is_expected: Callable[[TopicName], bool] = lambda topic: False) -> None:
         """Note which topics have ended; warn of each once.
 
+        A consumer without permits is told only when it acknowledges the last message, or when the topic is
+        terminated after that. A tail is told, too.
+
         Args:
-            told_tail: what a partition's tail was told. A consumer without permits is told only when it
-                acknowledges the last message, or when the topic is terminated after that.
             is_expected: whether it is a segment, which ends because others follow.
         """
         for topic, state in self.partitions.items():
             if state.topic_end is None:
-                end = self._consumers[topic].topic_end or told_tail(topic)
+                end = state.consumer.topic_end or (None if state.tail is None else state.tail.topic_end)
                 if end is not None and not is_expected(topic):
                     state.topic_end = end
                     ended = TopicEndedError(
@@ -356,42 +327,29 @@ class Subscription:
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
         """Move it back, so that it holds everything that exists after ``position``."""
-        consumer = self._consumers[topic]
-        self._acks.leave(topic, _ignore)
-        consumer.seek(position if position.is_message else MessageId.EARLIEST)
-        self.partitions[topic].moved(consumer.last_message_id().mark_delete)
+        partition = self.partitions[topic]
+        self._acks.leave(partition, _ignore)
+        partition.consumer.seek(position if position.is_message else MessageId.EARLIEST)
+        partition.moved(partition.consumer.last_message_id().mark_delete)
 
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
         """Skip everything that the partition holds, as the broker's latest answer shows it."""
-        last = answer.last.whole_entry
+        partition, last = self.partitions[topic], answer.last.whole_entry
         # What they answer is about positions that the topic does not have any more.
-        self._acks.leave(topic, _ignore)
-        self._probes.leave(topic)
-        self.partitions[topic].moved(answer.mark_delete)
+        self._acks.leave(partition, _ignore)
+        self._calls[Kind.CHUNKS].leave(partition, _ignore)
+        partition.moved(answer.mark_delete)
         self.acknowledge({topic: last})
-        self.partitions[topic].set_back(last)
+        partition.set_back(last)
 
     # ---- acknowledging
 
-    def meet_chunks(self, topic: TopicName) -> None:
-        """Note that a part of a chunked message was found in a partition."""
-        state = self.partitions.get(topic)
-        if state is not None:
-            state.meet_chunks()
-
-    def acknowledge_processed(
-        self,
-        expire: float,
-        seen: Callable[[TopicName], Seen | None] = lambda topic: None,
-        *,
-        is_polled: bool = False,
-    ) -> bool:
+    def acknowledge_processed(self, expire: float, *, is_polled: bool = False) -> bool:
         """Acknowledge what is processed, as far as chunked messages allow.
 
         Args:
             expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
                 limit.
-            seen: returns the entries that a partition's tail has seen.
             is_polled: whether it will be called again soon.
 
         Returns:
@@ -401,27 +359,22 @@ class Subscription:
         self._take_acks(self._acks.take())
         waiting = self._waiting(now)
         steps = {
-            topic: step
-            for topic, state in self.partitions.items()
-            if topic not in waiting
-            and (step := state.ack_step(now, expire, seen(topic), is_polled=is_polled)) is not AckStep.NOTHING
+            partition: step
+            for partition in self.partitions.values()
+            if partition not in waiting
+            and (step := partition.ack_step(now, expire, partition.seen, is_polled=is_polled))
+            is not AckStep.NOTHING
         }
-        probed = self._probes.run(topic for topic, step in steps.items() if step is AckStep.PROBE)
+        probes = (each for each, step in steps.items() if step is AckStep.PROBE)
+        probed = probe_chunks(self._client, self._calls, probes)
         if expire == 0:
             self._warn_of_chunks()
-        positions = {
-            topic: self.partitions[topic].settle(expire)
-            for topic, step in steps.items()
-            if step is AckStep.ACKNOWLEDGE
-        }
-        for topic, entry in probed.items():
-            state = self.partitions[topic]
+        positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
+        for each, entry in probed.items():
             # Without chunks everything up to the probed entry is settled; more may be processed by now.
-            positions[topic] = state.settle(expire) if state.has_chunks else entry
-        self.acknowledge(positions)
-        return not waiting and all(
-            self.partitions[topic].ack_step(now, expire) is AckStep.NOTHING for topic in steps
-        )
+            positions[each] = each.settle(expire) if each.has_chunks else entry
+        self._acknowledge(positions)
+        return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
         """Acknowledge everything up to ``positions`` that is not acknowledged yet.
@@ -429,67 +382,69 @@ class Subscription:
         A failure is logged, and a later call acknowledges the same: the checkpoint is authoritative, and the
         broker only retains more than necessary meanwhile.
         """
+        self._acknowledge({self.partitions[topic]: position for topic, position in positions.items()})
+
+    def _acknowledge(self, positions: Mapping[Partition, MessageId]) -> None:
         waiting = self._waiting(self._client.now())
         due = {
-            topic: entry
-            for topic, position in positions.items()
-            if topic not in waiting
-            and self.partitions[topic].is_unacknowledged(entry := position.last_whole_entry)
+            each: entry
+            for each, position in positions.items()
+            if each not in waiting and each.is_unacknowledged(entry := position.last_whole_entry)
         }
         lost = self._send_acks(due)
         if lost:
             found = self._ask(lost, PROMPT)
             self._answers |= found
-            again = self._send_acks({topic: due[topic] for topic in lost & found.keys()})
-            for topic in again | (lost - found.keys()):
-                self._ack_failed(topic, "the broker has closed its consumer")
+            again = self._send_acks({each: due[each] for each in lost & found.keys()})
+            for each in again | (lost - found.keys()):
+                self._ack_failed(each, "the broker has closed its consumer")
 
-    def _waiting(self, now: float) -> set[TopicName]:
+    def _waiting(self, now: float) -> set[Partition]:
         """The partitions that are not acknowledged now: a request is open, or failed lately."""
-        return self._asked.busy | self._acks.busy | self._ack_pauses.resting(now)
+        return self._asked.busy | self._acks.busy | self._acks.pauses.resting(now)
 
-    def _send_acks(self, due: Mapping[TopicName, MessageId]) -> set[TopicName]:
+    def _send_acks(self, due: Mapping[Partition, MessageId]) -> set[Partition]:
         """Acknowledge, and return the partitions whose consumer must first be opened again."""
         begun = {
-            topic: request
-            for topic, entry in due.items()
-            if (request := self._consumers[topic].begin_ack_cumulative(entry)) is not None
+            each: request
+            for each, entry in due.items()
+            if (request := each.consumer.begin_ack_cumulative(entry)) is not None
         }
-        for topic in begun:
-            self.partitions[topic].asked = due[topic]
+        for each in begun:
+            each.asked = due[each]
         return (due.keys() - begun.keys()) | self._take_acks(self._acks.run({}, PROMPT, begun), due.keys())
 
     def _take_acks(
-        self, answers: Mapping[TopicName, MessageId | PulsarError], due: Set[TopicName] = frozenset()
-    ) -> set[TopicName]:
+        self, answers: Mapping[Partition, MessageId | PulsarError], due: Set[Partition] = frozenset()
+    ) -> set[Partition]:
         """Process answers; return those of ``due`` whose consumer must be opened again."""
         lost = set()
-        for topic, answer in answers.items():
+        for partition, answer in answers.items():
             if isinstance(answer, MessageId):
-                self.partitions[topic].acknowledged = answer
-                self._ack_pauses.succeeded(topic)
-            elif answer.retriable and topic in due:
-                lost.add(topic)
+                partition.acknowledged = answer
+                self._acks.pauses.succeeded(partition)
+            elif answer.retriable and partition in due:
+                lost.add(partition)
             else:
-                if isinstance(answer, DeadlineError) and topic not in self._asked.busy:
-                    self._consumers[topic].lose(answer)
-                self._ack_failed(topic, answer)
+                if isinstance(answer, DeadlineError) and partition not in self._asked.busy:
+                    partition.consumer.lose(answer)
+                self._ack_failed(partition, answer)
         return lost
 
-    def _ack_failed(self, topic: TopicName, why: object) -> None:
-        is_first = self._ack_pauses.failed(topic, self._client.now())
+    def _ack_failed(self, partition: Partition, why: object) -> None:
+        is_first = self._acks.pauses.failed(partition, self._client.now())
         _log.log(
             logging.WARNING if is_first else logging.DEBUG,
             "an acknowledgement of %s failed and is retried: %s",
-            topic,
+            partition.topic,
             why,
         )
 
     def _warn_of_chunks(self) -> None:
         """Log once for each partition with chunks that it is no longer acknowledged."""
         for topic, state in self.partitions.items():
-            if state.has_chunks and topic not in self._held_for_chunks:
-                self._held_for_chunks.add(topic)
+            if state.has_chunks and not state.is_warned_of_chunks:
+                state.is_warned_of_chunks = True
                 _log.warning(
                     "%s has chunked messages: it is not acknowledged any more in this run of the query, "
                     "because with expireTimeOfIncompleteChunkedMessage=0 they may complete at any time",

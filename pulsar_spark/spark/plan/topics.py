@@ -10,7 +10,6 @@ from functools import partial
 
 from pulsar_spark.client import (
     PROMPT,
-    Pauses,
     PendingCalls,
     PlanningClient,
     TopicWatch,
@@ -209,7 +208,7 @@ class Topics:
         self._missing: set[TopicName] = set()
         self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
         self._listing: PendingCalls[str] = PendingCalls()
-        self._pauses: Pauses[str] = Pauses()
+        self._pauses = self._listing.pauses  # also of scalable topics that are missing
         self._scalable = scalable
         # From now on watched, and with the ends of sealed segments: a run may take this list alone.
         if options.scalable_topics:

@@ -1,6 +1,6 @@
 """A subscription on three partitions of a cluster in memory, and where it stands."""
 
-from pulsar_spark.client import InitialPosition
+from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -19,9 +19,15 @@ def three_partitions():
 
 
 def opened(cluster, initial=EARLIEST, **options):
-    subscription = Subscription(cluster, "s", **options)
+    subscription = Subscription(cluster, Calls(), "s", **options)
     subscription.open(dict.fromkeys((P0, P1, P2), initial))
     return subscription
+
+
+def ask(subscription, topics, patience=None):
+    """The last messages of partitions, by topic."""
+    answers = subscription.ask([subscription.partitions[each] for each in topics], patience)
+    return {partition.topic: answer for partition, answer in answers.items()}
 
 
 def mark(cluster, topic=P0):

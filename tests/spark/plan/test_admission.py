@@ -8,16 +8,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.client import Calls, PendingCalls
 from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission, Room, in_turn, take
 from pulsar_spark.spark.plan.known_entries import KnownEntries, messages_in
+from pulsar_spark.spark.plan.partition import Partition as PlannedPartition
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_topics import Broker, CallsInTurn, Partition
 
 TOPICS = [TopicName.parse("t").of_partition(number) for number in range(8)]
+
+
+class AdmissionByTopic(Admission):
+    """Admission of partitions that are open while they are planned, by their names."""
+
+    def __init__(self, limits, broker, make_calls=PendingCalls):
+        self.calls, self.partitions = Calls(make_calls), {}
+        super().__init__(limits, broker, self.calls)
+
+    def plan(self, starts, ends, backlogs, now, **how):
+        for topic in self.partitions.keys() - starts.keys():
+            self.drop(topic)
+        for topic, start in starts.items():
+            if topic not in self.partitions:
+                self.partitions[topic] = PlannedPartition(topic, None, start, start, ends[topic])
+        starts, ends, backlogs = (
+            {self.partitions[each]: of[each] for each in of} for of in (starts, ends, backlogs)
+        )
+        planned = super().plan(starts, ends, backlogs, now, **how)
+        return {each.topic: end for each, end in planned.items()}
+
+    @property
+    def failed_topics(self):
+        return {each.topic for each in self.failed}
+
+    @property
+    def known(self):
+        return {topic: each.known for topic, each in self.partitions.items() if each.known}
+
+    def drop(self, topic):
+        self.partitions.pop(topic).close(self.calls)
+
+    def close(self):
+        for topic in [*self.partitions]:
+            self.drop(topic)
 
 
 @contextmanager
@@ -58,7 +95,7 @@ limits = st.builds(
 
 def run(broker, limits, *, available_now=True):
     """Plan until nothing is left; each batch as what it takes of each partition."""
-    admission = Admission(limits, broker, CallsInTurn)
+    admission = AdmissionByTopic(limits, broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
     batches, waited = [], Counter()
@@ -193,7 +230,7 @@ def test_nobody_is_passed_over_in_turns(waiting, count, before):
 def test_more_partitions_than_messages_take_turns(limit):
     """The limit is kept, no other partition is probed, and none starves while the others grow."""
     broker = Broker({topic: uniform(10) for topic in TOPICS})
-    admission = Admission(Limits(max_messages=limit), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=limit), broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
     taken: Counter[TopicName] = Counter()
@@ -209,7 +246,7 @@ def test_more_partitions_than_messages_take_turns(limit):
 def test_turns_without_an_answer_do_not_end_a_run_that_reads_what_exists():
     broken = {topic: ConnectError("refused") for topic in TOPICS[:7]}
     broker = Broker({topic: uniform(1) for topic in TOPICS}, broken)
-    admission = Admission(Limits(max_messages=1), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=1), broker, CallsInTurn)
     starts = {topic: each.start for topic, each in broker.partitions.items()}
     ends = {topic: each.last for topic, each in broker.partitions.items()}
     planned = admission.plan(starts, ends, {}, 0.0, available_now=True)
@@ -256,7 +293,7 @@ def test_a_start_within_an_entry():
 
 def test_a_start_elsewhere_is_looked_at_anew():
     broker = Broker({TOPICS[0]: uniform(100)})
-    admission = Admission(Limits(max_messages=10), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=10), broker, CallsInTurn)
     for entry in (9, 50, 20, -1):
         planned = admission.plan({TOPICS[0]: MessageId(10, entry)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0)
         assert planned == {TOPICS[0]: MessageId(10, entry + 10)}
@@ -269,7 +306,7 @@ class Waiting:
 
     def __init__(self, **limits):
         self.broker = Broker({TOPICS[0]: uniform(100, messages=2)})
-        self.admission = Admission(Limits(**limits), self.broker, CallsInTurn)
+        self.admission = AdmissionByTopic(Limits(**limits), self.broker, CallsInTurn)
 
     def plan(self, start, end, now, **how):
         (planned,) = self.admission.plan(
@@ -299,7 +336,7 @@ def test_the_least_and_the_most_hold_together():
     waiting = Waiting(min_messages=10, max_messages=20)
     assert waiting.plan(-1, 3, 0.0) == -1
     assert waiting.plan(-1, 50, 0.0) == 9
-    known, end = waiting.admission._known[TOPICS[0]], MessageId(10, 5)
+    known, end = waiting.admission.known[TOPICS[0]], MessageId(10, 5)
     assert take(known, Room(14, None), end).end == end, "never beyond it"
     assert take(known, Room(10, None), end).end == end.back(1)
     assert waiting.plan(46, 50, 0.0) == 46
@@ -319,7 +356,7 @@ def test_the_least_is_estimated_beyond_what_is_looked_at():
 @pytest.mark.parametrize("error", [ConnectError("cut"), DeadlineError("late")])
 def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
     broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
-    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=4), broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 9))
     starts = admission.plan(starts, ends, {}, 0.0)
@@ -340,14 +377,14 @@ def test_a_partition_without_an_answer_lets_the_others_go_on(error, caplog):
 def test_silence_lifts_no_limit(limits, caplog):
     """An entry that is late is taken for none that is never delivered."""
     broker = Broker({topic: uniform(1000) for topic in TOPICS[:2]})
-    admission = Admission(limits, broker, CallsInTurn)
+    admission = AdmissionByTopic(limits, broker, CallsInTurn)
     starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:2], MessageId(10, 999))
     broker.silent_after = {TOPICS[0]: MessageId(10, 5)}
     for first, late in ((3, set()), (5, {TOPICS[0]}), (5, {TOPICS[0]})):
         starts = admission.plan(starts, ends, {}, 0.0)
         assert starts[TOPICS[0]] == MessageId(10, first)
-        assert admission.failed == late
+        assert admission.failed_topics == late
     assert starts[TOPICS[1]] > MessageId(10, 8)
     assert caplog.text.count(str(TOPICS[0])) == 2
     opened = broker.opened
@@ -374,7 +411,7 @@ class SlowBroker(Broker):
 
 def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
     broker = SlowBroker(3)
-    admission = Admission(Limits(max_messages=6), broker)
+    admission = AdmissionByTopic(Limits(max_messages=6), broker)
     starts = dict.fromkeys(TOPICS[:3], MessageId(10, -1))
     ends = dict.fromkeys(TOPICS[:3], MessageId(10, 9))
     while starts[TOPICS[1]] < ends[TOPICS[1]]:
@@ -393,13 +430,12 @@ def test_a_probe_without_an_answer_holds_nobody_up_and_is_used_when_it_comes():
     assert broker.open == 0
 
 
-@pytest.mark.parametrize("how", ["drop", "close"])
-def test_a_reader_that_opens_after_the_end_is_closed(how):
+def test_a_reader_that_opens_after_the_end_is_closed():
     broker = SlowBroker(1)
-    admission = Admission(Limits(max_messages=6), broker)
+    admission = AdmissionByTopic(Limits(max_messages=6), broker)
     starts = {TOPICS[0]: MessageId(10, -1)}
     assert admission.plan(starts, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0, patience=0.01) == starts
-    admission.drop(TOPICS[0]) if how == "drop" else admission.close()
+    admission.close()
     broker.answered.set()
     wait_until(lambda: not admission.is_busy)
     wait_until(lambda: broker.open == 0)
@@ -413,7 +449,7 @@ def test_where_a_search_fails_what_is_known_is_taken(error, monkeypatch, caplog)
 
     broker = Broker({TOPICS[0]: uniform(100)})
     monkeypatch.setattr(broker, "probe_entry", probe_entry)
-    admission = Admission(Limits(max_messages=50), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=50), broker, CallsInTurn)
     start, end = {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 99)}
     with budget(10):
         if not error.is_passing:
@@ -421,7 +457,7 @@ def test_where_a_search_fails_what_is_known_is_taken(error, monkeypatch, caplog)
                 admission.plan(start, end, {}, 0.0)
             return
         assert admission.plan(start, end, {}, 0.0) == {TOPICS[0]: MessageId(10, 9)}
-    assert admission.failed == set(TOPICS[:1])
+    assert admission.failed_topics == set(TOPICS[:1])
     assert str(TOPICS[0]) in caplog.text
 
 
@@ -433,7 +469,7 @@ def test_a_search_in_a_partition_that_is_gone_says_nothing(monkeypatch):
         raise TopicNotFoundError("gone")
 
     monkeypatch.setattr(broker, "probe_entry", probe_entry)
-    admission = Admission(Limits(max_messages=50), broker)
+    admission = AdmissionByTopic(Limits(max_messages=50), broker)
     admission._scans = CallsInTurn()
     with budget(10):
         admission.plan({TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 99)}, {}, 0.0, patience=0.01)
@@ -452,20 +488,20 @@ def test_of_many_partitions_each_is_probed_less(size):
     broker = Broker(dict.fromkeys(topics, uniform(1000, size=size)))
     starts = dict.fromkeys(topics, MessageId(10, -1))
     ends = dict.fromkeys(topics, MessageId(10, 999))
-    admission = Admission(Limits(max_messages=120_000), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=120_000), broker, CallsInTurn)
     planned = admission.plan(starts, ends, dict.fromkeys(topics, 1000), 0.0)
     assert broker.scanned <= known_entries.SCAN_ENTRIES_IN_ALL
     assert broker.scanned * size <= known_entries.SCAN_BYTES_IN_ALL + 200 * size
     assert broker.probes <= 200
     assert set(planned.values()) == {MessageId(10, 599)}
-    assert sum(len(known.entries) for known in admission._known.values()) <= 16_000
+    assert sum(len(known.entries) for known in admission.known.values()) <= 16_000
     admission.close()
 
 
 def test_an_error_that_stays_is_raised():
     broker = Broker({TOPICS[0]: uniform(10)}, {TOPICS[0]: TopicNotFoundError("gone")})
     with pytest.raises(TopicNotFoundError, match=str(TOPICS[0])):
-        Admission(Limits(max_messages=4), broker, CallsInTurn).plan(
+        AdmissionByTopic(Limits(max_messages=4), broker, CallsInTurn).plan(
             {TOPICS[0]: MessageId(10, -1)}, {TOPICS[0]: MessageId(10, 9)}, {}, 0.0
         )
 
@@ -473,7 +509,7 @@ def test_an_error_that_stays_is_raised():
 def test_an_error_that_stays_leaves_no_reader_of_the_others_open():
     gone, *others = TOPICS
     broker = Broker(dict.fromkeys(TOPICS, uniform(10)), {gone: TopicNotFoundError("gone")})
-    admission = Admission(Limits(max_messages=8), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=8), broker, CallsInTurn)
     starts, ends = dict.fromkeys(TOPICS, MessageId(10, -1)), dict.fromkeys(TOPICS, MessageId(10, 9))
     with pytest.raises(TopicNotFoundError):
         admission.plan(starts, ends, {}, 0.0)
@@ -486,7 +522,7 @@ def test_an_error_that_stays_leaves_no_reader_of_the_others_open():
 
 def test_what_is_found_of_a_position_that_was_left_meanwhile_is_not_used():
     broker = SlowBroker(1)
-    admission = Admission(Limits(max_messages=4), broker)
+    admission = AdmissionByTopic(Limits(max_messages=4), broker)
     ends = {TOPICS[0]: MessageId(10, 9)}
     assert admission.plan({TOPICS[0]: MessageId(10, 5)}, ends, {}, 0.0, patience=0.0) != ends
     broker.answered.set()
@@ -504,10 +540,13 @@ def test_what_is_found_of_a_position_that_was_left_meanwhile_is_not_used():
 
 def test_what_is_found_of_such_a_position_hides_nothing_of_the_others():
     broker = Broker({topic: uniform(10) for topic in TOPICS[:2]})
-    admission = Admission(Limits(max_messages=4), broker, CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=4), broker, CallsInTurn)
     left, same = (KnownEntries(broker, TOPICS[n], MessageId(10, entry)) for n, entry in ((0, 5), (1, -1)))
-    admission._take_scans({TOPICS[0]: left, TOPICS[1]: same}, dict.fromkeys(TOPICS[:2], MessageId(10, -1)))
-    assert admission._known == {TOPICS[1]: same}
+    starts = dict.fromkeys(TOPICS[:2], MessageId(10, -1))
+    admission.partitions = {each: PlannedPartition(each, None, at, at, at) for each, at in starts.items()}
+    one, other = admission.partitions.values()
+    admission._take_scans({one: left, other: same}, dict.fromkeys((one, other), MessageId(10, -1)))
+    assert admission.known == {TOPICS[1]: same}
     assert broker.open == 1
 
 
@@ -515,7 +554,7 @@ def test_what_is_gone_is_left_to_the_task():
     """Nothing visible is found up to the end: it is planned, so that its task tells of the loss."""
     partition = uniform(10)
     partition.last = MessageId(10, 20)
-    admission = Admission(Limits(max_messages=100), Broker({TOPICS[0]: partition}), CallsInTurn)
+    admission = AdmissionByTopic(Limits(max_messages=100), Broker({TOPICS[0]: partition}), CallsInTurn)
     for start in (MessageId(10, 9), MessageId(10, 5)):
         assert admission.plan({TOPICS[0]: start}, {TOPICS[0]: partition.last}, {}, 0.0) == {
             TOPICS[0]: partition.last

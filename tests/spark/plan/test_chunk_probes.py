@@ -1,18 +1,20 @@
-"""ChunkProbes: what a subscription acknowledges where there are chunked messages, or may be."""
+"""Chunk probes: what a subscription acknowledges where there are chunked messages, or may be."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from pulsar_spark.client import Kind
 from pulsar_spark.errors import AuthError, DeadlineError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import chunk_probes
-from pulsar_spark.spark.plan.partition import Seen
 from tests.client.clients import wait_until
 from tests.spark.plan.subscriptions import (
     P0,
     P1,
     P2,
+    ask,
     mark,
     marks,
     opened,
@@ -42,7 +44,7 @@ def test_partitions_are_probed_for_chunks_before_they_are_acknowledged(cluster):
     cluster.clock += 60.0
     subscription.acknowledge_processed(60.0)
     assert mark(cluster, P1).entry == 2, "what came meanwhile is not known"
-    subscription.ask([P1])
+    ask(subscription, [P1])
     subscription.acknowledge_processed(60.0)
     assert mark(cluster, P1).entry == 4
     assert cluster.count("chunks", P1) == 2, "it is known"
@@ -52,7 +54,7 @@ def test_partitions_are_probed_for_chunks_before_they_are_acknowledged(cluster):
 @pytest.mark.parametrize(("published", "acknowledged"), [(60, -1), (61, 2), (10_000, 2), (-5, -1)])
 def test_where_chunks_were_met_publish_times_decide(cluster, published, acknowledged):
     subscription = opened(cluster)
-    subscription.meet_chunks(P0)
+    subscription.partitions[P0].meet_chunks()
     cluster.topics[P0].produce(1, time=1000 * published)
     processed(subscription, 2)
     subscription.acknowledge_processed(60.0)
@@ -68,7 +70,7 @@ def test_a_fast_clock_does_not_expire_the_chunks_of_others(cluster):
     cluster.topics[P0].produce(1, time=1_000_000)
     cluster.topics[P0].produce(1, time=9_000_000)
     subscription.partitions[P0].last = MessageId(10, 4)
-    subscription.meet_chunks(P0)
+    subscription.partitions[P0].meet_chunks()
     for entry in (3, 4):
         processed(subscription, entry)
         subscription.acknowledge_processed(60.0)
@@ -79,27 +81,27 @@ def test_an_answer_that_is_late_shows_no_silence_before_it_is_taken_in(cluster):
     """The last chunk of a message may have come with it."""
     subscription = opened(cluster)
     cluster.topics[P0].produce(1, chunks=True)
-    subscription.meet_chunks(P0)
+    subscription.partitions[P0].meet_chunks()
     processed(subscription, 2)
     subscription.acknowledge_processed(60.0)
     cluster.clock += 60.0
     late = cluster.stalled[P0] = threading.Event()
-    assert subscription.ask([P0], 0.0) == {}
+    assert ask(subscription, [P0], 0.0) == {}
     cluster.topics[P0].produce(1)
     late.set()
     wait_until(lambda: not subscription.silent)
     subscription.acknowledge_processed(60.0)
     assert mark(cluster).entry == -1
-    assert subscription.ask([P0], 0.0).keys() == {P0}
+    assert ask(subscription, [P0], 0.0).keys() == {P0}
     assert subscription.partitions[P0].asked_at == cluster.clock
 
 
 def test_chunks_that_never_expire_are_held_with_a_warning(cluster, caplog):
     subscription = opened(cluster)
-    subscription.meet_chunks(P0)
+    subscription.partitions[P0].meet_chunks()
     for _ in range(3):
         cluster.clock += 1000.0
-        subscription.ask([P0, P1])
+        ask(subscription, [P0, P1])
         processed(subscription, 2)
         subscription.acknowledge_processed(0.0)
     assert [mark(cluster, each).entry for each in (P0, P1)] == [-1, 2]
@@ -113,7 +115,7 @@ def test_what_cannot_be_dated_is_tried_again(cluster, monkeypatch):
         raise AuthError("no")
 
     subscription = opened(cluster)
-    subscription.meet_chunks(P0)
+    subscription.partitions[P0].meet_chunks()
     processed(subscription, 2)
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "probe_entry", fail)
@@ -177,8 +179,11 @@ def test_within_a_ledger_one_probe_is_enough_until_its_end(cluster):
 def test_what_a_tail_has_seen_is_not_probed(cluster):
     subscription = opened(cluster)
     processed(subscription, 2)
-    seen = {P0: Seen(MessageId(10, -1), MessageId(10, 2)), P1: Seen(MessageId(10, -1), MessageId(10, 1))}
-    assert not subscription.acknowledge_processed(60.0, seen.get, is_polled=True)
+    for topic, reached in ((P0, 2), (P1, 1)):
+        subscription.partitions[topic].tail = SimpleNamespace(
+            after=MessageId(10, -1), reached=MessageId(10, reached)
+        )
+    assert not subscription.acknowledge_processed(60.0, is_polled=True)
     assert marks(cluster) == [2, -1, -1]
     assert cluster.count("chunks") == 0
 
@@ -203,28 +208,6 @@ def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch
     assert len(tried) == 1
     processed(subscription, 2)
     answered.set()
-    wait_until(lambda: not subscription._probes._calls.busy)
+    wait_until(lambda: not subscription._calls[Kind.CHUNKS].busy)
     subscription.acknowledge_processed(60.0)
     assert mark(cluster, P1).entry == 1, "what was probed is acknowledged, and no more"
-
-
-def test_a_probe_that_ends_when_the_next_one_begins_is_of_what_was_probed(cluster, monkeypatch):
-    monkeypatch.setattr(chunk_probes, "PROMPT", 0.01)
-    subscription, answered, real = opened(cluster), threading.Event(), cluster.has_chunks_before
-    monkeypatch.setattr(cluster, "has_chunks_before", lambda *asked: answered.wait(60) and real(*asked))
-    processed(subscription, 1)
-    subscription.acknowledge_processed(60.0)
-    processed(subscription, 2)
-    take = subscription._probes._calls.take
-
-    def take_before_it_ends():
-        found = take()
-        answered.set()
-        wait_until(lambda: not subscription._probes._calls.busy)
-        return found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(subscription._probes._calls, "take", take_before_it_ends)
-        patch.setattr(subscription._probes._calls, "run", lambda *_: take())
-        subscription.acknowledge_processed(60.0)
-    assert marks(cluster) == [1, 1, 1]

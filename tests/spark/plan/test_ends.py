@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import Calls, Kind, LastMessageId
 from pulsar_spark.errors import (
     AuthError,
     ConnectError,
@@ -17,8 +17,9 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan import ends
-from pulsar_spark.spark.plan.ends import EndSchedule, EndTracker
-from pulsar_spark.spark.plan.partition import Seen
+from pulsar_spark.spark.plan import partition as plan_partition
+from pulsar_spark.spark.plan.ends import EndTracker
+from pulsar_spark.spark.plan.partition import EndSchedule, Partition, Seen, visible_end
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -72,35 +73,50 @@ def test_a_partition_is_idle_when_no_message_came_for_a_while():
 
 
 class Tracked:
-    """A tracker of three partitions, and what it asked and met."""
+    """A tracker of three partitions, and what it asked."""
 
     def __init__(self):
         self.cluster = SimulatedCluster()
         self.topics = self.cluster.create("t", 3)
         self.failing = {}
-        self.tail_starts = {}
         self.asked = []
-        self.chunks = []
-        self.tracker = EndTracker(self.cluster, self.ask, self.tail_start, self.chunks.append)
-        self.tracker.add({topic: self.answer(topic) for topic in TOPICS})
+        self.calls = Calls()
+        self.tracker = EndTracker(self.cluster, self.calls, self.ask)
+        self.partitions = {}
+        for topic in TOPICS:
+            self.add(topic)
+
+    def add(self, topic):
+        """Open a partition; all of it is acknowledged, unless a test says otherwise."""
+        answer = self.answer(topic)
+        self.partitions[topic] = Partition.opened(topic, None, answer)
+        self.partitions[topic].acknowledged = MessageId.LATEST
+        self.tracker.add({self.partitions[topic]: answer})
+
+    def drop(self, topic):
+        self.partitions.pop(topic).close(self.calls)
 
     def answer(self, topic):
         return LastMessageId(self.cluster.topics[topic].last, MessageId(10, -1))
 
-    def tail_start(self, topic):
-        return self.tail_starts.get(topic, self.cluster.topics[topic].last)
+    @property
+    def chunks(self):
+        return [topic for topic, partition in self.partitions.items() if partition.has_chunks]
 
-    def ask(self, topics):
-        self.asked = list(topics)
-        return {topic: self.failing.get(topic) or self.answer(topic) for topic in topics}
+    def ask(self, partitions):
+        self.asked = [each.topic for each in partitions]
+        return {each: self.failing.get(each.topic) or self.answer(each.topic) for each in partitions}
 
     def after(self, seconds):
         """What a refresh after some seconds asks, gives and finds gone."""
         self.cluster.clock += seconds
         self.asked = []
         answers, gone = self.tracker.refresh()
-        self.tracker.renew_tails(list(answers))
-        return self.asked, {topic: each.last for topic, each in answers.items()}, list(gone)
+        for partition, answer in answers.items():
+            partition.last = visible_end(answer.last)
+        self.tracker.renew_tails(list(answers), len(self.partitions))
+        found = {partition.topic: answer.last for partition, answer in answers.items()}
+        return self.asked, found, [partition.topic for partition in gone]
 
 
 @pytest.fixture
@@ -121,22 +137,23 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
         assert tracked.tracker.has_arrivals
         assert tracked.after(0.06) == ([TOPICS[1]], {TOPICS[1]: place}, [])
         assert tracked.after(0.06) == ([], {}, []), "its tail follows"
-        assert tracked.tracker.seen(TOPICS[1]) == Seen(MessageId(10, -1), place)
+        assert tracked.partitions[TOPICS[1]].seen == Seen(MessageId.EARLIEST, place)
     assert tracked.cluster.open_readers == 3
     assert tracked.cluster.count("tail") == 3
     assert tracked.chunks == []
-    tracked.tracker.drop(TOPICS[0])
+    tracked.drop(TOPICS[0])
     assert tracked.cluster.open_readers == 2
     for _ in range(3):
         assert sorted(tracked.after(30.0)[0]) == TOPICS[1:]
     assert tracked.cluster.count("tail") == 3, "none is opened again"
-    tracked.tracker.close()
+    for topic in TOPICS[1:]:
+        tracked.drop(topic)
     assert tracked.cluster.open_readers == 0
     assert tracked.after(60.0) == ([], {}, [])
 
 
 def test_idle_partitions_are_asked_at_different_times(tracked, monkeypatch):
-    monkeypatch.setattr(ends, "_STEP", 1.0)
+    monkeypatch.setattr(plan_partition, "_STEP", 1.0)
     tracked.after(0.3)
     asked = {}
     for second in range(25):
@@ -155,11 +172,12 @@ def test_a_partition_that_was_asked_meanwhile_is_asked_again_after_its_time(trac
 
 
 def test_what_comes_of_a_dropped_partition_hides_no_other(tracked):
-    tracked.tracker.drop(TOPICS[2])
+    tracked.drop(TOPICS[2])
     assert tracked.after(0.3)[0] == TOPICS[:2]
     place = tracked.topics[1].produce()[-1]
-    tracked.tracker.drop(TOPICS[0])
-    tracked.tracker._arrivals.take = lambda: [TOPICS[0], TOPICS[1]]
+    came = [tracked.partitions[topic] for topic in TOPICS[:2]]
+    tracked.drop(TOPICS[0])
+    tracked.tracker._arrivals.take = lambda: came
     assert tracked.after(0.06)[1] == {TOPICS[1]: place}
 
 
@@ -168,7 +186,7 @@ def test_a_partition_to_which_much_comes_has_no_tail_until_it_is_idle(tracked):
     tracked.topics[1].produce(17)
     assert tracked.after(0.06)[0] == [TOPICS[1]]
     assert tracked.cluster.open_readers == 2
-    assert tracked.tracker.seen(TOPICS[1]) is None
+    assert tracked.partitions[TOPICS[1]].seen is None
     for _ in range(3):
         tracked.topics[1].produce(1)
         assert tracked.after(0.06)[0] == [TOPICS[1]]
@@ -210,7 +228,7 @@ def test_where_triggers_are_rare_a_partition_is_asked_if_its_tail_lacks_an_entry
 def test_what_a_tail_has_missed_opens_another(tracked):
     tracked.after(0.3)
     tracked.topics[1].tails.clear()  # what comes is not pushed any more
-    tracked.topics[1].tails.append(tracked.tracker._tracked[TOPICS[1]].tail)
+    tracked.topics[1].tails.append(tracked.partitions[TOPICS[1]].tail)
     tracked.topics[1].tails[0]._is_armed = False
     place = tracked.topics[1].produce()[-1]
     tracked.topics[1].tails[0].has_passed = lambda end: False
@@ -261,19 +279,19 @@ def test_entries_too_large_for_a_tail_are_not_begun_with_again_and_again(tracked
     """They wait, perhaps for hours, for others that are to be read with them."""
     tracked.after(0.3)
     before = tracked.topics[1].last
-    tracked.tail_starts[TOPICS[1]] = before
+    tracked.partitions[TOPICS[1]].acknowledged = before
     tracked.topics[1].produce(5, messages=200)
     for _ in range(50):
         tracked.after(0.06)
     assert tracked.cluster.count("tail", TOPICS[1]) <= 3
     assert tracked.after(0.06) == ([], {}, [])
-    assert tracked.tracker.seen(TOPICS[1]).after == tracked.topics[1].last
-    tracked.tail_starts[TOPICS[1]] = tracked.topics[1].last
+    assert tracked.partitions[TOPICS[1]].seen.after == tracked.topics[1].last
+    tracked.partitions[TOPICS[1]].acknowledged = tracked.topics[1].last
     for _ in range(3):
         place = tracked.topics[1].produce(2)[-1]
         assert tracked.after(0.06)[1] == {TOPICS[1]: place}
         tracked.after(0.06)
-    assert tracked.tracker.seen(TOPICS[1]).reached == place, "it follows what is small enough"
+    assert tracked.partitions[TOPICS[1]].seen.reached == place, "it follows what is small enough"
 
 
 def test_when_there_is_something_to_do(tracked):
@@ -296,8 +314,8 @@ def test_when_there_is_something_to_do(tracked):
 
 def test_a_partition_that_is_made_again_is_asked_in_its_time(tracked):
     tracked.after(0.3)
-    tracked.tracker.drop(TOPICS[0])
-    tracked.tracker.add({TOPICS[0]: tracked.answer(TOPICS[0])})
+    tracked.drop(TOPICS[0])
+    tracked.add(TOPICS[0])
     assert tracked.after(0.3)[0] == [TOPICS[0]]
     assert tracked.after(9.0)[0] == []
     assert sorted(tracked.after(30.0)[0]) == TOPICS
@@ -312,7 +330,7 @@ def test_chunks_at_a_tail_are_reported(tracked):
 
 
 def test_chunks_are_reported_when_a_tail_opens_and_before_the_next_answer(tracked):
-    tracked.tail_starts[TOPICS[2]] = tracked.topics[2].last
+    tracked.partitions[TOPICS[2]].acknowledged = tracked.topics[2].last
     tracked.topics[2].produce(2, chunks=True)
     tracked.after(0.3)
     tracked.after(0.3)
@@ -378,8 +396,8 @@ def test_a_tail_that_cannot_be_opened_is_tried_again_after_pauses_that_grow(trac
         asked += TOPICS[0] in tracked.after(1.0)[0]
     assert asked == 200, "its end is requested meanwhile"
     assert [after - before for before, after in pairwise(tried)] == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
-    tracked.tracker.drop(TOPICS[0])
-    tracked.tracker.add({TOPICS[0]: tracked.answer(TOPICS[0])})
+    tracked.drop(TOPICS[0])
+    tracked.add(TOPICS[0])
     tried.clear()
     tracked.after(1.0)
     assert tried == [tracked.cluster.clock], "another topic of that name does not wait"
@@ -407,12 +425,13 @@ def test_a_tail_that_is_slow_to_open_holds_nobody_up_and_misses_nothing(tracked,
     (tail,) = tracked.topics[0].tails
     tail._came, tail.follow = place, lambda end: True  # nothing reports it again
     opening.set()
-    wait_until(lambda: not tracked.tracker._openings.busy)
+    wait_until(lambda: not tracked.calls[Kind.TAIL].busy)
     assert tracked.after(0.01)[0] == [], "the tail is taken"
     assert tracked.after(0.1)[1] == {TOPICS[0]: place}
-    wait_until(lambda: not tracked.tracker._openings.busy)
+    wait_until(lambda: not tracked.calls[Kind.TAIL].busy)
     assert tried == TOPICS[:1], "the one that was slow is used, and no other is opened"
-    tracked.tracker.close()
+    for topic in TOPICS:
+        tracked.drop(topic)
     assert tracked.cluster.open_readers == 0
 
 
@@ -430,15 +449,14 @@ def test_what_came_to_a_tail_that_is_slow_to_open_is_asked_for(tracked, monkeypa
     before = tracked.answer(TOPICS[0])
     (place,) = tracked.topics[0].produce(1)
     opening.set()
-    wait_until(lambda: not tracked.tracker._openings.busy)
+    wait_until(lambda: not tracked.calls[Kind.TAIL].busy)
     tracked.failing = {TOPICS[0]: before}  # an answer that was made before the entry came
     assert tracked.after(0.3)[1][TOPICS[0]] == before.last
     tracked.failing = {}
     assert tracked.after(0.06) == ([TOPICS[0]], {TOPICS[0]: place}, [])
 
 
-@pytest.mark.parametrize("how", ["drop", "close"])
-def test_a_tail_that_opens_too_late_is_closed(tracked, monkeypatch, how):
+def test_a_tail_that_opens_too_late_is_closed(tracked, monkeypatch):
     real, opening = tracked.cluster.open_tail, threading.Event()
 
     def open_slowly(topic, after, on_arrival):
@@ -448,11 +466,8 @@ def test_a_tail_that_opens_too_late_is_closed(tracked, monkeypatch, how):
     monkeypatch.setattr(tracked.cluster, "open_tail", open_slowly)
     monkeypatch.setattr(ends, "PROMPT", 0.01)
     tracked.after(0.3)
-    if how == "drop":
-        for topic in TOPICS:
-            tracked.tracker.drop(topic)
-    else:
-        tracked.tracker.close()
+    for topic in TOPICS:
+        tracked.drop(topic)
     opening.set()
-    wait_until(lambda: not tracked.tracker._openings.busy and not tracked.cluster.open_readers)
+    wait_until(lambda: not tracked.calls[Kind.TAIL].busy and not tracked.cluster.open_readers)
     assert tracked.cluster.count("tail") == 3

@@ -4,13 +4,14 @@ import logging
 
 import pytest
 
-from pulsar_spark.client import InitialPosition
+from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.errors import DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import options_of
+from tests.spark.plan.subscriptions import ask
 
 T = TopicName.parse("t")
 P0, P1 = (T.of_partition(number) for number in range(2))
@@ -49,7 +50,7 @@ def lose_first_ledger(topic):
 
 def restarted(cluster, *, missing, topics=(P0,), entry=0, **options):
     """Start again after an entry; returns the subscription, and a check of each partition."""
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     answers = subscription.open(dict.fromkeys(topics, LATEST))
     check = check_of(cluster, **options)
 
@@ -143,7 +144,7 @@ def test_a_broker_that_does_not_say_where_the_topic_begins_is_an_error_that_name
 
 
 def running(cluster, position):
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open({P0: EARLIEST})
     subscription.partitions[P0].take_up(position)
     return subscription
@@ -154,7 +155,7 @@ def test_an_answer_is_stored(cluster):
     cluster.topics[P0].produce(2)
     subscription.acknowledge({P0: MessageId(10, 1)})
     cluster.topics[P0].cursors["s"] = MessageId(10, 0)
-    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    check_of(cluster).check_answer(subscription, P0, ask(subscription, [P0])[P0])
     state = subscription.partitions[P0]
     assert state.last == MessageId(10, 4)
     assert state.acknowledged == MessageId(10, 0), "a broker that crashed forgot the last one"
@@ -164,7 +165,7 @@ def test_an_answer_is_stored(cluster):
     state.take_up(MessageId(10, 4))
     subscription.acknowledge({P0: MessageId(10, 4)})
     cluster.topics[P0].cursors["s"] = later
-    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    check_of(cluster).check_answer(subscription, P0, ask(subscription, [P0])[P0])
     assert (state.acknowledged, state.goes_on) == (later, later), "the broker removed what was acknowledged"
 
 
@@ -182,7 +183,7 @@ def test_one_that_somebody_moved_over_a_micro_batch_is_told_once_if_messages_are
     subscription.partitions[P0].take_up(ids[2])
     check = check_of(cluster)
     for _ in range(2):
-        check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+        check.check_answer(subscription, P0, ask(subscription, [P0])[P0])
         check.reporter.log_noted()
     assert caplog.text.count("(10:-1, 20:-1] may be lost") == is_trimmed
     assert subscription.partitions[P0].acknowledged == mark(cluster) == ids[1]
@@ -196,7 +197,7 @@ def test_a_topic_that_was_made_again_is_no_loss_if_the_broker_says_so(cluster, c
     lose_first_ledger(cluster.topics[P0])
     cluster.topics[P0].cursors["s"] = MessageId(20, 1)
     check = check_of(cluster, fails=False, deleted=deleted)
-    check.check_answer(subscription, P0, subscription.ask([P0])[P0])
+    check.check_answer(subscription, P0, ask(subscription, [P0])[P0])
     assert ("of the old topic" in caplog.text) is (not losses)
     assert caplog.text.count("PULSAR_DATA_LOSS") == losses
     assert mark(cluster) == MessageId(20, -1)
@@ -207,7 +208,7 @@ def test_one_that_was_moved_past_where_the_topic_is_known_to_go_on_is_put_back(c
     ids = lose_first_ledger(cluster.topics[P0])
     subscription.partitions[P0].goes_on = ids[0].ledger_start
     cluster.topics[P0].cursors["s"] = ids[-1]
-    check_of(cluster).check_answer(subscription, P0, subscription.ask([P0])[P0])
+    check_of(cluster).check_answer(subscription, P0, ask(subscription, [P0])[P0])
     assert "nothing is lost" in caplog.text
     assert mark(cluster) < ids[0]
 
@@ -221,7 +222,7 @@ def test_a_topic_that_ends_before_a_message_that_was_processed_is_set_back(
     given = {"startingOffsets": f'{{"{P0}": {{"-1": "30:6"}}}}' if is_start else "earliest"}
     subscription = running(cluster, MessageId(30, 5))
     check = check_of(cluster, fails=False, topic=str(P0), **given)
-    answer = subscription.ask([P0])[P0]
+    answer = ask(subscription, [P0])[P0]
     if restarts:
         check.check_restart(subscription, P0, MessageId(30, 5), answer, was_missing=False)
     else:

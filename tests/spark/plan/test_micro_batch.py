@@ -5,13 +5,14 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import InitialPosition
+from pulsar_spark.client import Calls, InitialPosition
 from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import micro_batch
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.subscription import Subscription
+from tests.client.clients import wait_until
 from tests.spark.plan.simulated_spark import P0, P1, at, options_of
 
 BEGIN, END = at("10:-1"), at("10:2")
@@ -23,16 +24,27 @@ def partitions(cluster):
     """The states of two partitions of three entries each, of which none is processed."""
     for topic in cluster.create("t", 2):
         topic.produce(3)
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open(dict.fromkeys((P0, P1), InitialPosition.EARLIEST))
     for state in subscription.partitions.values():
         state.take_up(BEGIN)
     return subscription.partitions
 
 
+class PlannerByTopic(MicroBatchPlanner):
+    """A planner whose ends are by topic, with requests of its own."""
+
+    def __init__(self, cluster, options, on_chunk):
+        self.calls = Calls()
+        super().__init__(cluster, self.calls, options, on_chunk)
+
+    def ends(self, partitions, *given, **options):
+        return {each.topic: end for each, end in super().ends(partitions, *given, **options).items()}
+
+
 def planner(cluster, met=None, **options):
     on_chunk = (lambda topic: None) if met is None else met.append
-    return MicroBatchPlanner(cluster, options_of(topic="t", **options), on_chunk)
+    return PlannerByTopic(cluster, options_of(topic="t", **options), on_chunk)
 
 
 def test_without_limits_all_is_taken_without_a_request(cluster, partitions):
@@ -63,7 +75,8 @@ def test_limits_hold_unless_spark_says_otherwise(cluster, partitions):
     assert found.ends(partitions, START, set()) == {P0: at("10:0"), P1: at("10:0")}
     assert found.ends(partitions, START, set(), limited=False) == {P0: END, P1: END}
     assert cluster.open_readers == 2
-    found.close()
+    for each in partitions.values():
+        each.close(found.calls)
     assert cluster.open_readers == 0
 
 
@@ -117,8 +130,9 @@ def test_a_slow_partition_is_waited_for_only_in_a_run_that_ends(cluster, partiti
     timer.start()
     assert ends.ends(partitions, START, set(), available_now=True) == {P0: END, P1: END}
     timer.join()
-    endless.close()
-    ends.close()
+    for each in partitions.values():
+        each.close(endless.calls)
+    wait_until(lambda: cluster.open_readers == 0)
 
 
 def test_tasks_are_of_partitions_that_exist_and_were_not_set_back(cluster, partitions):
@@ -155,7 +169,7 @@ def test_tasks_know_after_which_position_everything_is_stored(cluster, start, be
     topic.roll_over(20)
     topic.mark_transaction()
     end = topic.produce(4)[-1]
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open({P0: InitialPosition.EARLIEST})
     if start == "9:7":
         topic.entries = topic.entries[1:]
@@ -172,7 +186,7 @@ def test_what_was_seen_and_is_deleted_before_the_tasks_are_planned_is_missed_by_
     start, seen = topic.produce(2)
     topic.roll_over(11)
     end = topic.produce(4)[-1]
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     subscription.open({P0: InitialPosition.EARLIEST})
     state = subscription.partitions[P0]
     state.take_up(start)

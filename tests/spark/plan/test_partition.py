@@ -1,16 +1,17 @@
-"""PartitionState: positions over triggers, and the steps of an acknowledgement as a table."""
+"""Partition: positions over triggers, and the steps of an acknowledgement as a table."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.client import LastMessageId
-from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan.partition import AckStep, PartitionState, Seen, visible_end
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.partition import AckStep, Partition, Seen, visible_end
 from tests.loops import for_each
 
 NOTHING, ACKNOWLEDGE, PROBE, WAIT = AckStep.NOTHING, AckStep.ACKNOWLEDGE, AckStep.PROBE, AckStep.WAIT
 EXPIRE = 60.0
+T = TopicName.parse("t")
 
 
 def at(text):
@@ -18,11 +19,11 @@ def at(text):
 
 
 def state_of(position, *, acknowledged="5:-1", last="5:9", **more):
-    return PartitionState(at("5:-1"), at(acknowledged), at(last), position=at(position), **more)
+    return Partition(T, None, at("5:-1"), at(acknowledged), at(last), position=at(position), **more)
 
 
 def test_an_opened_partition_is_where_its_subscription_stands():
-    state = PartitionState.opened(LastMessageId(at("5:9:3"), at("5:2")))
+    state = Partition.opened(T, None, LastMessageId(at("5:9:3"), at("5:2")))
     assert (state.start, state.acknowledged, state.last) == (at("5:2"), at("5:2"), at("5:9"))
     assert state.processed is None
 
@@ -312,7 +313,7 @@ def test_a_subscription_that_was_moved_begins_there():
 
 
 def test_the_first_message_after_the_position_that_was_seen():
-    state = PartitionState(at("5:9"), at("5:9"), at("5:9"), position=at("5:9"))
+    state = Partition(T, None, at("5:9"), at("5:9"), at("5:9"), position=at("5:9"))
     for message, seen in [("5:9", "-1:-1"), ("7:3", "7:3"), ("6:1", "6:1"), ("8:0", "6:1"), ("5:2", "6:1")]:
         state.see(at(message))
         assert state.next_seen == at(seen)

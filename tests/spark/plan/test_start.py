@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from pulsar_spark.client import Calls
 from pulsar_spark.errors import BusyError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.start import after_start_times, start_query
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -23,7 +24,7 @@ def cluster():
 
 
 def start(cluster, **options):
-    return start_query(cluster, options_of(topic="t", **options), [T])
+    return start_query(cluster, Calls(), options_of(topic="t", **options), [T])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_a_subscription_that_the_user_named_is_made_at_the_end_where_it_does_not
     cluster.create("u")[0].produce(2)
     cluster.topics[T].cursors["mine"] = MessageId(10, 1)
     options = options_of(topics="t,u", predefinedSubscription="mine")
-    found = start_query(cluster, options, [T, other])
+    found = start_query(cluster, Calls(), options, [T, other])
     assert found.positions == {T: MessageId(10, 1), other: MessageId(10, 1)}
     assert cluster.topics[other].cursors == {"mine": MessageId(10, 1)}
 
@@ -152,17 +153,18 @@ def test_a_start_that_fails_removes_what_it_made(cluster, monkeypatch, name):
     topic = ScalableTopic(cluster).name
     given = options_of(topic=str(topic), admin__url="http://localhost:1", startingTime=iso_time(5), **options)
     with pytest.raises(BusyError):
-        start_query(cluster, given, cluster.partitions(topic))
+        start_query(cluster, Calls(), given, cluster.partitions(topic))
     assert cluster.registered == {topic: set() if name is None else {"mine"}}
 
 
 def test_a_topic_that_is_deleted_while_the_query_starts_is_an_error_if_it_is_named(cluster):
     gone = TopicName.parse("gone")
     with pytest.raises(TopicNotFoundError, match=r"deleted while the query started.*gone"):
-        start_query(cluster, options_of(topics="t,gone"), [T, gone])
+        start_query(cluster, Calls(), options_of(topics="t,gone"), [T, gone])
     assert cluster.topics[T].cursors == {}
     for options in ({"topicsPattern": ".*"}, {"topics": "t,gone", "waitingForNonExistedTopic": "true"}):
-        assert list(start_query(cluster, options_of(Mode.STREAM, **options), [T, gone]).positions) == [T]
+        found = start_query(cluster, Calls(), options_of(Mode.STREAM, **options), [T, gone])
+        assert list(found.positions) == [T]
 
 
 def test_a_fresh_subscription_has_the_user_s_properties(cluster, monkeypatch):
@@ -194,7 +196,7 @@ def test_a_query_begins_where_another_ended(cluster):
     cluster.create("u")[0].produce(2)
     ended = '{"subscription": "old", "topics": {"persistent://public/default/t": {"-1": "20:0"}}}'
     options = options_of(topics="t,u", startingOffsets=ended)
-    found = start_query(cluster, options, [T, TopicName.parse("u")])
+    found = start_query(cluster, Calls(), options, [T, TopicName.parse("u")])
     assert list(found.positions.values()) == [MessageId(20, 0), MessageId(10, -1)]
     assert found.subscription.name != "old"
     assert cluster.topics[T].cursors == {found.subscription.name: MessageId(20, 0)}
@@ -218,7 +220,7 @@ def test_each_partition_of_a_micro_batch_begins_where_it_reaches_the_start_time(
         for name, topic, published in zip(names, cluster.create("t", 4), times.values(), strict=True):
             ids = [entry for time in published for entry in topic.produce(time=time)]
             begin = ids[0].previous
-            states[name] = PartitionState(begin, begin, ids[-1])
+            states[name] = Partition(name, None, begin, begin, ids[-1])
             ranges.append(Range(name, begin, ids[-1]))
         first = ranges[2].start.next_entry
         ranges[2] = ranges[2]._replace(start=MessageId(first.ledger, first.entry, 1))
@@ -237,7 +239,7 @@ def test_only_the_first_search_of_a_run_looks_back():
     (topic,) = cluster.create("t")
     begin, end = topic.produce(2, time=900)
     states, options = (
-        {T: PartitionState(begin, begin, end)},
+        {T: Partition(T, None, begin, begin, end)},
         options_of(topic="t", startingTime=iso_time(1000)),
     )
     for _ in range(3):

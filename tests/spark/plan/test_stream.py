@@ -309,7 +309,7 @@ def test_new_partitions_that_are_slow_to_open_show_soon_in_quiet_times(cluster, 
         cluster.clock += 0.2
         assert spark.planner.latest(start) == start
     opening.set()
-    wait_until(lambda: not spark.planner._subscription._openings.busy)
+    wait_until(lambda: not spark.planner._subscription.openings.busy)
     cluster.clock += 0.2
     assert spark.planner.latest(start).positions == {P0: topic.last, P1: second.last}
 

@@ -162,7 +162,7 @@ def test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss(cluster
     topic.produce(2)
     spark.trigger()
     monkeypatch.setattr(cluster, "open_tail", fail_to_open)
-    acknowledge = spark.planner._subscription._consumers[T].begin_ack_cumulative
+    acknowledge = spark.planner._subscription.partitions[T].consumer.begin_ack_cumulative
     lost = [T]
 
     def acknowledge_when_lost(entry):
@@ -176,7 +176,7 @@ def test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss(cluster
         return None
 
     monkeypatch.setattr(
-        spark.planner._subscription._consumers[T], "begin_ack_cumulative", acknowledge_when_lost
+        spark.planner._subscription.partitions[T].consumer, "begin_ack_cumulative", acknowledge_when_lost
     )
     assert spark.trigger() is None
     with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pulsar_spark.client import LastMessageId
+from pulsar_spark.client import Calls, Kind, LastMessageId
 from pulsar_spark.errors import AuthError, BusyError, ConnectError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
@@ -18,6 +18,7 @@ from tests.spark.plan.subscriptions import (
     P0,
     P1,
     P2,
+    ask,
     mark,
     marks,
     opened,
@@ -32,7 +33,7 @@ def cluster():
 
 
 def test_a_new_subscription_begins_where_it_is_told(cluster):
-    states = Subscription(cluster, "s").open({P0: EARLIEST, P1: LATEST})
+    states = Subscription(cluster, Calls(), "s").open({P0: EARLIEST, P1: LATEST})
     assert states[P0].mark_delete == MessageId(10, -1)
     assert states[P1].mark_delete == MessageId(10, 2)
 
@@ -46,11 +47,11 @@ def test_the_end_of_a_segment_is_looked_for_after_what_is_processed(cluster, mon
     """A broker that repeats an old answer, and is slow, would seem to have lost what is processed."""
     monkeypatch.setattr(cluster, "may_have_old_end", (P0, P1).__contains__)
     monkeypatch.setattr(cluster, "visible_end", lambda topic, told, seen: seen)
-    subscription = Subscription(cluster, "s", processed={P0: MessageId(10, 1, 0)})
+    subscription = Subscription(cluster, Calls(), "s", processed={P0: MessageId(10, 1, 0)})
     answers = subscription.open({P0: EARLIEST, P1: EARLIEST})
     assert [answers[each].last for each in (P0, P1)] == [MessageId(10, 1), MessageId.EARLIEST.whole_entry]
     subscription.partitions[P1].last = MessageId(10, 7)
-    assert subscription.ask([P1])[P1].last == MessageId(10, 7)
+    assert ask(subscription, [P1])[P1].last == MessageId(10, 7)
 
 
 def test_one_that_another_query_has_is_named(cluster):
@@ -79,7 +80,7 @@ def test_where_it_is_missing(cluster):
     opened(cluster).close()
     del cluster.topics[P1].cursors["s"]
     del cluster.topics[P2]
-    subscription = Subscription(cluster, "s")
+    subscription = Subscription(cluster, Calls(), "s")
     assert subscription.missing([P0, P1, P2]) == {P1, P2}
     cluster.failing[P0] = DeadlineError("late")
     with pytest.raises(DeadlineError, match="partition-0"):
@@ -90,10 +91,10 @@ def test_a_partition_without_an_answer_holds_nobody_up(cluster):
     subscription = opened(cluster)
     answered = cluster.stalled[P1] = threading.Event()
     try:
-        while (found := subscription.ask([P0, P1, P2], 0.01)).keys() != {P0, P2}:
+        while (found := ask(subscription, [P0, P1, P2], 0.01)).keys() != {P0, P2}:
             pass
         assert subscription.silent == {P1}
-        assert subscription.ask([P1, P0, P2], 0.0).keys() == {P0, P2}
+        assert ask(subscription, [P1, P0, P2], 0.0).keys() == {P0, P2}
         assert subscription.backlogs([P0, P1]) == {P0: 3}
         processed(subscription, 2)
         subscription.acknowledge_processed(60.0)
@@ -101,7 +102,7 @@ def test_a_partition_without_an_answer_holds_nobody_up(cluster):
     finally:
         answered.set()
     del cluster.stalled[P1]
-    while P1 not in (found := subscription.ask([], 60.0)):
+    while P1 not in (found := ask(subscription, [], 60.0)):
         pass
     assert found[P1].last == MessageId(10, 2)
     assert subscription.silent == set()
@@ -113,8 +114,8 @@ def test_one_that_is_closed_under_a_question_is_closed_after_it(cluster, monkeyp
     subscription = opened(cluster)
     answered = cluster.stalled[P1] = threading.Event()
     closed = threading.Event()
-    monkeypatch.setattr(subscription._consumers[P1], "begin_close", closed.set)
-    subscription.ask([P1], 0.0)
+    monkeypatch.setattr(subscription.partitions[P1].consumer, "begin_close", closed.set)
+    ask(subscription, [P1], 0.0)
     if how == "drop":
         subscription.drop(P1)
     else:
@@ -153,7 +154,7 @@ def test_one_that_was_put_back_is_acknowledged_anew(cluster):
 def test_one_that_skips_to_the_end_holds_nothing_up_to_it(cluster):
     subscription = opened(cluster)
     cluster.topics[P0].produce(1)
-    answer = subscription.ask([P0])[P0]
+    answer = ask(subscription, [P0])[P0]
     subscription.partitions[P0].position = MessageId(20, 5)
     subscription.skip_to_end(P0, answer)
     state = subscription.partitions[P0]
@@ -182,11 +183,10 @@ def test_it_is_removed_from_one_partition(cluster, caplog):
     assert str(P1) in caplog.text
 
 
-def test_a_partition_that_is_dropped_meets_no_chunks(cluster):
+def test_a_partition_may_be_dropped_twice(cluster):
     subscription = opened(cluster)
     subscription.drop(P0)
     subscription.drop(P0)
-    subscription.meet_chunks(P0)
     assert list(subscription.partitions) == [P1, P2]
 
 
@@ -210,7 +210,7 @@ def test_an_ack_without_an_answer_holds_nobody_up_and_is_sent_again_after_pauses
             cluster.clock += 0.5
             for _ in range(3):  # what one call asks, the next one takes
                 subscription.acknowledge_processed(60.0)
-                wait_until(lambda: not (subscription.silent or subscription._probes._calls.busy))
+                wait_until(lambda: not (subscription.silent or subscription._calls[Kind.CHUNKS].busy))
         times.append(cluster.clock)
         assert cluster.count("lose", P1) == number + 1, "the broker may have lost the consumer"
         assert subscription.silent == set(), "it is read meanwhile"
@@ -243,19 +243,19 @@ def test_the_ack_of_a_consumer_that_was_closed_is_sent_again_at_once(cluster):
     assert subscription.acknowledge_processed(60.0)
     assert marks(cluster) == [2, 2, 2]
     assert cluster.count("last", P1) == asked + 1, "that opens it again"
-    assert subscription.ask([]).keys() == {P1}, "and nothing is lost"
+    assert ask(subscription, []).keys() == {P1}, "and nothing is lost"
 
 
 def test_answers_that_come_while_consumers_are_opened_again_are_given_later(cluster):
     subscription = opened(cluster)
     cluster.held["last message", P1] = []
-    subscription.ask([P1], 0.0)
+    ask(subscription, [P1], 0.0)
     (request,) = cluster.held.pop(("last message", P1))
     request.set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
     for topic in (P0, P2):
         cluster.refused["ack", topic] = NotReadyError("the broker closed the consumer")
         subscription.acknowledge({topic: MessageId(10, 1)})
-    assert subscription.ask([], 0.0).keys() == {P0, P1, P2}
+    assert ask(subscription, [], 0.0).keys() == {P0, P1, P2}
 
 
 def test_a_backlog_that_is_not_counted_holds_nobody_up(cluster, monkeypatch):
@@ -274,22 +274,22 @@ def test_a_request_without_an_answer_takes_no_thread_and_is_sent_once(cluster):
     held = {topic: cluster.held.setdefault(("last message", topic), []) for topic in (P0, P1, P2)}
     before = set(threading.enumerate())
     for _ in range(20):
-        assert subscription.ask([P0, P1, P2], 0.0) == {}
+        assert ask(subscription, [P0, P1, P2], 0.0) == {}
     assert [len(each) for each in held.values()] == [1, 1, 1]
     assert set(threading.enumerate()) == before
     assert subscription.silent == {P0, P1, P2}
     answer = LastMessageId(MessageId(10, 2), MessageId(10, -1))
     held[P1][0].set_result(answer)
-    assert subscription.ask([P0, P1, P2], 0.0) == {P1: answer}
+    assert ask(subscription, [P0, P1, P2], 0.0) == {P1: answer}
     held[P0][0].set_exception(ConnectError("cut"))
     wait_until(lambda: subscription.silent == {P2})
-    found = subscription.ask([], 0.0)
+    found = ask(subscription, [], 0.0)
     assert found[P0].last == MessageId(10, 2), "it is opened again, and asked, on a thread"
     held[P2][0].set_result(answer)
 
 
 def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypatch):
-    subscription, opening, real = Subscription(cluster, "s"), threading.Event(), cluster.subscribe
+    subscription, opening, real = Subscription(cluster, Calls(), "s"), threading.Event(), cluster.subscribe
 
     def subscribe(topic, options):
         if topic == P1:
@@ -302,18 +302,18 @@ def test_new_partitions_that_are_slow_to_open_are_given_later(cluster, monkeypat
     while not opened_now:
         opened_now = subscription.try_open(wanted, 0.01).opened
     assert opened_now.keys() == subscription.partitions.keys() == {P0}
-    assert subscription.is_opening
+    assert subscription.openings.has_more
     opening.set()
-    wait_until(lambda: not subscription._openings.busy)
-    assert subscription.is_opening, "a result is to be taken"
+    wait_until(lambda: not subscription.openings.busy)
+    assert subscription.openings.has_more, "a result is to be taken"
     assert subscription.try_open({}, 0.0).opened.keys() == {P1}
     assert subscription.partitions.keys() == {P0, P1}
-    assert not subscription.is_opening
+    assert not subscription.openings.has_more
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
 def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatch, is_taken):
-    subscription, closed, real = Subscription(cluster, "s"), [], cluster.subscribe
+    subscription, closed, real = Subscription(cluster, Calls(), "s"), [], cluster.subscribe
 
     def subscribe(topic, options):
         consumer = real(topic, options)
@@ -323,7 +323,7 @@ def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatc
     monkeypatch.setattr(cluster, "subscribe", subscribe)
     with monkeypatch.context() as patch:
         if not is_taken:
-            patch.setattr(subscription._openings, "take", dict)
+            patch.setattr(subscription.openings, "take", dict)
         subscription.try_open({P0: EARLIEST}, 60.0)
     assert (P0 in subscription.partitions) is is_taken
     subscription.close()
@@ -331,7 +331,7 @@ def test_one_that_was_slow_to_open_is_closed_with_the_others(cluster, monkeypatc
 
 
 def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
-    subscription, opening, closed = Subscription(cluster, "s"), threading.Event(), threading.Event()
+    subscription, opening, closed = Subscription(cluster, Calls(), "s"), threading.Event(), threading.Event()
     real = cluster.subscribe
 
     def subscribe(topic, options):
@@ -353,7 +353,7 @@ def test_one_that_is_opened_after_the_end_is_closed(cluster, monkeypatch):
 
 def without_consumer(monkeypatch, subscription):
     """Let the broker close the consumer of P0 each time: no acknowledgement can be sent."""
-    monkeypatch.setattr(subscription._consumers[P0], "begin_ack_cumulative", lambda entry: None)
+    monkeypatch.setattr(subscription.partitions[P0].consumer, "begin_ack_cumulative", lambda entry: None)
 
 
 def test_what_could_not_be_sent_does_not_count_as_acknowledged(cluster, monkeypatch, caplog):
@@ -378,14 +378,14 @@ def test_an_answer_knows_what_had_been_acknowledged_when_it_was_requested(cluste
     subscription = opened(cluster)
     state = subscription.partitions[P0]
     cluster.held["last message", P0] = []
-    assert subscription.ask([P0], 0.0) == {}
+    assert ask(subscription, [P0], 0.0) == {}
     (request,) = cluster.held.pop(("last message", P0))
     request.set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
     subscription.acknowledge({P0: MessageId(10, 1)})
     assert state.asked == MessageId(10, 1)
-    assert P0 in subscription.ask([P0], 0.0)
+    assert P0 in ask(subscription, [P0], 0.0)
     assert state.asked_before == MessageId(10, -1)
-    subscription.ask([P0], 60.0)
+    ask(subscription, [P0], 60.0)
     assert state.asked_before == MessageId(10, 1)
 
 
@@ -393,14 +393,14 @@ def test_an_answer_that_is_not_given_out_yet_shows_no_silence(cluster, monkeypat
     """It may show more chunks than are known."""
     subscription = opened(cluster)
     state = subscription.partitions[P0]
-    subscription.ask([P0])
+    ask(subscription, [P0])
     began = state.asked_at
     cluster.clock += 500.0
     without_consumer(monkeypatch, subscription)
     subscription.acknowledge({P0: MessageId(10, 1)})
     assert state.asked_at == began
     cluster.clock += 10.0
-    subscription.ask([P0])
+    ask(subscription, [P0])
     assert state.asked_at == began + 500.0
 
 
@@ -414,9 +414,9 @@ def test_an_answer_is_not_given_out_when_the_next_one_is_requested(cluster, monk
     monkeypatch.setattr(plan_subscription, "PROMPT", 0.0)
     subscription.acknowledge({P0: MessageId(10, 1)})
     assert subscription.silent == {P0}
-    assert subscription.ask([P0], 0.0) == {}
+    assert ask(subscription, [P0], 0.0) == {}
     cluster.held.pop(("last message", P0))[0].set_result(LastMessageId(MessageId(10, 2), MessageId(10, -1)))
-    assert P0 in subscription.ask([P0], 60.0)
+    assert P0 in ask(subscription, [P0], 60.0)
 
 
 def test_what_is_answered_of_a_partition_after_it_was_dropped_is_ignored(cluster, monkeypatch):
@@ -431,7 +431,7 @@ def test_what_is_answered_of_a_partition_after_it_was_dropped_is_ignored(cluster
     cluster.held["ack", P1][0].set_result(MessageId(10, 1))
     processed(subscription, 1)
     subscription.acknowledge_processed(60.0)
-    assert subscription.ask([P2]).keys() == {P2}
+    assert ask(subscription, [P2]).keys() == {P2}
 
 
 def test_acknowledgements_before_a_topic_was_set_back_say_nothing_after_it(cluster, monkeypatch):
@@ -460,17 +460,21 @@ def test_an_acknowledgement_before_it_was_put_back_says_nothing_after_it(cluster
     assert subscription.partitions[P0].acknowledged == mark(cluster)
 
 
-def test_consumers_that_are_dropped_one_after_the_other_under_a_question_are_closed(cluster):
+def test_a_late_answer_about_a_topic_that_was_made_again_is_dropped(cluster):
+    """Its last message is of another log. The consumer that asked for it is closed after it."""
     subscription = opened(cluster)
-    answered = cluster.stalled[P1] = threading.Event()
-    closed = [threading.Event(), threading.Event()]
-    subscription._consumers[P1].begin_close = closed[0].set
-    subscription.ask([P1], 0.0)
+    held = cluster.held["last message", P1] = []
+    old = subscription.partitions[P1]
+    old.consumer.begin_close = (closed := threading.Event()).set
+    ask(subscription, [P1], 0.0)
     subscription.drop(P1)
-    subscription._consumers[P1] = subscription._consumers[P0]
-    subscription.partitions[P1] = subscription.partitions[P0]
-    subscription._consumers[P1].begin_close = closed[1].set
-    subscription.drop(P1)
-    answered.set()
-    assert closed[0].wait(60)
-    assert closed[1].wait(60)
+    assert subscription.silent == subscription.late == set()
+    del cluster.held["last message", P1]
+    cluster.topics[P1].held.clear()
+    subscription.open({P1: EARLIEST})
+    last = cluster.topics[P1].produce(1)[-1]
+    assert ask(subscription, [P1], 60.0)[P1].last == last, "the new one is asked at once"
+    assert not closed.is_set()
+    held[0].set_result(LastMessageId(MessageId(99, 9), MessageId(99, 9)))
+    assert closed.is_set()
+    assert ask(subscription, [P1], 60.0)[P1].last == last

@@ -12,7 +12,7 @@ read what it follows:
 
 The final end of a sealed segment is its last entry, whether readers are given it or not: a transaction that
 is open may still make messages visible up to there. Where that is not reached, or is not known to be the
-last one, the broker is asked (:class:`SegmentEnds`): after the last message that readers are given there may
+last one, the broker is asked (:func:`find_ended`): after the last message that readers are given there may
 be markers of transactions only, and brokers say of a migrated topic that its old partitions are sealed before
 they are. A segment that has left the layout was removed by the
 broker, after the query's subscription had acknowledged all of it; so it does not count. ``done`` stays in the
@@ -26,11 +26,11 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from pulsar_spark.client import PROMPT, Pauses, PendingCalls, PlanningClient, Segment, TopicLayout
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient, Segment, TopicLayout
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.partition import PartitionState
+from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
 
 
 def without_done(
-    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, PartitionState]
+    offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, Partition]
 ) -> Offsets:
     """The same offset with the last messages of segments that are done, without ``old`` ones, done before.
 
@@ -141,44 +141,32 @@ def without_done(
     return Offsets(offsets.subscription, positions)
 
 
-class SegmentEnds:
-    """The questions of one run of a query.
+def find_ended(
+    client: PlanningClient, calls: Calls[Partition], segments: Iterable[Partition], *, waits: bool
+) -> set[Partition]:
+    """Ask which sealed segments have ended; there is one warning of each other one.
 
     Args:
         client: client of the cluster.
+        calls: pending requests of the query.
+        segments: sealed segments that are processed up to their last visible messages.
+        waits: whether to wait for all answers.
     """
-
-    def __init__(self, client: PlanningClient) -> None:
-        self._client = client
-        self._calls: PendingCalls[TopicName] = PendingCalls()
-        self._pauses: Pauses[TopicName] = Pauses()
-
-    def find(self, positions: Mapping[TopicName, MessageId], *, waits: bool) -> set[TopicName]:
-        """Those of sealed segments that have ended; there is one warning of each other one.
-
-        Args:
-            positions: up to where each is processed, its last visible message.
-            waits: whether to wait for all answers.
-        """
-        now, busy = self._client.now(), self._calls.busy
-        calls = {
-            topic: partial(self._client.has_ended, topic, position)
-            for topic, position in positions.items()
-            if topic not in busy and (waits or self._pauses.is_over(topic, now))
-        }
-        ended = set()
-        for topic, answer in self._calls.run(calls, None if waits else PROMPT).items():
-            if answer is True:
-                self._pauses.succeeded(topic)
-                ended.add(topic)
-                continue
-            level = logging.WARNING if self._pauses.failed(topic, self._client.now()) else logging.INFO
-            _log.log(level, "%s", answer if isinstance(answer, PulsarError) else not_ended(topic))
-        return ended
-
-    def due_at(self, now: float) -> float:
-        """When :meth:`find` may find more."""
-        return now if self._calls.has_more else self._pauses.due_at(now)
+    pending, now = calls[Kind.FINAL_END], client.now()
+    asked = {
+        each: partial(client.has_ended, each.topic, each.position_or_start)
+        for each in segments
+        if waits or pending.pauses.is_over(each, now)
+    }
+    ended = set()
+    for segment, answer in pending.run(asked, None if waits else PROMPT).items():
+        if answer is True:
+            pending.pauses.succeeded(segment)
+            ended.add(segment)
+            continue
+        level = logging.WARNING if pending.pauses.failed(segment, client.now()) else logging.INFO
+        _log.log(level, "%s", answer if isinstance(answer, PulsarError) else not_ended(segment.topic))
+    return ended
 
 
 def not_ended(segment: TopicName) -> NotReadyError:

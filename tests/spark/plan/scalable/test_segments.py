@@ -6,16 +6,17 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import Segment, TopicEnd, TopicLayout
+from pulsar_spark.client import Calls, Kind, Segment, TopicEnd, TopicLayout
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.scalable import segments
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
-    SegmentEnds,
     SegmentOrder,
     done_in,
+    find_ended,
     is_moved,
     skipped,
     without_done,
@@ -119,51 +120,52 @@ def test_numbers_that_nobody_saw_are_of_segments_that_came_and_went(known, now, 
     assert skipped(names, order(*((each, 0, 15) for each in now)).layout) == count
 
 
+def read_to(name, last):
+    """A segment that is processed up to its last message."""
+    return Partition(name, None, MessageId.EARLIEST, last, last, position=last)
+
+
 def test_one_that_has_not_ended_is_asked_again_later_and_told_once(caplog):
-    cluster = SimulatedCluster()
+    cluster, calls = SimulatedCluster(), Calls()
     (name,) = ScalableTopic(cluster).active
-    segment, ends = cluster.topics[name], SegmentEnds(cluster)
-    (last,) = segment.produce()
+    topic, pauses = cluster.topics[name], calls[Kind.FINAL_END].pauses
+    segment = read_to(name, topic.produce()[-1])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert ends.find({name: last}, waits=False) == set()
+            assert find_ended(cluster, calls, [segment], waits=False) == set()
         assert cluster.count("has ended") == 1
         cluster.failing[name] = ConnectError("lost")
         for _ in range(2):
-            assert ends.find({name: last}, waits=True) == set()
+            assert find_ended(cluster, calls, [segment], waits=True) == set()
     assert len(caplog.records) == caplog.text.count("PULSAR_NOT_READY") == 1
     del cluster.failing[name]
-    segment.topic_end = TopicEnd.TERMINATED
-    assert cluster.clock < ends.due_at(cluster.clock) < float("inf")
-    cluster.clock = ends.due_at(cluster.clock)
-    assert ends.find({name: last}, waits=False) == {name}
-    assert ends.due_at(cluster.clock) == float("inf")
+    topic.topic_end = TopicEnd.TERMINATED
+    assert cluster.clock < pauses.due_at(cluster.clock) < float("inf")
+    cluster.clock = pauses.due_at(cluster.clock)
+    assert find_ended(cluster, calls, [segment], waits=False) == {segment}
+    assert pauses.due_at(cluster.clock) == float("inf")
 
 
 def test_the_pause_of_one_that_has_ended_is_forgotten():
-    cluster = SimulatedCluster()
+    cluster, calls = SimulatedCluster(), Calls()
     (name,) = ScalableTopic(cluster).active
-    segment, ends = cluster.topics[name], SegmentEnds(cluster)
-    (last,) = segment.produce()
-    assert ends.find({name: last}, waits=True) == set()
-    segment.topic_end = TopicEnd.TERMINATED
-    assert ends.find({name: last}, waits=True) == {name}
-    assert ends.due_at(cluster.clock) == float("inf")
+    segment = read_to(name, cluster.topics[name].produce()[-1])
+    assert find_ended(cluster, calls, [segment], waits=True) == set()
+    cluster.topics[name].topic_end = TopicEnd.TERMINATED
+    assert find_ended(cluster, calls, [segment], waits=True) == {segment}
+    assert calls[Kind.FINAL_END].pauses.due_at(cluster.clock) == float("inf")
 
 
 def test_only_a_run_over_what_there_is_waits_until_brokers_say_what_has_ended(monkeypatch):
     monkeypatch.setattr(segments, "PROMPT", 0.0)
-    cluster, answered = SimulatedCluster(), threading.Event()
+    cluster, calls, answered = SimulatedCluster(), Calls(), threading.Event()
     monkeypatch.setattr(cluster, "has_ended", lambda *_: answered.wait(60))
-    asked, ends = (
-        dict.fromkeys((TOPIC.segment(0, 7, 0), TOPIC.segment(8, 15, 1)), MessageId(0, 4)),
-        SegmentEnds(cluster),
-    )
-    assert ends.find(asked, waits=False) == set()
-    assert ends.due_at(cluster.clock) == cluster.clock
+    asked = {read_to(each, MessageId(0, 4)) for each in (TOPIC.segment(0, 7, 0), TOPIC.segment(8, 15, 1))}
+    assert find_ended(cluster, calls, asked, waits=False) == set()
+    assert calls[Kind.FINAL_END].has_more
     timer = threading.Timer(0.1, answered.set)
     timer.start()
-    assert ends.find(asked, waits=True) == asked.keys()
+    assert find_ended(cluster, calls, asked, waits=True) == asked
     timer.join()
 
 
