@@ -1,8 +1,8 @@
 """PendingCalls: requests that a thread need not wait for, on a few separate threads. Calls: all of a query.
 
-A partition is an object with a life of its own. A topic that was deleted and created again is another
-partition, so a late answer about the old one is never taken for the new one: :meth:`Calls.leave` drops all
-requests about a partition, of every kind.
+A topic that was deleted and created again is another partition, and another object. So a late answer about
+the old one is never taken for the new one: :meth:`Calls.leave` drops the requests of every kind about a
+partition.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class _RunReader:
             if self._is_look and known.has_looked:
                 return True
             is_searched = self._search_back(known)
-            known.has_looked |= self._is_look
+            known.has_looked |= self._is_look and is_searched
             return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:

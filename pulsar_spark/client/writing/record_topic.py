@@ -158,9 +158,11 @@ class RecordTopic:
 
         A topic that does not exist has no end. Records that an open transaction hides are left out.
         """
-        partition = client.first_partition(topic)
         try:
-            with Consumer(client, partition, reader_options(client, "reader", _START)) as consumer:
+            with (
+                _first_partition(client, topic) as partition,
+                Consumer(client, partition, reader_options(client, "reader", _START)) as consumer,
+            ):
                 end = consumer.last_message_id().last.whole_entry
         except TopicNotFoundError:
             return
@@ -216,6 +218,7 @@ class RecordTopic:
         """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""
         self.open_for_writing()
         assert self._producer is not None
+        self._receipt = None
         self._producer.packer.transaction = transaction
         _send(self._producer, value)
 

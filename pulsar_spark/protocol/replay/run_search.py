@@ -145,6 +145,7 @@ class RunSearch:
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
         self._has_last = False  # a first entry with the last id
+        self._has_exact_last = False  # any entry with it, under the name that it is known of
         self._newest_of_task = -1  # also of other writes, under the same name
         self._oldest = MessageId.LATEST  # of its entries
         self.newest = -1
@@ -178,15 +179,14 @@ class RunSearch:
             end = entry.newest or entry.id
             if end > self.end:
                 self.end, self._is_open = end, entry.is_open
-            named = origin.begin
+            named, wanted = origin.begin, self._wanted
+            is_last = entry.name == wanted.name and entry.last_sequence_id >= wanted.last_sequence_id
+            self._has_exact_last |= is_last and wanted.may_be_own
             if named is not None:
                 self.begin, self._is_begin_certain = named, True
             elif not self._is_begin_certain:
                 self._has_chunks |= entry.is_chunk
-                wanted = self._wanted
-                self._has_last |= (
-                    entry.name == wanted.name and entry.last_sequence_id >= wanted.last_sequence_id
-                )
+                self._has_last |= is_last
                 self.begin = entry.id if self.begin is None else min(self.begin, entry.id)
         return any(entry.origin.when == run.when for entry in entries)
 
@@ -219,11 +219,16 @@ class RunSearch:
 
     @property
     def unseen(self) -> Unseen | None:
-        """Own entries that were passed over; None if there is none."""
-        after, is_wanted = self.end, self.is_newest_expected or self._is_open
+        """Own entries that were passed over; None if there is none.
+
+        Somebody may have used the name, or copied an entry under another name or id. So only the entry with
+        the last id, under the name, shows that there are no newer ones.
+        """
+        may_be = self._wanted.may_be_replay and self._wanted.is_claimed
         if self.begin is None:
-            after = self.lowest
-            is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed and after < MessageId.LATEST
+            after, is_wanted = self.lowest, may_be and self.lowest < MessageId.LATEST
+        else:
+            after, is_wanted = self.end, may_be and (not self._has_exact_last or self._is_open)
         return Unseen(after, self._run.task) if is_wanted else None
 
     @property

@@ -170,6 +170,20 @@ def test_the_begin_is_that_of_the_first_run(client, topic):
     assert read(client, topic)[0].begin == begin == MessageId(topic.entries[0].id.ledger, 0)
 
 
+def test_a_look_that_took_too_long_counts_for_no_other_task(broker, client, topic, monkeypatch):
+    """Each of them looks again; one that was done counts for all."""
+    answers, searched = [False, True, True], []
+
+    def search_back(*arguments, **options):
+        searched.append(arguments)
+        return answers[len(searched) - 1]
+
+    monkeypatch.setattr(stored_run, "search_back", search_back)
+    for task in range(4):
+        read(client, topic, run_of(topic, replace(RUN, task=task)))
+    assert len(searched) == 2
+
+
 @pytest.mark.parametrize("stays", [0.5, 0.9])
 def test_tasks_of_two_processes_read_little(broker, topic, monkeypatch, stays):
     """Two tasks wrote at a time, in turns or one far ahead of the other. All are run again."""

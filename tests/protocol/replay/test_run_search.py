@@ -295,8 +295,22 @@ def test_newer_own_entries_are_looked_for_where_the_last_one_was_not_seen():
     assert search(entry(20)).unseen is None
     for first in (entry(20, last=LAST - 1), entry(20, names=None, last=LAST - 1)):
         assert search(first).unseen == Unseen(MessageId(5, 20), RUN.task)
-        assert search(first, may_be_own=False).unseen is None
+        assert search(first, is_claimed=False).unseen is None
+        assert search(first, may_be_replay=False).unseen is None
     assert search(entry(20, last=LAST - 1), entry(30)).unseen is None
     part = entry(30)._replace(is_chunk=True, is_open=True)
     assert search(part).unseen == Unseen(MessageId(5, 30), RUN.task)
     assert search(part, entry(31)).unseen is None
+
+
+@pytest.mark.parametrize(
+    ("copy", "may_be_own"),
+    [
+        (entry(20, name="somebody"), True),  # a copy of an entry, under another name
+        (entry(20, last=LAST - 1), False),  # somebody has used the name with a higher id
+        (entry(20), False),
+    ],
+)
+def test_nothing_of_somebody_else_hides_newer_own_entries(copy, may_be_own):
+    """They were passed over, and their rows sent again."""
+    assert search(copy, may_be_own=may_be_own).unseen == Unseen(MessageId(5, 20), RUN.task)

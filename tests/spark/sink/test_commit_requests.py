@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import Client, Transaction
+from pulsar_spark.errors import NotAllowedError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog
+from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, was_committed
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.transactional import commit_batch, write_in_transaction
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -104,3 +105,15 @@ def test_a_log_that_was_deleted_since_is_created_again(broker):
         commit(client, write_micro_batch(client, 1), 1)
     assert str(LOG) in broker.topics
     assert broker.transactions == {}
+
+
+def test_tasks_find_a_log_that_was_created_again_with_partitions(broker: FakeBroker) -> None:
+    """The first of them meets the old name; the next attempt asks again."""
+    with client_of(broker) as task, client_of(broker) as other:
+        commit(other, write_micro_batch(other, 0), 0)
+        assert was_committed(task, QueryLog(LOG, 0))
+        del broker.topics[str(LOG)]
+        broker.create(LOG, partitions=2)
+        with pytest.raises(NotAllowedError):
+            was_committed(task, QueryLog(LOG, 1))
+        assert not was_committed(task, QueryLog(LOG, 1))
