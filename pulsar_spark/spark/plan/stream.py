@@ -314,7 +314,8 @@ class QueryPlanner:
 
     @property
     def _partitions(self) -> Mapping[TopicName, Partition]:
-        return {} if self._subscription is None else self._subscription.partitions
+        subscription = self._subscription
+        return {} if subscription is None else subscription.partitions
 
     def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
         """The subscription that a checkpointed offset names, open on all partitions that are read now.
@@ -500,8 +501,10 @@ class QueryPlanner:
         return answers
 
     def _meet_chunks(self, topic: TopicName) -> None:
-        if topic in self._partitions:
-            self._partitions[topic].meet_chunks()
+        # Threads of requests call it. The trigger's thread may drop the partition meanwhile.
+        partition = self._partitions.get(topic)
+        if partition is not None:
+            partition.meet_chunks()
 
     # ---- what is processed
 

@@ -202,6 +202,12 @@ class Subscription:
 
     def unsubscribe(self) -> None:
         """Remove the subscription from the brokers and close it. Failures are logged."""
+        try:
+            self._unsubscribe()
+        finally:
+            self.close()
+
+    def _unsubscribe(self) -> None:
         deadline = self._client.operation()
         silent = self.silent
         for topic in silent:
@@ -219,7 +225,6 @@ class Subscription:
                 _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, answer)
             else:
                 self.partitions.pop(topic).close(self._calls)
-        self.close()
 
     def close(self) -> None:
         """Close it, within 5 s; the broker keeps it and its position."""

@@ -437,3 +437,23 @@ def test_a_long_range_is_split(cluster, topic):
     assert spark.trigger() == rows_of(T, ids)
     assert [str(each.end) for each in spark.ranges] == ["10:1", "10:3", "20:1"]
     assert [each.visible for each in spark.ranges] == [False, False, True]
+
+
+# ---- threads
+
+
+class _DroppedMeanwhile(dict):
+    """Partitions of which each is gone once somebody has looked whether it is there."""
+
+    def __contains__(self, topic):
+        return self.pop(topic, None) is not None
+
+
+def test_a_partition_is_dropped_while_a_request_about_it_finds_a_chunk(cluster, topic):
+    """The error of such a thread was raised at each trigger after it."""
+    topic.produce(1)
+    spark = SimulatedSpark(cluster, startingOffsets="earliest")
+    spark.drain()
+    subscription = spark.planner._subscription
+    subscription.partitions = _DroppedMeanwhile(subscription.partitions)
+    spark.planner._meet_chunks(T)
