@@ -159,22 +159,50 @@ def test_a_few_rows_more_are_gone_over_alike():
 # ---- JSON
 
 
-def test_in_a_union_tokens_count_for_each_member():
-    def decoder(kind):
-        return decoder_of(Schema(SchemaType.JSON, json.dumps({"type": "array", "items": kind}).encode()))
+def json_array_of(kind):
+    return decoder_of(Schema(SchemaType.JSON, json.dumps({"type": "array", "items": kind}).encode()))
 
+
+def test_in_a_union_values_count_for_each_member_that_is_tried():
     value = b"[" + b"5," * 999 + b"5]"
-    assert work_of(decoder("long"), value) == 3 * (2 + 1000)
-    assert work_of(decoder(["null", "string", "long", "boolean"]), value) == 5 * (2 + 1000)
+    assert work_of(json_array_of("long"), value) == 0
+    assert work_of(json_array_of(["null", "string", "long", "boolean"]), value) == 1000
+    fitting, other = (b"[" + b",".join([each] * 1000) + b"]" for each in (b'{"a":1}', b'{"b":1}'))
+    records = [
+        {"type": "record", "name": f"R{name}", "fields": [{"name": name, "type": kind}]}
+        for name, kind in (("a", "int"), ("b", "boolean"))
+    ]
+    assert work_of(json_array_of(records), fitting) == 1000
+    # Tried as R1, then as R0 with its member a.
+    assert work_of(json_array_of(records), other) == pytest.approx(1000 * (1 + 1 + 2 * 0.2) + 2, abs=1)
 
 
-def test_tokens_that_are_read_by_column_count_where_honest_values_have_fewer():
-    kind = {"type": "array", "items": {"type": "array", "items": "long"}}
-    decoder = decoder_of(Schema(SchemaType.JSON, json.dumps(kind).encode()))
+@pytest.mark.parametrize(
+    ("kind", "item", "units"),
+    [
+        ("long", b'"5"', 0),
+        ("long", b'"%d"', 2),
+        ("bytes", b'"%d"', 0),
+        ({"type": "record", "name": "java.lang.Object", "fields": []}, b"[1]", 2),
+        ({"type": "int", "logicalType": "date"}, b"[2023,1,%d]", 2),
+        ({"type": "map", "values": "string"}, b'{"a":"b"}', 0),
+        ({"type": "array", "items": "int"}, b"[1,2,3]", 0),
+    ],
+    ids=range(7),
+)
+def test_what_is_converted_by_itself_counts_once_for_each_distinct_value(kind, item, units):
+    items = [item % (1 + number % 28) if b"%" in item else item for number in range(1000)]
+    distinct = len({*items}) if item != b"[1]" else len(items)
+    value = b"[" + b",".join(items) + b"]"
+    assert work_of(json_array_of(kind), value) == (units * distinct if distinct > 1 else 2 * (item == b'"5"'))
+
+
+def test_tokens_count_where_honest_values_have_fewer():
+    decoder = json_array_of({"type": "array", "items": "long"})
     dense, honest = b"[" + b"[]," * 999 + b"[]]", b"[" + b"[1,2,3]," * 99 + b"[1]]"
     assert _MANY - decoded(decoder, [dense] * 300, _MANY)[2] == 300 * (2000 - 3001 / 2)
     assert decoded(decoder, [honest] * 300, _MANY)[2] == _MANY
-    assert decoded(decoder, [dense] * 300, 1000)[1].refused.all()
+    assert decoded(decoder, [dense] * 300, 1000)[1].refused[2:].all()
 
 
 # ---- PROTOBUF_NATIVE
