@@ -288,49 +288,59 @@ class _Columns:
 
     def _union(self, node: JsonUnion, values: list[Any], owner: Ints) -> pa.Array:
         budget, payload_of = self._budget, self._payload_of[owner]
-        members = budget.members.get(id(node)) or budget.members.setdefault(id(node), UnionMembers(node))
-        left = {index: members.order(value) for index, value in enumerate(values) if value is not None}
+        left = [index for index, value in enumerate(values) if value is not None]
+        orders: dict[int, list[int]] = {}
         chosen = np.full(len(values), -1)
-        if self._is_tried:
-            for index in left:
-                choice = budget.choices.get((node.number, id(values[index])))
-                if choice is not None:
-                    left[index] = [1 << choice if choice >= 0 else 0]
         parts: dict[int, list[tuple[list[int], pa.Array]]] = {}
         is_again = self._is_again
         while left:
-            budget.take_work(payload_of[list(left)], 1.0)
-            is_spent = budget.is_spent[payload_of]
+            budget.take_work(payload_of[left], 1.0)
+            if budget.any_spent:
+                left = np.array(left)[~budget.is_spent[payload_of[left]]].tolist()
             groups: dict[int, list[int]] = {}
-            for index, order in list(left.items()):
-                number = -1 if is_spent[index] else next_member(order)
-                if number < 0:
-                    del left[index]
-                    self._fail(owner, index, "a value of none of the union's types")
-                else:
-                    groups.setdefault(number, []).append(index)
+            for index in left:
+                if index not in orders:
+                    orders[index] = self._order(node, values[index])
+                groups.setdefault(next_member(orders[index]), []).append(index)
+            for index in groups.pop(-1, ()):
+                self._fail(owner, index, "a value of none of the union's types")
+            left = []
             for number, mine in groups.items():
-                reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
-                before = None if budget.room is None else budget.room.copy()
-                own = np.arange(len(mine))
-                column = reader.read(node.members[number], [values[index] for index in mine], own)
-                if reader.is_bad.any():
-                    column = column.filter(pa.array(~reader.is_bad))
-                    rest, mine = (
-                        [mine[at] for at in np.flatnonzero(reader.is_bad == flag)] for flag in (True, False)
-                    )
-                    if before is not None:
-                        budget.give_room_back(before, payload_of[rest], payload_of[mine])
-                parts.setdefault(number, []).append((mine, column))
-                chosen[mine] = number
-                for index in mine:
-                    del left[index]
+                column, good, rest = self._of_member(node.members[number], values, payload_of, mine, is_again)
+                parts.setdefault(number, []).append((good, column))
+                chosen[good] = number
+                left += rest
             is_again = True
         if self._is_tried:
             for index, value in enumerate(values):
                 if type(value) in (dict, list):
                     budget.choices[node.number, id(value)] = int(chosen[index])
         return union_column(node, chosen, parts)
+
+    def _order(self, node: JsonUnion, value: Any) -> list[int]:
+        """Groups of members that a value is tried as: the one that it is, where that is known."""
+        if self._is_tried and (choice := self._budget.choices.get((node.number, id(value)))) is not None:
+            return [1 << choice] if choice >= 0 else []
+        members = self._budget.members.get(id(node))
+        if members is None:
+            members = self._budget.members[id(node)] = UnionMembers(node)
+        return members.order(value)
+
+    def _of_member(
+        self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
+    ) -> tuple[pa.Array, list[int], list[int]]:
+        """Read some values as one member; returns a column, the indexes of its values, and the others'."""
+        budget = self._budget
+        before = None if budget.room is None else budget.room.copy()
+        reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
+        column = reader.read(member, [values[index] for index in mine], np.arange(len(mine)))
+        if not reader.is_bad.any():
+            return column, mine, []
+        good = [mine[at] for at in np.flatnonzero(~reader.is_bad).tolist()]
+        rest = [mine[at] for at in np.flatnonzero(reader.is_bad).tolist()]
+        if before is not None:
+            budget.give_room_back(before, payload_of[rest], payload_of[good])
+        return column.filter(pa.array(~reader.is_bad)), good, rest
 
     def _leaf(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> pa.Array:
         kinds = set(map(type, values)) - {type(None)}
