@@ -54,7 +54,7 @@ _SAMPLE: Final = 256
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
 # What is parsed together; the objects of a byte take some forty, at most.
 _MAX_BYTES: Final = 1 << 20
-_MAX_ROWS: Final = 1 << 12
+_MAX_ROWS: Final = 2000  # more take longer each, because their objects leave the processor's caches
 
 
 def column_type(schema: Schema) -> pa.DataType:

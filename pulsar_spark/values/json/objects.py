@@ -32,6 +32,7 @@ of a form that few have is converted by itself. A value that is no value of its 
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -71,6 +72,17 @@ def read_objects(
     node: JsonNode, payloads: Sequence[bytes | None], work: ValueWork = ANY_WORK
 ) -> DecodedValues:
     """Read n payloads; null is a null row, and not bad."""
+    # Parsed objects have no cycles, and the collector would look at each of them again and again.
+    is_collected = gc.isenabled()
+    gc.disable()
+    try:
+        return _read(node, payloads, work)
+    finally:
+        if is_collected:
+            gc.enable()
+
+
+def _read(node: JsonNode, payloads: Sequence[bytes | None], work: ValueWork) -> DecodedValues:
     reader = _Columns.of_payloads(node, payloads, work)
     values: list[Any] = []
     for row, payload in enumerate(payloads):

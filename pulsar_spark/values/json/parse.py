@@ -45,7 +45,7 @@ def parse(payload: bytes) -> Any:
     Raises:
         ValueError: it is not JSON in UTF-8, or ``is_too_deep``.
     """
-    if is_too_deep(payload):
+    if len(payload) > 2 * MAX_DEPTH and is_too_deep(payload):
         raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
     if b"-0" not in payload or _MINUS_ZERO.search(payload) is None:
         try:
