@@ -179,10 +179,12 @@ class _Columns:
             return self._union(node, values, owner)
         return self._leaf(node, values, owner)
 
-    def _fail(self, owner: Ints, index: int, reason: str) -> None:
-        self.is_bad[owner[index]] = True
-        if not self._reason:
-            self._path, self._reason, self._index = "", reason, index
+    def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
+        """Values at some indexes are bad, for a reason by the index."""
+        if indexes:
+            self.is_bad[owner[indexes]] = True
+            if not self._reason:
+                self._path, self._reason, self._index = "", reason(indexes[0]), indexes[0]
 
     def _below(
         self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
@@ -203,13 +205,21 @@ class _Columns:
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
-        found = []
-        for index, value in enumerate(values):
-            is_good = value is None or type(value) is kind
-            found.append(value if is_good else None)
-            if not is_good:
-                self._fail(owner, index, f"expected {wanted}, but found {shown(value)}")
-        return found, True
+        return self._of_types(frozenset((kind,)), wanted, values, owner), True
+
+    def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
+        """The values of some Python types, null for others, whose owners are bad."""
+        known = {*types, type(None)}
+        bad = [index for index, value in enumerate(values) if type(value) not in known]
+        self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
+        return [value if type(value) in known else None for value in values] if bad else values
+
+    def _not_bad(self, values: list[Any], owner: Ints) -> list[Any]:
+        """The values, null for those of owners that are bad."""
+        if not self.is_bad.any():
+            return values
+        is_bad = self.is_bad[owner].tolist()
+        return [None if bad else value for value, bad in zip(values, is_bad, strict=True)]
 
     def _not_spent(self, values: list[Any], owner: Ints) -> list[Any]:
         """The values, null for those of payloads that took too much."""
@@ -314,8 +324,7 @@ class _Columns:
                 if index not in orders:
                     orders[index] = self._order(node, values[index])
                 groups.setdefault(next_member(orders[index]), []).append(index)
-            for index in groups.pop(-1, ()):
-                self._fail(owner, index, "a value of none of the union's types")
+            self._fail(owner, groups.pop(-1, []), lambda _: "a value of none of the union's types")
             left = []
             for number, mine in groups.items():
                 column, good, rest = self._of_member(node.members[number], values, payload_of, mine, is_again)
@@ -374,7 +383,11 @@ class _Columns:
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
         """What the array of a leaf holds; each distinct value is converted once."""
-        values = self._of_types(leaf, values, owner)
+        types = TYPES[leaf.kind]
+        values = self._not_bad(values, owner)
+        if tuple in types:
+            values = [tuple(value) if _has_numbers(value) else value for value in values]
+        values = self._of_types(types, WANTED[leaf.kind], values, owner)
         first = _first(values)
         self._budget.take_work(self._payload_of[owner[list(first.values())]], _UNITS)
         if self._budget.any_spent:
@@ -388,25 +401,9 @@ class _Columns:
             except BadJsonError as error:
                 bad[value] = error.reason
         if bad:
-            for index, value in enumerate(values):
-                if value in bad:
-                    self._fail(owner, index, bad[value])
+            indexes = [index for index, value in enumerate(values) if value in bad]
+            self._fail(owner, indexes, lambda index: bad[values[index]])
         return list(map(found.get, values))
-
-    def _of_types(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
-        """The values of types that the leaf may have, null for others; lists of numbers as tuples."""
-        types = TYPES[leaf.kind]
-        found: list[Any] = []
-        for index, value in enumerate(values):
-            kind = type(value)
-            if kind is list and tuple in types and {*map(type, value)} <= {int, bytes}:
-                found.append(tuple(value))
-            elif kind in types or value is None:
-                found.append(value)
-            else:
-                found.append(None)
-                self._fail(owner, index, f"expected {WANTED[leaf.kind]}, but found {shown(value)}")
-        return found
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
@@ -431,6 +428,11 @@ def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[s
         return name(index - int(offsets[at])), at
 
     return place
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a list of numbers alone."""
+    return type(value) is list and {*map(type, value)} <= {int, bytes}
 
 
 def _first(values: list[Any]) -> dict[Any, int]:
