@@ -27,7 +27,7 @@
 Fractions of a microsecond are cut towards the past. Of a name twice in an object the last counts.
 
 The values of one node of all payloads are a list, whose types decide how it becomes an Arrow array. A value
-of a form that few have is converted by itself. A value that is no value of its node makes its payload bad.
+of a form that few have is converted by itself. A value that is not of its node makes its payload bad.
 """
 
 from __future__ import annotations
@@ -238,7 +238,11 @@ class _Columns:
         if sum(map(len, values)) * _SPARSE < len(values) * len(node.members):
             found = _by_member(node, values)
         columns = []
+        known_bad = 0
         for member in node.members:
+            if (count_bad := np.count_nonzero(self.is_bad)) > known_bad:
+                known_bad = count_bad
+                values = [value or {} for value in self._not_bad(values, owner)]
             # Values of members, and the rows that have one; None: all.
             some, part = (found or {}).get(member.key) or (None, self._values(member, values, owner))
             mine = owner if some is None else owner[some]
