@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -36,9 +35,8 @@ from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import decode_batches
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.message_ids import parse_message_id
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.codecs import decompress, decompress_together
 from pulsar_spark.wire.entry.entries import Entries, Entry, decode
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -151,8 +149,8 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
             writer.registered(answer.producer_success, 5000)
             writer.resend("1", 0.0)
     elif isinstance(event, FrameFor) and event.role is Role.PRODUCER and isinstance(event.frame, Receipts):
-        for _ in writer.receipts(event.frame):
-            pass
+        for receipt in zip(*event.frame[1:], strict=True):
+            writer.receipt(*receipt)
         assert writer.tally.sent.messages >= 0
     elif isinstance(event, FrameFor) and event.role is Role.PRODUCER:
         command = event.frame.command
@@ -171,11 +169,7 @@ def _writer(wire: Wire) -> PartitionWriter:
     writer.resend("1", 0.0)
     sizes = [wire.chance.choice((1, 9000)) for _ in range(3)]
     messages = [EncodedSingle(memoryview(b""), memoryview(bytes(size))) for size in sizes]
-    values = pa.array([b"x"] * 150, pa.binary())
-    run = encode_singles(MessageColumns(value=values, key=pa.nulls(len(values), pa.binary())))
-    runs_first = wire.chance.random() < 0.5
-    for each in (run, messages) if runs_first else (messages, run):
-        writer.add(list(packer.singles(each, 5)), 0.0)
+    writer.add(list(packer.singles(messages, 5)), 0.0)
     return writer
 
 

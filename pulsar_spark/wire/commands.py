@@ -27,7 +27,7 @@ _Type = pb.BaseCommand
 # How SEND begins: the size of what follows, that of the command, its type and tag, and the size of its body.
 _SEND_HEAD = struct.Struct(">II3sB")
 _SEND_SIZE = 4  # bytes of the command before its body
-SEND_TAGS = b"\x08\x06\x32"  # its type and tag
+_SEND_TAGS = b"\x08\x06\x32"  # its type and tag
 
 # The schema of a consumer that accepts values of any schema, and topics without one.
 _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
@@ -378,15 +378,7 @@ def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, se
     if messages > 1:
         body += b"\x18" + varint(messages) + b"\x30" + varint(sequence_ids[1])
     size = len(body) + _SEND_SIZE
-    return _SEND_HEAD.pack(size + 4 + section_size, size, SEND_TAGS, len(body)) + body
-
-
-def around_sent_id(producer_id: int, transaction: TxnId | None) -> tuple[bytes, bytes]:
-    """What is before the sequence id in the body of SEND of one message, with the id's tag, and after it."""
-    ids = pb.CommandSend()
-    if transaction is not None:
-        ids.txnid_most_bits, ids.txnid_least_bits = transaction
-    return _producer_field(producer_id), ids.SerializePartialToString()
+    return _SEND_HEAD.pack(size + 4 + section_size, size, _SEND_TAGS, len(body)) + body
 
 
 @lru_cache(maxsize=64)

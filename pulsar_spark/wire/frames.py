@@ -41,7 +41,7 @@ _KIND_AT = 8
 _KIND_TAG = 0x08
 _MESSAGE, _RECEIPT = pb.BaseCommand.MESSAGE, pb.BaseCommand.SEND_RECEIPT
 
-CHECKSUM_MAGIC = b"\x0e\x01"
+_CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
 _HTTP = b"HTTP"  # an HTTP server's answer to a request that it does not understand
 _TLS_ALERT = b"\x15\x03"  # the same from a TLS server
@@ -89,12 +89,7 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
         payload: the payload as it will be sent; only read for the checksum.
     """
     sized = _U32.pack(len(metadata)) + metadata
-    return checked_head(crc32c(payload, crc32c(sized)), sized)
-
-
-def checked_head(checksum: int, sized_metadata: bytes) -> bytes:
-    """The same as ``encode_section_head``, of the checksum, and metadata that follows its own 4-byte size."""
-    return _CHECKED_HEAD.pack(CHECKSUM_MAGIC, checksum) + sized_metadata
+    return _CHECKED_HEAD.pack(_CHECKSUM_MAGIC, crc32c(payload, crc32c(sized))) + sized
 
 
 def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
@@ -343,7 +338,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
             more than 1,000,000 properties.
     """
     index, stamp, rest = _split_broker_entry(section)
-    if rest[:2] == CHECKSUM_MAGIC:
+    if rest[:2] == _CHECKSUM_MAGIC:
         if len(rest) < 6:
             raise CorruptError("an entry ends inside its checksum")
         (expected,) = _U32.unpack_from(rest, 2)

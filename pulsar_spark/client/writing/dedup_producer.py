@@ -168,8 +168,8 @@ class DedupProducer(Producer):
         """Let the entries that are packed next say where they come from."""
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
-        packer.is_origin_alike = origin.begin is not None
-        field = encode_origin(origin, secret, topic) if packer.is_origin_alike else b""
+        # Only an origin without a begin depends on the entry that it is in.
+        field = b"" if origin.begin is None else encode_origin(origin, secret, topic)
         packer.origin = lambda payload, metadata: (
             field or encode_origin(origin, secret, topic, payload, metadata)
         )

@@ -29,8 +29,8 @@ from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_ne
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
-from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_NOT_BLOCKING, Packer
+from pulsar_spark.protocol.writing.outgoing import Outgoing
+from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.receipts import SentTotals
@@ -121,7 +121,6 @@ class Producer:
             chunk_max_message_size=options.chunk_max_message_size,
             encryption=encryptor,
             key_based=options.is_key_based,
-            run_messages=RUN_MESSAGES if options.block_if_queue_full else RUN_MESSAGES_IF_NOT_BLOCKING,
         )
         self.packer.transaction = transaction
         self.batcher = Batcher(
@@ -306,13 +305,14 @@ class Producer:
 
     def _take_receipts(self, receipts: Receipts) -> bool:
         """Take receipts; return whether one of them acknowledges an entry."""
-        on_receipt, has_acknowledged = self._on_receipt, False
-        for acknowledged, first in self._writer.receipts(receipts):
+        has_acknowledged = False
+        for sequence_id, ledger, entry_id in zip(*receipts[1:], strict=True):
+            entry = self._writer.receipt(sequence_id, ledger, entry_id)
+            if entry is None:
+                continue
             has_acknowledged = True
-            if on_receipt is not None:
-                for number, entry in enumerate(acknowledged.entries, first):
-                    place = receipts.ledgers[number], receipts.entries[number]
-                    on_receipt(entry, None if place[0] < 0 else MessageId(*place))
+            if self._on_receipt is not None:
+                self._on_receipt(entry, None if ledger < 0 else MessageId(ledger, entry_id))
         return has_acknowledged
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
@@ -325,20 +325,20 @@ class Producer:
 
     # ---- inside
 
-    def _send(self, entries: Iterator[Outgoing | OutgoingRun]) -> None:
+    def _send(self, entries: Iterator[Outgoing]) -> None:
         """Send entries as there is room, without making all of them first."""
-        group: list[Outgoing | OutgoingRun] = []
+        group: list[Outgoing] = []
         size = 0
         for entry in entries:
             group.append(entry)
             size += entry.size
-            if size >= _GROUP_SIZE or len(group) >= _GROUP_ENTRIES or isinstance(entry, OutgoingRun):
+            if size >= _GROUP_SIZE or len(group) >= _GROUP_ENTRIES:
                 self._send_group(group)
                 group, size = [], 0
         if group:
             self._send_group(group)
 
-    def _send_group(self, group: list[Outgoing | OutgoingRun]) -> None:
+    def _send_group(self, group: list[Outgoing]) -> None:
         """Put entries into the window while it has room, and send them in as few writes as possible."""
         with self._changed:
             outgoing, link = self._writer.add(group, time.monotonic()), self._link

@@ -16,7 +16,7 @@ from pulsar_spark.errors import BusyError, ClosedError, DeadlineError, NotReadyE
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.connection import Role
 from pulsar_spark.protocol.outgoing_queue import SendMark
-from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -121,7 +121,7 @@ class ProducerLink:
                 raise NotReadyError(error.what) from error
             raise
 
-    def send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
+    def send(self, entries: Sequence[Outgoing]) -> None:
         """Put entries on the wire, none after ``begin_close``; raises the error that ended the session."""
         with self._sending:
             if self._closing is None:
@@ -129,7 +129,7 @@ class ProducerLink:
                 if entries and not self._owner.awaits_receipts:
                     self._session.ping()
 
-    def _send(self, entries: Sequence[Outgoing | OutgoingRun]) -> None:
+    def _send(self, entries: Sequence[Outgoing]) -> None:
         # Small entries are joined: the socket takes a few dozen buffers at a time.
         buffers: list[Buffer] = []
         small: list[Buffer] = []

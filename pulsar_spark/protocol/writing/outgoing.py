@@ -1,4 +1,4 @@
-"""Entries that are ready to be sent: one, the chunks of a message, or a run that is made by column."""
+"""Entries that are ready to be sent, and the chunks of one message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import SingleSections
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
 from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
 
@@ -28,9 +27,6 @@ class EntryKind(Enum):
         """Whether it is a part of a message."""
         return self in (EntryKind.CHUNK, EntryKind.LAST_CHUNK)
 
-
-# Entries that are faster made and framed one by one than by column, which has a fixed cost of 0.6 ms.
-FEW = 100
 
 # Read with each entry: attributes of an enum take longer than globals.
 _CHUNK, _LAST_CHUNK = EntryKind.CHUNK, EntryKind.LAST_CHUNK
@@ -64,11 +60,6 @@ class Outgoing:
 
     def __post_init__(self) -> None:
         self.size = len(self.head) + len(self.payload)
-
-    @property
-    def entries(self) -> list[Outgoing]:
-        """Itself; see ``OutgoingRun``."""
-        return [self]
 
     def put_head(self, head: bytes) -> None:
         """Replace the checksum and metadata."""
@@ -152,58 +143,3 @@ class SplitMessage:
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
             entry.put_head(encode_section_head(self._metadata + fields + self._own[number], entry.payload))
-
-
-class OutgoingRun:
-    """Entries of one message each whose sequence ids follow one another.
-
-    Where something may be wrong with one of them, they are taken one by one: ``entries``.
-
-    Attributes:
-        sequence_id: of the first entry.
-        highest_sequence_id: of the last entry.
-        messages: how many there are, and how many entries; at least one.
-        size: bytes of the payload sections.
-        transaction: that all belong to, or None.
-    """
-
-    __slots__ = ("_sections", "highest_sequence_id", "messages", "sequence_id", "size", "transaction")
-
-    kind = EntryKind.SINGLE
-    message = None  # none is a chunk
-
-    def __init__(self, sections: SingleSections, sequence_id: int, transaction: TxnId | None) -> None:
-        self._sections = sections
-        self.messages = len(sections)
-        self.size = sections.size
-        self.sequence_id = sequence_id
-        self.highest_sequence_id = sequence_id + self.messages - 1
-        self.transaction = transaction
-
-    @property
-    def entries(self) -> list[Outgoing]:
-        """The entries one by one."""
-        return [
-            Outgoing(number, number, 1, head, payload, EntryKind.SINGLE, self.transaction)
-            for number, (head, payload) in enumerate(self._sections.split(), self.sequence_id)
-        ]
-
-    def fitting(self, messages: int, size: int) -> int:
-        """How many of the first entries have at most the given messages and bytes together."""
-        fits = self.messages if self.size <= size else self._sections.fitting(size)
-        return max(0, min(messages, fits))
-
-    def cut(self, count: int) -> tuple[OutgoingRun, OutgoingRun]:
-        """The first ``count`` entries, at least one, and the others, at least one."""
-        return (
-            OutgoingRun(self._sections.part(0, count), self.sequence_id, self.transaction),
-            OutgoingRun(
-                self._sections.part(count, self.messages), self.sequence_id + count, self.transaction
-            ),
-        )
-
-    def frame(self, producer_id: int) -> tuple[Buffer]:
-        """The SEND frames of all entries."""
-        if self.messages < FEW:
-            return (b"".join(part for entry in self.entries for part in entry.frame(producer_id)),)
-        return (self._sections.frames(producer_id, self.sequence_id, self.transaction),)

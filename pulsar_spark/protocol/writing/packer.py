@@ -5,7 +5,7 @@ What becomes of entries is up to the partition's writer, which says what the bro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -15,12 +15,11 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch, SequenceIds
-from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.encode_metadata import (
-    around_sequence_id,
     batch_metadata,
     first_message,
     schema_version_field,
@@ -35,14 +34,6 @@ METADATA_ROOM = 1024
 
 # Bytes of that for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
-
-# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory. Where
-# sends do not wait for room, receipts can make room before the next run.
-RUN_MESSAGES = 4000
-RUN_MESSAGES_IF_NOT_BLOCKING = 500
-_RUN_SIZE = 1 << 20
-
-_LAST_ID = (1 << 63) - 1
 
 
 class Encryption(Protocol):
@@ -66,7 +57,6 @@ class Packer:
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         encryption: of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
-        run_messages: maximum messages of a run.
 
     An entry's metadata has the key of the batch's first message, as the Java client's does. If the batch may
     also hold other keys, the key is left out if there is no room for it, or if the payload is encrypted: the
@@ -81,7 +71,6 @@ class Packer:
         version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
         origin: makes the origin of an entry, as encoded field, from its stored payload and its other
             metadata, which are empty for a chunk; None for no origins.
-        is_origin_alike: whether the entries packed from now on all have the same origin.
         attempt: distinguishes the names of chunked messages from those of an earlier connection.
     """
 
@@ -94,9 +83,7 @@ class Packer:
         chunk_max_message_size: int | None,
         encryption: Encryption | None = None,
         key_based: bool = False,
-        run_messages: int = RUN_MESSAGES,
     ) -> None:
-        self._run_messages = run_messages
         self._key_based = key_based
         self._topic = topic
         self._compression = compression
@@ -110,7 +97,6 @@ class Packer:
         self.transaction: TxnId | None = None
         self.version_field = b""
         self.origin: Callable[[Buffer, bytes], bytes] | None = None
-        self.is_origin_alike = True
         self.attempt = ""
 
     def number_from(self, first_sequence_id: int, last_sequence_id: int) -> None:
@@ -186,43 +172,8 @@ class Packer:
             raise self._too_large(entry.size)
         return entry
 
-    def singles(
-        self, messages: Sequence[EncodedSingle], publish_time: int
-    ) -> Iterator[Outgoing | OutgoingRun]:
-        """Make one entry of each message, or one of each of its chunks; as ``batch`` does."""
-        if not isinstance(messages, EncodedSingles):
-            yield from self._each_single(messages, publish_time)
-            return
-        for block in messages.blocks(self._run_messages, _RUN_SIZE):
-            if len(block) >= FEW and self._is_plain(block):
-                yield self._run(block, publish_time)
-            else:
-                yield from self._each_single(block, publish_time)
-
-    def _is_plain(self, messages: EncodedSingles) -> bool:
-        """Whether each message becomes one entry with its payload as it is, and little else."""
-        if self._compression != pb.NONE or self._encryption is not None:
-            return False
-        if messages.has_ids or messages.has_gaps or not self.is_origin_alike:
-            return False
-        own = len(self._common() + self._origin_of()) + len(
-            single_metadata_head(self.producer_name, _LAST_ID, _LAST_ID)
-        )
-        return (
-            own <= METADATA_ROOM // 2
-            and int(messages.sizes.max()) <= self._max_single_size - own
-            and self.next_sequence_id + len(messages) <= _LAST_ID
-        )
-
-    def _run(self, messages: EncodedSingles, publish_time: int) -> OutgoingRun:
-        """Make the entries by column."""
-        before, after = around_sequence_id(self.producer_name, publish_time)
-        first = self.next_sequence_id
-        sections = messages.sections(before, first, after, self._common() + self._origin_of())
-        self.next_sequence_id = first + len(messages)
-        return OutgoingRun(sections, first, self.transaction)
-
-    def _each_single(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+    def singles(self, messages: Iterable[EncodedSingle], publish_time: int) -> Iterator[Outgoing]:
+        """Make one entry of each message, or one of each of its chunks; raises as ``batch``."""
         compressed = self._compression != pb.NONE
         max_size = self._max_single_size
         for message in messages:

@@ -48,18 +48,17 @@ states to FAILED.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
 from pulsar_spark.protocol.writing.receipts import ReceiptTally
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.receipts import Receipts
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
 
@@ -121,7 +120,7 @@ class PartitionWriter:
         self._blocks_if_full = blocks_if_full
         self.window = window
         self._stored = stored
-        self._waiting: deque[Outgoing | OutgoingRun] = deque()
+        self._waiting: deque[Outgoing] = deque()
         self.tally = ReceiptTally()
         self.dropped = 0
         self._is_closed = False
@@ -142,7 +141,7 @@ class PartitionWriter:
 
     # ---- entries into the window
 
-    def add(self, entries: Sequence[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
+    def add(self, entries: Sequence[Outgoing], now: float) -> list[Outgoing]:
         """Take entries in order and return those that are to be put on the wire now.
 
         Entries without room wait for ``resume``. Those that get room while the registration is lost are sent
@@ -155,7 +154,7 @@ class PartitionWriter:
         self._waiting.extend(entries)
         return self.resume(now)
 
-    def resume(self, now: float) -> list[Outgoing | OutgoingRun]:
+    def resume(self, now: float) -> list[Outgoing]:
         """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
         self.check()
         moved = self.window.take_from(self._waiting, now)
@@ -211,46 +210,6 @@ class PartitionWriter:
                 self.dropped += entry.messages
         return entry
 
-    def receipts(self, receipts: Receipts) -> Iterator[tuple[Outgoing | OutgoingRun, int]]:
-        """Take SEND_RECEIPTs, those for stored entries of one run at once, and each other one as ``receipt``.
-
-        They are taken as the iterator is used, so what was acknowledged before an error is known.
-
-        Returns:
-            What they acknowledge, each with the number of its first receipt among these.
-        """
-        number = 0
-        while number < len(receipts.sequence_ids):
-            entry: Outgoing | OutgoingRun | None = self._run_receipts(receipts, number)
-            taken = 1 if entry is None else entry.messages
-            if entry is None:
-                entry = self.receipt(
-                    receipts.sequence_ids[number], receipts.ledgers[number], receipts.entries[number]
-                )
-            if entry is not None:
-                yield entry, number
-            number += taken
-
-    def _run_receipts(self, receipts: Receipts, first: int) -> OutgoingRun | None:
-        """Take the receipts from ``first`` on that are for the oldest run; None if there are none."""
-        oldest = self.window.oldest
-        if not self._is_connected or not isinstance(oldest, OutgoingRun):
-            return None
-        stop, count = first + oldest.messages, 0
-        for sequence_id, ledger in zip(
-            receipts.sequence_ids[first:stop], receipts.ledgers[first:stop], strict=True
-        ):
-            if ledger < 0 or sequence_id != oldest.sequence_id + count:
-                break
-            count += 1
-        if not count:
-            return None
-        run = self.window.run_acknowledged(count)
-        self._stored.acknowledged_to = max(self._stored.acknowledged_to, run.highest_sequence_id)
-        places = [(receipts.ledgers[at], receipts.entries[at]) for at in (first, first + count - 1)]
-        self.tally.add_run(run, *places)
-        return run
-
     def receipts_taken(self, now: float) -> None:
         """Note that all receipts of one read are taken."""
         self.window.progress(now)
@@ -301,7 +260,7 @@ class PartitionWriter:
             self._stored.version_changed((*self.window, *self._waiting))
         return self._stored.registered(name, last, self.last_sequence_id, list(self.window))
 
-    def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
+    def resend(self, attempt: str, now: float) -> list[Outgoing]:
         """Return all pending entries in order; they are sent first on the new connection.
 
         Empty if the connection is already lost again: then the next one sends them. ``attempt`` is another

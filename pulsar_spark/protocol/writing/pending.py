@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 
 from pulsar_spark.errors import NotReadyError, ProtocolError, PulsarError, SendError, from_server
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 
 _CHECKSUM_ERROR = 9
 
@@ -63,7 +62,7 @@ class PendingWindow:
         self.max_messages = max_messages
         self._budget = budget
         self._send_timeout = send_timeout
-        self._entries: deque[Outgoing | OutgoingRun] = deque()
+        self._entries: deque[Outgoing] = deque()
         self._pushed_at: deque[float] = deque()
         self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
         self._messages = 0
@@ -76,11 +75,11 @@ class PendingWindow:
         return bool(self._entries)
 
     def __iter__(self) -> Iterator[Outgoing]:
-        return chain.from_iterable(entry.entries for entry in self._entries)
+        return iter(self._entries)
 
     @property
-    def oldest(self) -> Outgoing | OutgoingRun | None:
-        """Begins with the entry whose receipt must come next; None if nothing is pending."""
+    def oldest(self) -> Outgoing | None:
+        """The entry whose receipt must come next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
     @property
@@ -93,48 +92,36 @@ class PendingWindow:
         """Whether it holds more than that."""
         return self._bytes > self.max_bytes
 
-    def has_room(self, entry: Outgoing | OutgoingRun) -> bool:
-        """Whether an entry, the first one of a run, may be sent now.
+    def has_room(self, entry: Outgoing) -> bool:
+        """Whether an entry may be sent now.
 
         An entry larger than the window waits until the window is empty. So does one whose sequence id is not
         above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
         duplicate from an entry that it is still storing.
         """
-        return self._fitting(entry) > 0
+        if not self._entries:
+            return True
+        last = self._entries[-1]
+        is_above = entry.sequence_id > last.highest_sequence_id
+        if not is_above and not (last.kind is _CHUNK and entry.sequence_id >= last.sequence_id):
+            return False
+        return (
+            self._messages + entry.messages <= self.max_messages
+            and self._bytes + entry.size <= self.max_bytes
+        )
 
-    def _fitting(self, entry: Outgoing | OutgoingRun) -> int:
-        """How many entries have room: of a run the first ones, else one or none."""
-        if self._entries:
-            last = self._entries[-1]
-            is_above = entry.sequence_id > last.highest_sequence_id
-            if not is_above and not (last.kind is _CHUNK and entry.sequence_id >= last.sequence_id):
-                return 0
-        messages, size = self.max_messages - self._messages, self.max_bytes - self._bytes
-        if isinstance(entry, OutgoingRun):
-            fits = entry.fitting(messages, size)
-        else:
-            fits = int(entry.messages <= messages and entry.size <= size)
-        return fits if self._entries else max(1, fits)
-
-    def push(self, outgoing: Outgoing | OutgoingRun, now: float) -> None:
+    def push(self, outgoing: Outgoing, now: float) -> None:
         """Append what is about to be sent; ``now`` is in monotonic seconds."""
         self._entries.append(outgoing)
         self._pushed_at.append(now)
         self._messages += outgoing.messages
         self._bytes += outgoing.size
 
-    def take_from(self, waiting: deque[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
+    def take_from(self, waiting: deque[Outgoing], now: float) -> list[Outgoing]:
         """Move entries out of ``waiting``, in order, while they have room; return those moved."""
         moved = []
-        while waiting:
-            entry = waiting[0]
-            fits = self._fitting(entry)
-            if not fits:
-                break
-            if isinstance(entry, OutgoingRun) and fits < entry.messages:
-                entry, waiting[0] = entry.cut(fits)
-            else:
-                waiting.popleft()
+        while waiting and self.has_room(waiting[0]):
+            entry = waiting.popleft()
             self.push(entry, now)
             moved.append(entry)
         return moved
@@ -154,31 +141,15 @@ class PendingWindow:
                 f"a receipt for sequence id {sequence_id} came before that of {oldest.sequence_id}",
                 topic=self._topic,
             )
-        (entry,) = self._pop(1).entries
-        if entry.kind is _CHUNK:
-            self._partly.append(entry)
+        entries.popleft()
+        self._pushed_at.popleft()
+        self._messages -= oldest.messages
+        self._bytes -= oldest.size
+        if oldest.kind is _CHUNK:
+            self._partly.append(oldest)
         else:
             self._partly = []
             self._is_resend = False
-        return entry
-
-    def run_acknowledged(self, count: int) -> OutgoingRun:
-        """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
-        self._is_resend = False
-        run = self._pop(count)
-        assert isinstance(run, OutgoingRun)
-        return run
-
-    def _pop(self, count: int) -> Outgoing | OutgoingRun:
-        """Remove the oldest entry; of a run the first ``count`` entries."""
-        oldest = self._entries[0]
-        if isinstance(oldest, OutgoingRun) and count < oldest.messages:
-            oldest, self._entries[0] = oldest.cut(count)
-        else:
-            self._entries.popleft()
-            self._pushed_at.popleft()
-        self._messages -= oldest.messages
-        self._bytes -= oldest.size
         return oldest
 
     def lost(self) -> None:
@@ -188,7 +159,7 @@ class PendingWindow:
         self._progress_before = self._progress_at
         self._is_resend = bool(self._entries)
 
-    def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
+    def again(self, attempt: str, now: float) -> list[Outgoing]:
         """Return the pending entries in order, to be sent on a new connection.
 
         ``attempt`` is another one each time, for the names of chunked messages.

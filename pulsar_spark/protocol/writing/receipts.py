@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulsar_spark.ids import MessageId
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 
 # Asked for with each receipt: attributes of an enum take longer than globals.
 _BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK
@@ -58,14 +58,6 @@ class ReceiptTally:
             is_batch = entry.kind is _BATCH
             self._last = ledger, entry_id, entry.messages - 1 if is_batch else -1
             self._first = self._first or (ledger, entry_id, 0 if is_batch else -1)
-
-    def add_run(self, run: OutgoingRun, first: tuple[int, int], last: tuple[int, int]) -> None:
-        """Add the receipts for ``run``, all of it stored; ledger and entry id of its first and last entry."""
-        self._bytes += run.size
-        self._messages += run.messages
-        self._first = self._first or (*first, -1)
-        self.first_entry = self.first_entry or MessageId(*first)
-        self._last = *last, -1
 
     @property
     def sent(self) -> SentTotals:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pulsar_spark.errors import SchemaError, SendError
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.stored_check import StoredProof, check_stored, foreign_writes
 
 # How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
@@ -55,7 +55,7 @@ class StoredIds:
         self._old_version_to = -1
         self._proof: StoredProof | None = None
 
-    def judge_drop(self, sequence_id: int, oldest: Outgoing | OutgoingRun | None) -> SendError | None:
+    def judge_drop(self, sequence_id: int, oldest: Outgoing | None) -> SendError | None:
         """Judge a receipt that says that the broker has dropped an entry as a duplicate by its sequence id.
 
         Its receipt must come next that ``oldest`` begins with. Returns the error if that entry was dropped
@@ -83,7 +83,7 @@ class StoredIds:
         if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
             self._refused.append(sequence_id)
 
-    def version_changed(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
+    def version_changed(self, packed: Iterable[Outgoing]) -> None:
         """Note that the producer's schema has another version than entries that are not acknowledged."""
         self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
 
@@ -144,7 +144,7 @@ class StoredIds:
         self._proof = None
         return True
 
-    def check_versions(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
+    def check_versions(self, packed: Iterable[Outgoing]) -> None:
         """Raise SchemaError if one of the entries would be stored now with an old schema version."""
         if any(self._dropped_to < entry.highest_sequence_id <= self._old_version_to for entry in packed):
             raise SchemaError(

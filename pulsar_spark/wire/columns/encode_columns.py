@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
@@ -12,7 +11,6 @@ from pulsar_spark.arrow.join import (
     binary_of,
     by_class,
     bytes_field,
-    fixed_width,
     join,
     one_field,
     to_mask,
@@ -64,8 +62,3 @@ def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[Encoded
     joined = join([size_field(tag, sizes), *inner], count)
     starts = joined.offsets[offsets - offsets[0]]
     return [EncodedField(binary_of(joined.buffer, starts), np.diff(starts))]
-
-
-def checksum_field(checksums: npt.NDArray[np.uint32]) -> EncodedField:
-    """Encode 4-byte numbers, most of which differ."""
-    return EncodedField(fixed_width(checksums.astype(">u4").tobytes(), 4), 4)

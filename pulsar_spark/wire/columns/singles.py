@@ -6,45 +6,23 @@ The fields of such a message are in the entry's own MessageMetadata, and the who
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import NamedTuple, overload
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of, parts_by_size, with_nulls
-from pulsar_spark.arrow.join import (
-    EncodedField,
-    big_endian,
-    binary_of,
-    bytes_field,
-    join,
-    lengths,
-    shared_field,
-    total_sizes,
-)
+from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
+from pulsar_spark.arrow.join import bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
-from pulsar_spark.ids import TxnId
-from pulsar_spark.wire import commands
 from pulsar_spark.wire.columns import keys_and_texts
 from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
-from pulsar_spark.wire.columns.encode_columns import (
-    checksum_field,
-    flag_field,
-    number_field,
-    properties_field,
-    size_field,
-)
+from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
-from pulsar_spark.wire.frames import CHECKSUM_MAGIC, checked_head
 
 _SMALL = 4096  # bytes
-_UNCHECKED = 6  # bytes of a section before those that its checksum covers
 
 
 class EncodedSingle(NamedTuple):
@@ -61,83 +39,6 @@ class EncodedSingle(NamedTuple):
     metadata: Buffer
     payload: Buffer
     sequence_ids: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SingleSections:
-    """n payload sections; each has the metadata and the payload of one message.
-
-    Attributes:
-        data: the bytes that the checksums cover: of each section the size of its metadata, metadata, payload.
-        offsets: int64[n + 1], those of section i are ``data[offsets[i]:offsets[i + 1]]``.
-        checksums: uint32[n].
-    """
-
-    data: memoryview
-    offsets: Ints
-    checksums: npt.NDArray[np.uint32]
-
-    def __len__(self) -> int:
-        return len(self.checksums)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all sections."""
-        return int(self.offsets[-1] - self.offsets[0]) + _UNCHECKED * len(self)
-
-    def fitting(self, size: int) -> int:
-        """How many of the first sections have at most ``size`` bytes together."""
-        ends = self.offsets[1:] - self.offsets[0] + _UNCHECKED * np.arange(1, len(self) + 1)
-        return int(np.searchsorted(ends, size, side="right"))
-
-    def part(self, first: int, stop: int) -> SingleSections:
-        """The sections from ``first`` up to ``stop``, not copied."""
-        return SingleSections(self.data, self.offsets[first : stop + 1], self.checksums[first:stop])
-
-    def split(self) -> list[tuple[bytes, Buffer]]:
-        """Of each section what ``encode_section_head`` makes of its metadata, and its payload."""
-        parts: list[tuple[bytes, Buffer]] = []
-        for checksum, (first, end) in zip(self.checksums, pairwise(self.offsets.tolist()), strict=True):
-            payload = first + 4 + int.from_bytes(self.data[first : first + 4], "big")
-            parts.append(
-                (checked_head(int(checksum), bytes(self.data[first:payload])), self.data[payload:end])
-            )
-        return parts
-
-    def frames(self, producer_id: int, sequence_id: int, transaction: TxnId | None) -> memoryview:
-        """The SEND frames, as ``commands.send`` and ``encode_command_head`` make them one by one.
-
-        Args:
-            producer_id: id of the producer on the connection.
-            sequence_id: of the first message; those of the others follow it.
-            transaction: that all entries belong to, or None.
-        """
-        before, after = commands.around_sent_id(producer_id, transaction)
-        ids = pa.array(np.arange(sequence_id, sequence_id + len(self)))
-        body = [*number_field(before, ids), shared_field(after)]
-        body_sizes = total_sizes(body, len(self))
-        command = [
-            shared_field(commands.SEND_TAGS),
-            size_field(b"", body_sizes),
-            *body,
-        ]
-        command_sizes = total_sizes(command, len(self))
-        sizes = np.diff(self.offsets)
-        section = [
-            shared_field(CHECKSUM_MAGIC),
-            checksum_field(self.checksums),
-            EncodedField(binary_of(self.data, self.offsets), sizes),
-        ]
-        frame_sizes = 4 + command_sizes + _UNCHECKED + sizes
-        return join(
-            [
-                big_endian(frame_sizes),
-                big_endian(command_sizes),
-                *command,
-                *section,
-            ],
-            len(self),
-        ).buffer
 
 
 class EncodedSingles(Sequence[EncodedSingle]):
@@ -171,44 +72,9 @@ class EncodedSingles(Sequence[EncodedSingle]):
         self._ids = ids
 
     @property
-    def has_ids(self) -> bool:
-        """Whether the messages have their own sequence ids."""
-        return self._ids is not None
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether there are bytes between payloads: below nulls."""
-        return not every(self._payload_end[:-1] == self._payload_at[1:])
-
-    @property
     def sizes(self) -> Ints:
         """Bytes of each message's metadata and payload, int64[n]."""
         return np.diff(self._metadata_bounds) + self._payload_end - self._payload_at
-
-    def sections(self, before: bytes, first_id: int, after: bytes, last: bytes) -> SingleSections:
-        """The messages' payload sections, with all fields of their metadata; no payload may be null.
-
-        Args:
-            before: fields, and the tag of the sequence id.
-            first_id: sequence id of the first message; those of the others follow it.
-            after: fields between the sequence id and those of the message.
-            last: fields after those of the message.
-        """
-        count, bounds = len(self), self._metadata_bounds
-        fields = [
-            *number_field(before, pa.array(np.arange(first_id, first_id + count))),
-            shared_field(after),
-            EncodedField(binary_of(self._metadata, bounds), np.diff(bounds)),
-            shared_field(last),
-        ]
-        ends = np.append(self._payload_at, self._payload_end[-1:])
-        payloads = binary_of(self._payload, ends)
-        return _sections(fields, EncodedField(payloads, np.diff(ends)), count)
-
-    def blocks(self, count: int, size: int) -> Iterator[EncodedSingles]:
-        """Cut the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
-        for first, stop in parts_by_size(np.append(0, np.cumsum(self.sizes)), size, count):
-            yield self[first:stop]
 
     def __len__(self) -> int:
         return len(self._payload_at)
@@ -295,23 +161,6 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> Encod
     ]
     metadata = join(fields, count)
     return EncodedSingles(bytes(metadata.buffer), metadata.offsets, *_payloads(value))
-
-
-def _sections(metadata: Sequence[EncodedField], payload: EncodedField, count: int) -> SingleSections:
-    """Put sections together and compute their checksums.
-
-    Args:
-        metadata: all fields of the metadata, of ``count`` messages.
-        payload: of each message.
-        count: of messages.
-
-    Raises:
-        OptionError: there are more than 2 GiB.
-    """
-    sized = [big_endian(total_sizes(metadata, count)), *metadata]
-    data, offsets = (joined := join([*sized, payload], count)).buffer, joined.offsets
-    checksums = [crc32c(data[first:end]) for first, end in pairwise(offsets.tolist())]
-    return SingleSections(data, offsets, np.array(checksums, np.uint32))
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:

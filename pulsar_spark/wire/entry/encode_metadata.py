@@ -61,12 +61,12 @@ def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
     """Serialize the three required fields; a message's own fields may follow unchanged."""
-    before, after = around_sequence_id(producer_name, publish_time)
+    before, after = _around_sequence_id(producer_name, publish_time)
     return before + varint(sequence_id) + after
 
 
 @lru_cache(maxsize=64)
-def around_sequence_id(producer_name: str, publish_time: int) -> tuple[bytes, bytes]:
+def _around_sequence_id(producer_name: str, publish_time: int) -> tuple[bytes, bytes]:
     """Serialize what comes before a sequence id, the name and the id's tag, and after it, the time."""
     name = producer_name.encode()
     return b"\x0a" + varint(len(name)) + name + b"\x10", b"\x18" + varint(publish_time)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
-from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from tests.wire.columns.batch_rows import message
@@ -77,12 +75,6 @@ def singles(*values):
     return [EncodedSingle(memoryview(b""), memoryview(value)) for value in values]
 
 
-def by_column(*values):
-    return encode_singles(
-        MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
-    )
-
-
 def outgoing(sequence_id, messages=1, size=10):
     return entry_of(sequence_id, messages, b"h" * 4, b"p" * (size - 4))
 
@@ -93,11 +85,6 @@ def entry_of(sequence_id, messages, head, payload, kind=EntryKind.BATCH):
 
 def chunk(sequence_id, kind=EntryKind.CHUNK):
     return entry_of(sequence_id, 1, b"head", b"payload", kind)
-
-
-def run_of(*values, first_id=0, transaction=None):
-    sections = by_column(*values).sections(b"\x0a\x01p\x10", first_id, b"\x18\x05", b"")
-    return OutgoingRun(sections, first_id, transaction)
 
 
 def entries(writer, count=1):

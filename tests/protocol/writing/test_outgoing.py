@@ -1,17 +1,13 @@
-"""Outgoing entries, one by one and in runs: frames, sizes, cuts."""
+"""Outgoing entries: frames and sizes."""
 
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pulsar_spark.ids import TxnId
-from pulsar_spark.protocol.writing import outgoing as outgoing_module
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_section_head
-from tests.protocol.writing.partition_writers import chunk, entry_of, outgoing, run_of
+from tests.protocol.writing.partition_writers import chunk, entry_of, outgoing
 
 
 @pytest.mark.parametrize("messages", [1, 5])
@@ -59,70 +55,3 @@ def test_intact():
     assert entry.intact
     payload[3] ^= 1
     assert not entry.intact
-
-
-# ---- runs
-
-VALUES = st.lists(st.binary(max_size=300), min_size=1, max_size=9)
-
-
-def framed(*items, producer_id=3):
-    return b"".join(bytes(part) for item in items for part in item.frame(producer_id))
-
-
-def fields(entry):
-    return entry.sequence_id, entry.head, bytes(entry.payload), entry.kind, entry.transaction, entry.size
-
-
-@pytest.fixture(autouse=True)
-def _frames_by_column(monkeypatch):
-    monkeypatch.setattr(outgoing_module, "FEW", 1)
-
-
-EDGES = [0, 1, 127, 128, 2**14 - 5, 2**14, 2**32, 2**62]
-
-
-@pytest.mark.parametrize("transaction", [None, TxnId(3, 4), TxnId(0, 2**64 - 1)])
-@given(VALUES, st.sampled_from(EDGES) | st.integers(0, 2**62), st.sampled_from(EDGES))
-def test_a_run_is_its_entries(transaction, values, first_id, producer_id):
-    run = run_of(*values, first_id=first_id, transaction=transaction)
-    entries = run.entries
-    assert [bytes(entry.payload) for entry in entries] == values
-    assert [entry.sequence_id for entry in entries] == list(range(first_id, first_id + len(values)))
-    assert (run.sequence_id, run.highest_sequence_id) == (first_id, entries[-1].highest_sequence_id)
-    assert (run.messages, run.size) == (len(values), sum(entry.size for entry in entries))
-    assert {(entry.kind, entry.transaction) for entry in entries} == {(EntryKind.SINGLE, transaction)}
-    assert all(entry.intact for entry in entries)
-    assert framed(run, producer_id=producer_id) == framed(*entries, producer_id=producer_id)
-
-
-@given(VALUES.filter(lambda values: len(values) > 1), st.data())
-def test_the_parts_of_a_run_are_the_whole(values, data):
-    run = run_of(*values, first_id=5, transaction=TxnId(3, 4))
-    first, rest = run.cut(data.draw(st.integers(1, len(values) - 1)))
-    assert [*map(fields, first.entries), *map(fields, rest.entries)] == [*map(fields, run.entries)]
-    assert framed(first, rest) == framed(run)
-    assert first.size + rest.size == run.size
-    if rest.messages > 1:  # a part of a part
-        second, third = rest.cut(1)
-        assert framed(first, second, third) == framed(run)
-
-
-@given(VALUES, st.integers(-1, 10), st.integers(-1, 3500))
-def test_as_many_fit_as_have_no_more_messages_and_bytes(values, messages, size):
-    run = run_of(*values)
-    sizes = [entry.size for entry in run.entries]
-    fits = [count for count in range(len(sizes) + 1) if count <= messages and sum(sizes[:count]) <= size]
-    assert run.fitting(messages, size) == max(fits, default=0)
-
-
-def test_few_entries_are_framed_one_by_one(monkeypatch):
-    """By column they would take longer, and no other bytes."""
-    frames = []
-    for few in (3, 4):
-        monkeypatch.setattr(outgoing_module, "FEW", few)
-        frames.append(run_of(b"a", b"", b"c" * 300).frame(3))
-    (by_column,), (one_by_one,) = frames
-    assert isinstance(by_column, memoryview)
-    assert isinstance(one_by_one, bytes)
-    assert by_column == one_by_one

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pulsar_spark.errors import CryptoError, SendError
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.protocol.writing.batcher import Batch
-from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, OutgoingRun
+from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
@@ -25,7 +23,6 @@ TOPIC = "persistent://a/b/t"
 LIMIT = 10_000
 ROOM = LIMIT - METADATA_ROOM
 HEAD = 7  # bytes before a value of 128 to 16,383 bytes in a batch
-TXN = TxnId(3, 4)
 INCOMPRESSIBLE = np.random.default_rng(1).bytes(100_000)
 
 
@@ -54,10 +51,6 @@ def encoded(*messages):
     payloads = [bytes(one.payload) for one in messages]
     bounds, ends = (np.cumsum([0, *map(len, parts)]) for parts in (metadata, payloads))
     return EncodedSingles(b"".join(metadata), bounds, b"".join(payloads), ends[:-1], ends[1:])
-
-
-def one_by_one(packed):
-    return [entry for item in packed for entry in item.entries]
 
 
 def stored(entry):
@@ -121,16 +114,14 @@ def test_given_ids_are_taken_and_the_next_are_behind_them():
 
 @pytest.mark.parametrize("transaction", [None, TxnId(3, 5)])
 def test_all_entries_say_the_version_of_their_schema_and_their_origin(transaction):
-    """Also each chunk, and each entry that is made together with others."""
+    """Also each chunk."""
     made = packer(chunking=True)
     made.version_field, made.transaction = schema_version_field(b"version!"), transaction
     made.origin = lambda *_: encode_origin(Origin(3, 1, 0, MessageId(7, 8), 9), b"secret", TOPIC)
     entries = [made.batch(batch(b"a", b"b"), 5)]
     entries += made.singles([single(b"c", event_time=9), single(INCOMPRESSIBLE)], 5)
     assert len(entries) > 5
-    (run,) = made.singles(encoded(*[single(b"d")] * FEW), 5)
-    assert isinstance(run, OutgoingRun)
-    for entry in [*entries, *run.entries]:
+    for entry in entries:
         metadata = stored(entry).metadata
         assert metadata.schema_version == b"version!"
         assert metadata.HasField("txnid_most_bits") == (transaction is not None)
@@ -151,7 +142,7 @@ def test_an_origin_is_that_of_the_entries_packed_from_then_on():
     assert found == [None, Origin(3, 1, 0), None]
 
 
-@pytest.mark.parametrize("kind", ["batch", "single", "compressed", "encrypted", "chunks", "run"])
+@pytest.mark.parametrize("kind", ["batch", "single", "compressed", "encrypted", "chunks"])
 def test_an_origin_may_be_of_one_entry_as_it_is_stored(kind):
     made = packer(
         chunking=kind == "chunks",
@@ -159,13 +150,8 @@ def test_an_origin_may_be_of_one_entry_as_it_is_stored(kind):
         encryption=Reversing() if kind == "encrypted" else None,
     )
     made.origin = first_origin()
-    made.is_origin_alike = False
     value = INCOMPRESSIBLE if kind == "chunks" else b"a" * 100
-    if kind == "batch":
-        entries = [made.batch(batch(value), 5)]
-    else:
-        entries = list(made.singles(encoded(*[single(value)] * (FEW if kind == "run" else 1)), 5))
-    assert len(entries) == (FEW if kind == "run" else len(entries))
+    entries = list([made.batch(batch(value), 5)] if kind == "batch" else made.singles([single(value)], 5))
     for entry in entries:
         metadata, payload = stored(entry)[:2]
         assert origin_of(metadata, payload) == Origin(3, 1, 0)
@@ -252,127 +238,26 @@ def test_no_key_is_shown_of_those_that_are_encrypted_unless_brokers_must_see_it(
 # ---- by column
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.binary(max_size=300),
-            st.fixed_dictionaries(
-                {}, optional={"partition_key": st.binary(), "event_time": st.integers(0, 9)}
-            ),
-        ),
-        min_size=1,
-    ),
-    st.one_of(st.just(0), st.integers(0, 2**63 - 1000)),
-    st.sampled_from([None, TXN]),
-    st.sampled_from([b"", b"\x82\x01\x01\x07"]),
-)
-def test_messages_by_column_become_the_same_entries(rows, first_id, transaction, version):
-    found = []
-    for of in (encoded, lambda *messages: list(messages)):
-        made = packer()
-        made.next_sequence_id, made.transaction, made.version_field = first_id, transaction, version
-        rows_of = [single(value, **fields) for value, fields in rows] * -(-100 // len(rows))
-        packed = list(made.singles(of(*rows_of), 5))
-        entries = one_by_one(packed)
-        frames = b"".join(bytes(part) for item in packed for part in item.frame(3))
-        found.append((frames, [(entry.head, bytes(entry.payload), entry.kind) for entry in entries]))
-        assert all(entry.intact for entry in entries)
-        assert frames == b"".join(bytes(part) for entry in entries for part in entry.frame(3))
-        assert sum(item.size for item in packed) == sum(entry.size for entry in entries)
-        assert made.next_sequence_id == first_id + len(rows_of) == first_id + len(entries)
-    assert found[0] == found[1]
-
-
-@pytest.fixture
-def by_column(monkeypatch):
-    """The sizes of the runs that were made by column."""
-    runs = []
-    original = EncodedSingles.sections
-    monkeypatch.setattr(
-        EncodedSingles,
-        "sections",
-        lambda self, *fields: runs.append(len(self)) or original(self, *fields),
-    )
-    return runs
-
-
-def test_only_what_is_sent_as_it_is_goes_by_column(by_column):
-    small, large = [single(b"x")] * 100, single(b"x" * (LIMIT + 1))
-    for made, messages, expected in (
-        (packer(), encoded(*small), [100]),
-        (packer(), encoded(*small[1:]), []),
-        (packer(pb.LZ4), encoded(*small), []),
-        (encrypting(), encoded(*small), []),
-        (packer(), encoded(*small).with_ids(np.arange(100)), []),
-        (packer(chunking=True), encoded(*small, large), []),
-        (packer(chunking=True), encoded(*small * 40, large, *small), [4000]),
-        (packer(), encoded(*[single(b"x" * 8000)] * 250), [131, 119]),
-        (packer(), with_gaps(100), []),
-    ):
-        del by_column[:]
-        assert len(one_by_one(made.singles(messages, 5))) >= len(messages)
-        assert by_column == expected
-
-
-def with_gaps(count):
-    """Messages with bytes between their payloads, as there may be below nulls."""
-    ends = 2 * np.arange(count) + 1
-    return EncodedSingles(b"", np.zeros(count + 1, np.int64), b"x?" * count, ends - 1, ends)
-
-
 def test_bytes_between_payloads_are_not_sent():
-    found = [bytes(entry.payload) for entry in one_by_one(packer().singles(with_gaps(200), 5))]
-    assert found == [b"x"] * 200
-
-
-def test_a_long_name_or_version_is_not_made_a_thousand_times_at_once(by_column):
-    """The broker chooses both."""
-    for name, version in (("p" * 600, b""), ("p", schema_version_field(b"v" * 600))):
-        made = packer()
-        made.producer_name, made.version_field = name, version
-        assert len(list(made.singles(encoded(*[single(b"x")] * 100), 5))) == 100
-    assert by_column == []
-
-
-@pytest.mark.parametrize("compared_with", [list, tuple])
-def test_the_largest_message_is_the_same_by_column(compared_with):
-    for size in range(LIMIT - 600, LIMIT - 400):
-        messages = [single(b"x" * size)] * 100
-        found: list[object] = []
-        for of in (lambda all_: encoded(*all_), compared_with):
-            made = packer()
-            made.producer_name = "p" * 300
-            try:
-                found.append([entry.head for entry in one_by_one(made.singles(of(messages), 5))])
-            except SendError as error:
-                found.append(str(error))
-        assert found[0] == found[1]
-
-
-def test_the_last_sequence_ids_stay_apart(by_column):
-    made = packer()
-    made.next_sequence_id = 2**63 - 101
-    assert [entry.sequence_id for entry in made.singles(encoded(*[single(b"x")] * 200), 5)] == list(
-        range(2**63 - 101, 2**63 + 99)
-    )
-    assert by_column == []
+    """There may be some below nulls."""
+    ends = 2 * np.arange(20) + 1
+    messages = EncodedSingles(b"", np.zeros(21, np.int64), b"x?" * 20, ends - 1, ends)
+    assert [bytes(entry.payload) for entry in packer().singles(messages, 5)] == [b"x"] * 20
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("version_field", schema_version_field(b"2")), ("producer_name", "q")]
 )
-def test_entries_say_what_holds_when_they_are_made(field, value, by_column):
+def test_entries_say_what_holds_when_they_are_made(field, value):
     made = packer()
     made.version_field = schema_version_field(b"1")
-    packed = made.singles(encoded(*[single(b"x")] * 4150), 5)
-    found = one_by_one([next(packed)])
+    packed = made.singles(encoded(single(b"x"), single(b"y")), 5)
+    found = [next(packed)]
     setattr(made, field, value)
-    found += one_by_one(packed)
+    found += packed
     said = [(entry.producer_name, entry.schema_version) for entry in (stored(one).metadata for one in found)]
-    after = (made.producer_name.encode(), made.version_field[-1:])
-    assert said == [(b"p", b"1")] * 4000 + [after] * 150
-    assert [entry.sequence_id for entry in found] == list(range(7, 4157))
-    assert by_column == [4000, 150]
+    assert said == [(b"p", b"1"), (made.producer_name.encode(), made.version_field[-1:])]
+    assert [entry.sequence_id for entry in found] == [7, 8]
 
 
 def test_messages_with_ids_of_their_own_keep_them():

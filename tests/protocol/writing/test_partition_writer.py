@@ -33,6 +33,7 @@ from tests.protocol.writing.partition_writers import (
     ids,
     metadata_of,
     new_writer,
+    outgoing,
     prove,
     register,
     singles,
@@ -263,6 +264,16 @@ def test_receipts_add_up_and_older_ones_are_ignored():
 
 
 # ---- what went wrong
+
+
+@pytest.mark.parametrize("last", [-1, 0])
+def test_a_receipt_of_ledger_0_is_no_drop(last):
+    writer = new_writer()
+    register(writer, last)
+    writer.add([outgoing(0)], 0.0)
+    assert writer.receipt(0, 0, 5).sequence_id == 0
+    writer.check()
+    assert (writer.tally.first_entry, writer.dropped) == (MessageId(0, 5), 0)
 
 
 def test_the_first_loss_counts():

@@ -18,13 +18,11 @@ from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import decode_batches
 from pulsar_spark.wire.columns.singles import EncodedSingle
-from pulsar_spark.wire.receipts import Receipts
 from tests.protocol.writing.partition_writers import (
     CUT,
     DROPPED,
     MAX_MESSAGE,
     PLACE,
-    by_column,
     ids,
     metadata_of,
     new_writer,
@@ -35,11 +33,6 @@ from tests.protocol.writing.partition_writers import (
 )
 
 FULL, LOST, OPEN = WriterState.FULL, WriterState.LOST, WriterState.OPEN
-
-
-@pytest.fixture(autouse=True)
-def _runs_of_two(monkeypatch):
-    monkeypatch.setattr(packer, "FEW", 2)
 
 
 def number(row):
@@ -118,7 +111,7 @@ class World:
         self.reached[self.writer.state] += 1
 
     def send(self, outgoing):
-        self.wire += [entry for item in outgoing for entry in item.entries]
+        self.wire += outgoing
 
     def add_rows(self, count):
         body, offsets = rows(*self.new_rows(count))
@@ -131,11 +124,6 @@ class World:
     def add_singles(self, count):
         self.close_batch()
         self.add(self.writer.packer.singles(singles(*self.new_rows(count)), 5))
-
-    def add_run(self, count):
-        """As many as a run has at least, and more than the window takes at once."""
-        self.close_batch()
-        self.add(self.writer.packer.singles(by_column(*self.new_rows(2 * count)), 5))
 
     def add_large(self, _=0):
         self.close_batch()
@@ -150,16 +138,10 @@ class World:
 
     def acknowledge(self, count):
         taken, self.receipts = self.receipts[:count], self.receipts[count:]
-        receipts = Receipts(3, *([place[at] for place in taken] for at in range(3)))
-        at = 0
-        for acknowledged, first in self.writer.receipts(receipts):
-            assert first == at
-            assert self.writer.receipt(acknowledged.sequence_id - 1, *PLACE) is None
-            self.reached["several of a run are acknowledged"] += len(acknowledged.entries) > 1
-            for entry in acknowledged.entries:
-                self.acknowledge_one(entry)
-            at += len(acknowledged.entries)
-        assert at == len(taken)
+        for receipt in taken:
+            entry = self.writer.receipt(*receipt)
+            assert self.writer.receipt(entry.sequence_id - 1, *PLACE) is None
+            self.acknowledge_one(entry)
         if self.writer.can_resume:
             self.reached["resumed"] += 1
             self.send(self.writer.resume(self.now))
@@ -263,7 +245,7 @@ EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
             [
-                *(World.add_rows, World.close_batch, World.add_singles, World.add_run, World.add_large),
+                *(World.add_rows, World.close_batch, World.add_singles, World.add_large),
                 *(World.store, World.store, World.acknowledge, World.acknowledge),
                 *(World.cut, World.reconnect, World.lose_receipts, World.lose_receipts_of_chunks, World.wait),
                 World.restart,
@@ -282,11 +264,11 @@ ALL_OF_THEM = [
     *((World.store, 9), (World.acknowledge, 9), (World.store, 9), (World.acknowledge, 9)),
     *((World.add_large, 1), (World.store, 1), (World.acknowledge, 1), (World.lose_receipts, 1)),
     *((World.store, 9), (World.acknowledge, 9), (World.add_rows, 1), (World.wait, 5)),
-    *((World.store, 9), (World.acknowledge, 9), (World.add_run, 5), (World.store, 9), (World.acknowledge, 3)),
+    *((World.store, 9), (World.acknowledge, 9)),
 ]
 ALWAYS = (
     *(FULL, LOST, OPEN, "resent", "resumed", "finished"),
-    *("a message in chunks is stored", "a chunk is acknowledged", "several of a run are acknowledged"),
+    *("a message in chunks is stored", "a chunk is acknowledged"),
 )
 
 

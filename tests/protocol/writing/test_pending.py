@@ -1,7 +1,5 @@
 """The pending window: room, order, receipts, the send timeout."""
 
-from collections import deque
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ from tests.protocol.writing.partition_writers import (
     chunk,
     new_packer,
     outgoing,
-    run_of,
     singles,
 )
 
@@ -114,25 +111,6 @@ def test_receipts_in_order():
     assert [entry.sequence_id for entry in pending] == [9]
     assert pending.acknowledged(9)
     assert not pending
-
-
-def test_receipts_for_a_run_may_come_at_once():
-    pending = window()
-    pending.push(run_of(b"a", b"bb", b"ccc", first_id=5), 0.0)
-    pending.push(outgoing(8), 0.0)
-    first = pending.run_acknowledged(2)
-    assert (first.sequence_id, first.messages) == (5, 2)
-    assert [entry.sequence_id for entry in pending] == [7, 8]
-    assert pending.run_acknowledged(1).sequence_id == 7
-    assert pending.acknowledged(8).sequence_id == 8
-    assert (bool(pending), pending.due_at) == (False, None)
-
-
-def test_a_receipt_may_be_for_the_first_entry_of_a_run():
-    pending = window()
-    pending.push(run_of(b"a", b"bb", b"ccc", first_id=5), 0.0)
-    assert bytes(pending.acknowledged(5).payload) == b"a"
-    assert [bytes(entry.payload) for entry in pending] == [b"bb", b"ccc"]
 
 
 def test_a_receipt_for_what_was_acknowledged_before_is_ignored():
@@ -240,17 +218,6 @@ def test_what_is_sent_first_after_a_loss_counts_as_sent_for_the_first_time():
     assert pending.due_at == 155.0
 
 
-def test_receipts_of_a_run_show_that_a_resend_goes_on():
-    pending = window(send_timeout=30)
-    pending.push(run_of(b"a", b"b", b"c"), 0.0)
-    pending.lost()
-    assert [run.messages for run in pending.again("2", 90.0)] == [3]
-    pending.progress(100.0)
-    pending.run_acknowledged(1)
-    pending.lost()
-    assert pending.due_at == 130.0
-
-
 def test_an_entry_that_was_damaged_on_its_way_may_be_sent_again_and_one_in_memory_may_not():
     payload = bytearray(b"payload")
     packer = new_packer()
@@ -299,34 +266,3 @@ def test_the_limits_hold_and_everything_gets_through_in_order(steps, max_message
             acknowledged.append(next(iter(pending)).sequence_id)
             assert pending.acknowledged(acknowledged[-1])
     assert acknowledged + [entry.sequence_id for entry in pending] == sent
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 60), st.integers(0, 15)), max_size=40),
-    st.integers(1, 20),
-    st.integers(1, 2000),
-)
-def test_runs_are_cut_where_the_limits_are_and_get_through_in_order(steps, max_messages, max_bytes):
-    pending, waiting = window(max_messages, max_bytes), deque()
-    moved, acknowledged, next_id = [], [], 0
-    for count, size, receipts in steps:
-        waiting.append(run_of(*[b"x" * size] * count, first_id=next_id))
-        next_id += count
-        moved += pending.take_from(waiting, 0.0)
-        in_window = list(pending)
-        assert len(in_window) == 1 or len(in_window) <= max_messages
-        assert len(in_window) == 1 or sum(entry.size for entry in in_window) <= max_bytes
-        if waiting:  # it is as full as it can be
-            following = waiting[0].entries[0]
-            size = sum(entry.size for entry in in_window) + following.size
-            assert len(in_window) == max_messages or size > max_bytes
-        for _ in range(receipts):
-            if pending:
-                run = pending.run_acknowledged(min(2, pending.oldest.messages))
-                acknowledged += [entry.sequence_id for entry in run.entries]
-    assert [entry.sequence_id for run in moved for entry in run.entries] == acknowledged + [
-        entry.sequence_id for entry in pending
-    ]
-    assert acknowledged + [
-        entry.sequence_id for run in (*pending, *waiting) for entry in run.entries
-    ] == list(range(next_id))

@@ -9,7 +9,6 @@ from pulsar_spark.errors import CryptoError
 from tests.protocol.writing.partition_writers import (
     MAX_MESSAGE,
     TOPIC,
-    by_column,
     ids,
     metadata_of,
     new_packer,
@@ -80,12 +79,3 @@ def test_a_missing_key_is_an_error_before_anything_is_sent():
 def test_where_batches_have_one_key_half_is_left_for_it():
     assert registered(key_based=True).max_shared_size == 100
     assert registered().max_shared_size == 200
-
-
-# ---- runs
-
-
-@pytest.mark.parametrize(("run_messages", "sizes"), [(4000, [1200]), (500, [500, 500, 200])])
-def test_runs_have_the_given_length_at_most(run_messages, sizes):
-    packer = registered(run_messages=run_messages)
-    assert [run.messages for run in packer.singles(by_column(*[b"x"] * 1200), 5)] == sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,6 @@ from tests.protocol.writing.partition_writers import (
     new_packer,
     outgoing,
     prove,
-    run_of,
     singles,
 )
 
@@ -51,7 +51,6 @@ DROPPED = {
     "named at the registration": (7, 4, outgoing(7), None),
     "named at the registration, and acknowledged before": (7, 7, outgoing(7), UNSORTED),
     "nothing is known": (-1, -1, outgoing(7), FOREIGN),
-    "a run": (4, 6, run_of(b"x", b"y", first_id=7), FOREIGN),
     "a chunk before the last one": (4, 9, chunk(7), None),
     "the last chunk": (4, 6, chunk(7, EntryKind.LAST_CHUNK), FOREIGN),
     "another entry is the oldest": (4, 6, outgoing(8), None),
@@ -160,7 +159,7 @@ def test_a_search_that_was_cut_short_may_be_repeated():
 
 def test_messages_of_a_transaction_are_sent_again_only_if_they_may_repeat():
     """The broker names no id: it may not deduplicate."""
-    pending = [run_of(b"x", transaction=TxnId(1, 2))]
+    pending = [replace(outgoing(0), transaction=TxnId(1, 2))]
     assert StoredIds(TOPIC, may_repeat=True).registered("p", -1, -1, pending) is None
     with pytest.raises(SendError, match="it is not certain that the namespace deduplicates"):
         StoredIds(TOPIC).registered("p", -1, -1, pending)

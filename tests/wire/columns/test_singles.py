@@ -166,23 +166,3 @@ def test_a_time_of_delivery_is_a_field_of_its_own():
     found = [one.metadata for one in sent(columns)]
     assert [one.deliver_at_time for one in found] == [2**41, 0, -1]
     assert [one.HasField("deliver_at_time") for one in found] == [True, False, True]
-
-
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.integers(1, 12), st.integers(0, 100))
-def test_blocks_are_as_large_as_they_may_be(sizes, count, size):
-    values = pa.array([bytes([number]) * length for number, length in enumerate(sizes)], pa.binary())
-    messages = encode_singles(MessageColumns(value=values, key=pa.nulls(len(sizes), pa.binary())))
-    blocks = list(messages.blocks(count, size))
-    assert [bytes(one.payload) for block in blocks for one in block] == values.to_pylist()
-    for block, following in itertools.pairwise([*blocks, None]):
-        assert len(block) == 1 or (len(block) <= count and block.sizes.sum() <= size)
-        if following is not None:
-            assert len(block) == count or block.sizes.sum() + following.sizes[0] > size
-
-
-def test_bytes_below_nulls_are_gaps():
-    whole = pa.array([b"a", b"bb", b"c"], pa.binary())
-    for nulls, has_gaps in ((b"\x07", False), (b"\x05", True), (b"\x03", False), (b"\x00", False)):
-        values = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(nulls), *whole.buffers()[1:]])
-        messages = encode_singles(MessageColumns(value=values, key=pa.nulls(3, pa.binary())))
-        assert messages.has_gaps == has_gaps
