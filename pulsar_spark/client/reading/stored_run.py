@@ -246,7 +246,7 @@ class _RunReader:
     def _search_back(self, known: KnownBatch) -> bool:
         def take(entries: Entries) -> bool:
             own = self._origins.own(entries)
-            known.entries += own
+            known.add(own)
             return self._search.take(own)
 
         return search_back(

@@ -29,7 +29,6 @@ from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOpt
 from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
@@ -141,7 +140,6 @@ class RecordTopic:
         self._encryptor = encryptor
         self._producer: Producer | None = None
         self._openings = 0
-        self._receipt: MessageId | None = None  # the last one
         options = SubscriptionOptions(
             name=f"{client.options.subscription_prefix}-{name}",
             durable=True,
@@ -192,7 +190,6 @@ class RecordTopic:
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,
                 may_repeat=True,
-                on_receipt=self._on_receipt,
             )
             self.owners_before = (self._producer.topic_epoch or 0) - self._openings
             self._openings += 1
@@ -218,12 +215,8 @@ class RecordTopic:
         """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""
         self.open_for_writing()
         assert self._producer is not None
-        self._receipt = None
         self._producer.packer.transaction = transaction
         _send(self._producer, value)
-
-    def _on_receipt(self, _: Outgoing, position: MessageId | None) -> None:
-        self._receipt = position
 
     def flush(self) -> None:
         """Wait for the broker's receipts of all records that were appended.
@@ -255,10 +248,14 @@ class RecordTopic:
         Raises:
             DeadlineError: it did not become visible within the operation timeout.
         """
+        self.open_for_writing()
+        assert self._producer is not None
+        before = self._producer.sent.last_id
         self.append(value)
         self.flush()
-        deadline, begin = self._client.operation(), self.read_to
-        appended = None if self._receipt is None else StoredRecord(self._receipt, value)
+        deadline, begin, position = self._client.operation(), self.read_to, self._producer.sent.last_id
+        # The same position as before: the broker had stored the record before the connection was lost.
+        appended = None if position is None or position == before else StoredRecord(position, value)
         try:
             records = self._read_visible(appended)
             while all(record.value != value for record in records):

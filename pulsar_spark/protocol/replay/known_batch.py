@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,8 +21,8 @@ class KnownBatch:
     """Which parts of the topic partition were read, and what was found there.
 
     Attributes:
-        entries: those of the query that were read.
-        parts: that were read, in order, apart from each other.
+        entries: entries of the query that were read; added with :meth:`add`.
+        parts: parts that were read, in order, apart from each other.
         has_looked: whether a task has looked through the last entries that were there when it began.
         digests: first words of the digests of rows that earlier runs have stored, and the numbers of the
             tasks that have sent them; None if they were not read.
@@ -31,6 +32,13 @@ class KnownBatch:
     parts: list[Part] = field(default_factory=list)
     has_looked: bool = False
     digests: tuple[Words, Ints] | None = None
+    _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # of the entries, in order
+
+    def add(self, entries: Sequence[OwnEntry]) -> None:
+        """Adds entries that were read."""
+        self.entries += entries
+        self._tasks += ((each.newest or each.id, each.origin.task) for each in entries)
+        self._tasks.sort()
 
     def has_read(self, start: MessageId, end: MessageId) -> None:
         """Note that all entries in ``(start, end]`` were read."""
@@ -55,11 +63,9 @@ class KnownBatch:
         It lies next to entries of tasks with near numbers, because Spark starts tasks in their order. None:
         all was read.
         """
-        places = sorted((each.newest or each.id, each.origin.task) for each in self.entries)
-
         def distance(part: Part) -> int:
-            at = bisect(places, (part[1], -1))
-            tasks = [task for _, task in places[max(at - 1, 0) : at + 1]]
+            at = bisect(self._tasks, (part[1], -1))
+            tasks = [task for _, task in self._tasks[max(at - 1, 0) : at + 1]]
             return max(min(tasks) - unseen.task, unseen.task - max(tasks), 0)
 
         return min(self.unread(unseen.after, end), key=distance, default=None)

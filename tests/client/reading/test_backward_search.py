@@ -168,7 +168,7 @@ def known_parts(*parts):
     known = KnownBatch()
     for task, (start, end) in enumerate(parts):
         known.has_read(start, end)
-        known.entries.append(run_search.OwnEntry(end, Origin(7, task, 0), "name", 1))
+        known.add([run_search.OwnEntry(end, Origin(7, task, 0), "name", 1)])
     return known
 
 
@@ -190,7 +190,8 @@ def test_parts_next_to_tasks_with_near_numbers_are_read_first(client, ids):
 
 def test_nothing_is_read_twice_by_searches_that_share_what_they_know(client, broker, ids):
     """Also after more was written."""
-    known, seen = KnownBatch([run_search.OwnEntry(ids[0], Origin(7, 1, 0), "name", 1)]), []
+    known, seen = KnownBatch(), []
+    known.add([run_search.OwnEntry(ids[0], Origin(7, 1, 0), "name", 1)])
     for wanted in (Wanted(ids[190]), Unseen(ids[20], ids[25]), Wanted(ids[60]), Wanted(ids[0])):
         assert search(client, wanted, known=known)
         seen += wanted.seen

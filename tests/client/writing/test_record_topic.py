@@ -23,6 +23,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.writing.pending import SendTimeoutError
+from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 
@@ -51,6 +52,7 @@ class Fakes:
         self.epoch = 0
         self.refusals = 0  # how many producers a quota keeps out
         self.busy = False
+        self.has_positions = True  # of receipts
         self.options = self
         self.operation_timeout = 30.0
         self.subscription_prefix = "role"
@@ -88,13 +90,11 @@ class Fakes:
 
 
 class FakeProducer:
-    def __init__(
-        self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False, on_receipt=None
-    ):
+    def __init__(self, fakes, client, topic, options, partitions, *, encryptor, may_repeat=False):
         assert (topic, partitions) == (PARTITION, 1)
         is_owner = options.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING
         self.fakes, self.packer = fakes, SimpleNamespace(transaction=None)
-        self.on_receipt = on_receipt
+        self.sent = SentTotals()
         self.whose = "owner's" if is_owner else "other's"
         self.topic_epoch = fakes.epoch if is_owner else None
         assert may_repeat is is_owner
@@ -115,8 +115,8 @@ class FakeProducer:
 
     def flush(self):
         self.fakes.done.append(("flush", self.whose))
-        if self.on_receipt is not None:
-            self.on_receipt(None, at(len(self.fakes.values) - 1))
+        if self.fakes.has_positions:
+            self.sent = SentTotals(last_id=at(len(self.fakes.values) - 1))
 
     def close(self):
         self.fakes.done.append(("close producer", self.whose))
@@ -332,6 +332,15 @@ def test_a_value_is_read_only_where_something_came_before_it(fakes):
     fakes.values.append(b"c")
     assert [each.value for each in records.read_through(b"three")] == [b"c", b"three"]
     assert fakes.done[-1] == ("read", at(3), at(5))
+
+
+def test_a_value_that_the_broker_had_stored_before_is_read(fakes):
+    """Its receipt has no position; that of an earlier value must not be taken for it."""
+    records = RecordTopic(fakes, TOPIC, "owner")
+    records.read_through(b"one")
+    fakes.has_positions = False
+    assert records.read_through(b"two") == [StoredRecord(at(1), b"two")]
+    assert fakes.done[-1] == ("read", at(0), at(1))
 
 
 def test_a_value_that_is_hidden_does_not_count_as_read(fakes, monkeypatch):

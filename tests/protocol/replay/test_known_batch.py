@@ -46,7 +46,9 @@ def of_task(entry: int, task: int, newest: int | None = None) -> OwnEntry:
 
 
 def test_a_task_is_looked_for_next_to_tasks_with_near_numbers():
-    known = KnownBatch([of_task(0, 0), of_task(10, 4, newest=12), of_task(20, 9), of_task(30, 12)])
+    known = KnownBatch()
+    known.add([of_task(30, 12)])
+    known.add([of_task(0, 0), of_task(20, 9), of_task(10, 4, newest=12)])
     for first, last in ((-1, 0), (9, 12), (19, 20), (29, 30)):
         known.has_read(at(first), at(last))
     gaps = [(at(0), at(9)), (at(12), at(19)), (at(20), at(29)), (at(30), END)]
