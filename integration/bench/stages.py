@@ -70,7 +70,7 @@ def writing(shape: Shape) -> list[Stage]:
     """From columns to bytes on a socket."""
     count = _count(shape)
     chunks = list(shapes.chunks(shape, count))
-    parts = [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]
+    parts = [_router().route(columns, columns.key, _PARTITIONS, 0.0) for columns in chunks]
     encoded = [encode_batch_messages(columns) for columns in chunks]
     batches = _cut(shape, encoded)
     payloads = [b"".join(batch.parts) for batch in batches]
@@ -82,7 +82,11 @@ def writing(shape: Shape) -> list[Stage]:
             encode_batch_messages(columns, order=stable_order(part))
 
     stages = [
-        _stage("route", count, lambda: [_router().route(columns, _PARTITIONS, 0.0) for columns in chunks]),
+        _stage(
+            "route",
+            count,
+            lambda: [_router().route(columns, columns.key, _PARTITIONS, 0.0) for columns in chunks],
+        ),
         _stage("encode, sorted by partition", count, encode_each),
         _stage("cut batches", count, lambda: _cut(shape, encoded)),
     ]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.client import Client
 from pulsar_spark.client.encryption import Decryptor
 from pulsar_spark.client.reading.stored_run import StoredRun, stored_digests
@@ -27,9 +27,10 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, Words, extras_of, first_words
 from pulsar_spark.protocol.writing.key_groups import stable_order
 from pulsar_spark.protocol.writing.receipts import SentTotals
-from pulsar_spark.protocol.writing.routing import TaskPlace
+from pulsar_spark.protocol.writing.routing import Partitions, TaskPlace
 from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.origin import Origin
 
@@ -38,7 +39,23 @@ _HELD_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
 
-RoutedRows: TypeAlias = "tuple[MessageColumns, npt.NDArray[np.int32]]"
+
+class RoutedRows(NamedTuple):
+    """n rows of one topic.
+
+    Attributes:
+        columns: the rows.
+        keys: encoded keys of the rows.
+        partitions: partition of each row, int32[n].
+    """
+
+    columns: MessageColumns
+    keys: EncodedKeys
+    partitions: Partitions
+
+    def take(self, rows: Ints) -> RoutedRows:
+        """Returns the rows at the given indexes, in that order."""
+        return RoutedRows(self.columns.take(pa.array(rows)), self.keys.take(rows), self.partitions[rows])
 
 
 @dataclass(slots=True)
@@ -226,7 +243,7 @@ class DedupTask:
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
         """
-        columns, partitions = rows
+        columns, _, partitions = rows
         run = self.run_of(topic)
         run.rows += len(columns)
         if not run.stored.has_more and not (self.strict and run.is_replay):
@@ -241,11 +258,10 @@ class DedupTask:
         is_new = ~run.stored.take(encoded, bounds)
         for each, partition in run.partitions.items():
             self.tell_unread(each, partition)
-        new = np.sort(order[is_new])
-        found = columns.take(pa.array(new)), partitions[new]
+        found = rows.take(np.sort(order[is_new]))
         if not self.strict:
             return [found]
-        if len(new):
+        if len(found.partitions):
             self._check_others(topic, run, first_words(encoded)[is_new])
             run.held.append(found)
             run.held_bytes += len(encoded.encoded.buffer)

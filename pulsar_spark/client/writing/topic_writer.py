@@ -13,7 +13,6 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
@@ -22,7 +21,7 @@ from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.client.net.retry import retry
 from pulsar_spark.client.parallel import raise_error_of, run_all
-from pulsar_spark.client.writing.dedup import DedupTask
+from pulsar_spark.client.writing.dedup import DedupTask, RoutedRows
 from pulsar_spark.client.writing.dedup_producer import DedupProducer
 from pulsar_spark.client.writing.interceptors import Interceptors
 from pulsar_spark.client.writing.producer import Producer, task_memory
@@ -42,9 +41,9 @@ from pulsar_spark.protocol.writing.key_groups import (
 )
 from pulsar_spark.protocol.writing.pending import MemoryBudget
 from pulsar_spark.protocol.writing.receipts import SentTotals
-from pulsar_spark.protocol.writing.routing import Router, TaskPlace
+from pulsar_spark.protocol.writing.routing import Partitions, Router, TaskPlace
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.keys_and_texts import check_properties
+from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properties, encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
 
@@ -111,7 +110,6 @@ class TopicWriter(Closing):
         self._client = client
         self._topic = topic
         self._options = options
-        self._key_bytes = options.sends_key_bytes
         self._memory = memory or task_memory(options)
         self._code = code
         self._transaction = transaction
@@ -337,7 +335,6 @@ class TopicWriter(Closing):
             start=start,
             block=block,
             switch_after=options.batching_max_publish_delay * options.switch_frequency if by_time else None,
-            key_bytes=self._key_bytes,
         )
 
     @contextmanager
@@ -360,39 +357,31 @@ class TopicWriter(Closing):
         if columns.properties is not None:
             check_properties(columns.properties)
         count = len(self._names)
-        partitions = self._router.route(columns, count, time.monotonic())
+        keys = encode_keys(columns.key, as_bytes=self._options.sends_key_bytes)
+        partitions = self._router.route(columns, keys.texts, count, time.monotonic())
         if len(self._producers) < count:
             self._open(np.flatnonzero(np.bincount(partitions)).tolist())
-        rows = [(columns, partitions)]
+        parts = [RoutedRows(columns, keys, partitions)]
         if self._dedup is not None:
-            rows = self._dedup.to_send(self._topic, rows[0], self._producers[0].schema_version)
-        for some in rows:
-            self._send_routed(*some)
-
-    def _send_routed(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
-        count = len(self._names)
-        if not len(columns):
-            return
+            parts = self._dedup.to_send(self._topic, parts[0], self._producers[0].schema_version)
         must_cut = columns.sequence_id is not None or columns.deliver_at is not None
-        if self._is_key_based and not must_cut:
-            self._send_by_key(columns, partitions)
-            return
-        self._send_held()
-        bounds, order = np.array([0, len(columns)]), None
-        if count > 1:
-            order = stable_order(partitions)
-            bounds = np.searchsorted(partitions[order], np.arange(count + 1))
-        if self._options.batching and not must_cut:
-            encoded = encode_batch_messages(columns, key_bytes=self._key_bytes, order=order)
-            self._send_rows(encoded.buffer, encoded.offsets, bounds)
-            return
-        self._send_cut(columns if order is None else columns.take(pa.array(order)), bounds)
+        for rows in parts:
+            if not len(rows.columns):
+                continue
+            if self._is_key_based and not must_cut:
+                self._hold(rows)
+                continue
+            self._send_held()
+            if self._options.batching and not must_cut:
+                self._send_batched(*rows)
+            else:
+                self._send_cut(*rows)
 
-    def _send_by_key(self, columns: MessageColumns, partitions: npt.NDArray[np.int32]) -> None:
+    def _hold(self, rows: RoutedRows) -> None:
         """Hold rows until a window of them is full, then send those of each key in their own batches."""
-        encoded = encode_batch_messages(columns, key_bytes=self._key_bytes)
-        for rows in self._window.add(keyed_rows(columns, encoded, partitions)):
-            self._send_window(rows)
+        encoded = encode_batch_messages(rows.columns, rows.keys)
+        for window in self._window.add(keyed_rows(rows.columns, encoded, rows.partitions)):
+            self._send_window(window)
 
     def _send_held(self) -> None:
         """Send the rows that wait for others of their keys."""
@@ -402,12 +391,18 @@ class TopicWriter(Closing):
 
     def _send_window(self, rows: KeyedRows) -> None:
         groups = group_by_key(rows, len(self._names))
-        self._send_rows(groups.body, groups.offsets, groups.bounds, groups.starts)
+        self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts)
 
-    def _send_rows(
+    def _send_batched(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
+        """Send rows that may all share batches."""
+        order, bounds = self._by_partition(partitions)
+        encoded = encode_batch_messages(columns, keys, order=order if len(self._names) > 1 else None)
+        self._send_encoded(encoded.buffer, encoded.offsets, bounds)
+
+    def _send_encoded(
         self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints] | None = None
     ) -> None:
-        """Put encoded rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        """Put rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
         parts = [(number, offsets[first : last + 1]) for number, first, last in _parts(bounds)]
         for number, own in parts:
             self._producers[number].packer.check_messages(body, own)
@@ -415,24 +410,31 @@ class TopicWriter(Closing):
             self._producers[number].send_rows(body, own, groups=None if groups is None else groups[number])
         self._changed.notify_all()
 
-    def _send_cut(self, columns: MessageColumns, bounds: Ints) -> None:
+    def _by_partition(self, partitions: Partitions) -> tuple[Ints, Ints]:
+        """Returns the order that puts rows together by partition, and where each partition's rows begin."""
+        if len(self._names) == 1:
+            return np.arange(len(partitions)), np.array([0, len(partitions)])
+        order = stable_order(partitions)
+        return order, np.searchsorted(partitions[order], np.arange(len(self._names) + 1))
+
+    def _send_cut(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
         """Send rows that cannot all share batches: unbatched, with own ids, or to be delivered later."""
+        order, bounds = self._by_partition(partitions)
         alone = np.full(len(columns), not self._options.batching)
-        if columns.deliver_at is not None:
-            alone |= columns.deliver_at.is_valid().to_numpy(zero_copy_only=False)
         begins = np.zeros(len(columns), np.bool_)
         ids: Ints | None = None
+        if columns.deliver_at is not None:
+            alone |= columns.deliver_at.is_valid().to_numpy(zero_copy_only=False)[order]
         if columns.sequence_id is not None:
-            ids, begins = self._own_ids(columns.sequence_id, bounds)
-            columns = replace(columns, sequence_id=pa.array(ids))
+            ids, begins = self._own_ids(columns.sequence_id.take(pa.array(order)), bounds)
+            columns = replace(columns, sequence_id=pa.array(ids[np.argsort(order)]))
         if self._is_key_based:
-            begins |= begin_keys(columns, bounds)
-        key_bytes = self._key_bytes
-        singles = encode_singles(_some(columns, alone), key_bytes=key_bytes)
+            begins |= begin_keys(columns, order, bounds)
+        singles = encode_singles(columns, keys, order=_unless_all(order[alone], len(columns)))
         if ids is not None:
             singles = singles.with_ids(ids[alone])
-        batched = encode_batch_messages(_some(columns, ~alone), key_bytes=key_bytes)
-        # Where a row is among those of its kind.
+        batched = encode_batch_messages(columns, keys, order=_unless_all(order[~alone], len(columns)))
+        # Index of each row among the single or the batched ones.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for number, first, last in _parts(bounds):
             packer = self._producers[number].packer
@@ -495,5 +497,6 @@ def _parts(bounds: Ints) -> list[tuple[int, int, int]]:
     return [(number, first, last) for number, (first, last) in places if first < last]
 
 
-def _some(columns: MessageColumns, is_chosen: Flags) -> MessageColumns:
-    return columns if is_chosen.all() else columns.take(pa.array(np.flatnonzero(is_chosen)))
+def _unless_all(rows: Ints, count: int) -> Ints | None:
+    """Returns indexes of rows; None if they are all ``count`` rows in their order."""
+    return None if np.array_equal(rows, np.arange(count)) else rows

@@ -141,12 +141,15 @@ def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
     return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
 
 
-def begin_keys(columns: MessageColumns, bounds: Ints) -> npt.NDArray[np.bool_]:
-    """Which messages have another key than the one before, or are a partition's first, bool[n].
+def begin_keys(columns: MessageColumns, order: Ints, bounds: Ints) -> npt.NDArray[np.bool_]:
+    """Returns which messages have another key than the one before, or are a partition's first, bool[n].
 
-    ``bounds`` is int64[p + 1]; partition i has the messages from ``bounds[i]`` up to ``bounds[i + 1]``.
+    Args:
+        columns: n messages.
+        order: indexes of the messages in the order in which they are sent, int64[n].
+        bounds: int64[p + 1]; partition i has the sent messages from ``bounds[i]`` up to ``bounds[i + 1]``.
     """
-    begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns)), prepend=-1) != 0
+    begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns))[order], prepend=-1) != 0
     begins[bounds[:-1][np.diff(bounds) > 0]] = True
     return begins
 

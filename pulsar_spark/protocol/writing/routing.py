@@ -1,7 +1,7 @@
 """Chooses the partition of a message. Keys are routed as by the Java client: consumers rely on that.
 
-The hash is taken of the key as it is sent: a key that is not UTF-8, and with ``key_bytes`` each key,
-counts as its base64 text. All keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
+The hash is taken of the key as it is sent, which may be base64 text. All keys are hashed at once, in numpy's
+wrapping 32 bit arithmetic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Ints, bytes_and_offsets, every, parts_by_size
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 Words: TypeAlias = npt.NDArray[np.uint32]
@@ -94,7 +93,6 @@ class Router:
         start: the partition of the first row without a key.
         block: rows without a key that one partition gets in turn.
         switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
-        key_bytes: whether keys that are UTF-8 are also hashed as base64 text.
     """
 
     def __init__(
@@ -106,9 +104,7 @@ class Router:
         start: int,
         block: int,
         switch_after: float | None,
-        key_bytes: bool = False,
     ) -> None:
-        self._key_bytes = key_bytes
         self._mode = mode
         self._scheme = scheme
         self._custom = custom
@@ -118,23 +114,32 @@ class Router:
         self._taken = 0  # turns: rows without a key, and what was left of blocks that were given up
         self._switched_at = 0.0
 
-    def route(self, columns: MessageColumns, partitions: int, now: float) -> Partitions:
-        """The partition of each row, int32[n]; ``now`` is in monotonic seconds.
+    def route(
+        self, columns: MessageColumns, texts: pa.BinaryArray, partitions: int, now: float
+    ) -> Partitions:
+        """Returns the partition of each row, int32[n].
+
+        Args:
+            columns: n rows.
+            texts: keys of the rows as they are sent, binary[n]; null for no key.
+            partitions: number of partitions of the topic.
+            now: monotonic time in seconds.
 
         Raises:
             OptionError: a row or the user's router names a partition that the topic does not have, or the
                 router does not return one number per row.
         """
         if columns.partition is None or columns.partition.null_count == len(columns):
-            return self._chosen(columns.key, partitions, now)
+            return self._chosen(columns.key, texts, partitions, now)
         routed: Partitions = columns.partition.fill_null(-1).to_numpy().copy()
         open_ = columns.partition.is_null().to_numpy(zero_copy_only=False)
         _check(routed[~open_], partitions, "a row's __partition", "; null lets the sink choose")
         if open_.any():
-            routed[open_] = self._chosen(columns.key.filter(pa.array(open_)), partitions, now)
+            rows = pa.array(open_)
+            routed[open_] = self._chosen(columns.key.filter(rows), texts.filter(rows), partitions, now)
         return routed
 
-    def _chosen(self, keys: pa.BinaryArray, partitions: int, now: float) -> Partitions:
+    def _chosen(self, keys: pa.BinaryArray, texts: pa.BinaryArray, partitions: int, now: float) -> Partitions:
         if self._custom is not None:
             chosen = np.asarray(self._custom(keys, partitions))
             if chosen.shape != (len(keys),) or not (np.issubdtype(chosen.dtype, np.integer) or not len(keys)):
@@ -146,7 +151,7 @@ class Router:
             return chosen.astype(np.int32)
         if partitions == 1:
             return np.zeros(len(keys), np.int32)
-        chosen = partitions_for_keys(keys, partitions, self._scheme, key_bytes=self._key_bytes)
+        chosen = partitions_for_keys(texts, partitions, self._scheme)
         without_key = np.flatnonzero(chosen < 0)
         if len(without_key):
             chosen[without_key] = self._in_turn(len(without_key), partitions, now)
@@ -181,17 +186,12 @@ def _check(numbers: npt.NDArray[Any], partitions: int, whose: str, more: str = "
 
 
 def partitions_for_keys(
-    keys: pa.BinaryArray,
-    partitions: int,
-    scheme: HashingScheme = HashingScheme.JAVA_STRING,
-    *,
-    key_bytes: bool = False,
+    texts: pa.BinaryArray, partitions: int, scheme: HashingScheme = HashingScheme.JAVA_STRING
 ) -> Partitions:
-    """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
+    """Returns the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
 
-    With ``key_bytes`` keys that are UTF-8 are also sent as base64 text.
+    Keys are given as they are sent: UTF-8 text.
     """
-    texts, _ = encode_keys(keys, as_bytes=key_bytes)
     chosen = np.full(len(texts), -1, np.int32)
     hashed = hash_keys(texts.drop_null(), scheme)
     has = texts.is_valid().to_numpy(zero_copy_only=False) if texts.null_count else slice(None)

@@ -28,9 +28,9 @@ from pulsar_spark.arrow.join import (
 )
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
-from pulsar_spark.wire.columns import keys_and_texts
 from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
+from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
@@ -125,28 +125,30 @@ def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, ga
 
 
 def encode_batch_messages(
-    columns: MessageColumns, *, key_bytes: bool = False, order: Ints | None = None
+    columns: MessageColumns, keys: EncodedKeys | None = None, *, order: Ints | None = None
 ) -> EncodedMessages:
     """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
 
-    A key that is UTF-8 is written as it is, any other as base64 text with the flag. A null value is written
-    as ``null_value`` without a payload; other nulls are left out. A message in a batch has no ``deliver_at``.
+    A null value is written as ``null_value`` without a payload; other nulls are left out. A message in a
+    batch has no ``deliver_at``.
 
     Args:
         columns: rows to encode.
-        key_bytes: whether keys that are UTF-8 are also written as base64 text.
-        order: the order in which the rows are given, int64[n]; None: their own.
+        keys: encoded keys of the rows; None: as ``encode_keys`` makes them by default.
+        order: indexes of the rows that are encoded, in that order, int64[m]; None: all rows in their order.
 
     Raises:
         OptionError: the properties contain a null, or there are more than 2 GiB at once.
     """
-    keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
+    if order is not None and not len(order):
+        return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
+    texts, is_base64 = keys or encode_keys(columns.key)
     value, count = columns.value, len(columns)
     value_sizes = lengths(value)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
         *properties_field(b"\x0a", columns.properties),
-        *bytes_field(b"\x12", keys),
+        *bytes_field(b"\x12", texts),
         size_field(b"\x18", value_sizes),
         *number_field(b"\x28", columns.event_time),
         *flag_field(b"\x30", is_base64),

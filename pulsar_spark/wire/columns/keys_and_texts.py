@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,25 @@ _NOT_BASE64 = "a key is flagged as base64, but is not base64"
 _MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
 
 
-def encode_keys(
-    keys: pa.BinaryArray, *, as_bytes: bool = False
-) -> tuple[pa.BinaryArray, npt.NDArray[np.bool_] | None]:
-    """Encode keys for the wire; also returns which are base64 (bool[n], None if none is).
+class EncodedKeys(NamedTuple):
+    """The keys of n messages as they are sent.
+
+    Attributes:
+        texts: binary[n]; null for no key.
+        is_base64: bool[n], whether each text is base64; None if none is.
+    """
+
+    texts: pa.BinaryArray
+    is_base64: npt.NDArray[np.bool_] | None
+
+    def take(self, rows: npt.NDArray[np.int64]) -> EncodedKeys:
+        """Returns the keys at the given indexes, in that order."""
+        is_base64 = None if self.is_base64 is None else self.is_base64[rows]
+        return EncodedKeys(self.texts.take(pa.array(rows)), is_base64)
+
+
+def encode_keys(keys: pa.BinaryArray, *, as_bytes: bool = False) -> EncodedKeys:
+    """Encode keys for the wire.
 
     Keys that are UTF-8 stay as they are; others become base64 text, as with Java's ``keyBytes``. Null stays
     null.
@@ -44,10 +59,11 @@ def encode_keys(
     if as_bytes:
         is_base64: npt.NDArray[np.bool_] = keys.is_valid().to_numpy(zero_copy_only=False)
     elif _are_utf8(keys):
-        return keys, None
+        return EncodedKeys(keys, None)
     else:
         is_base64 = np.array([not _is_utf8(key) for key in keys.to_pylist()])
-    return _converted(keys, is_base64, _to_base64), is_base64 if is_base64.any() else None
+    texts = _converted(keys, is_base64, _to_base64)
+    return EncodedKeys(texts, is_base64 if is_base64.any() else None)
 
 
 def decode_keys(keys: pa.BinaryArray, is_base64: npt.NDArray[np.bool_]) -> pa.BinaryArray:

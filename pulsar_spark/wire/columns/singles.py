@@ -15,9 +15,9 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, offsets_of, with_nulls
 from pulsar_spark.arrow.join import bytes_field, join, lengths
 from pulsar_spark.arrow.spans import gather, joined_buffer
-from pulsar_spark.wire.columns import keys_and_texts
 from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field
+from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
@@ -138,7 +138,9 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
     return DecodedColumns(pa.py_buffer(heads), fields, NUMBERS, value=value)
 
 
-def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> EncodedSingles:
+def encode_singles(
+    columns: MessageColumns, keys: EncodedKeys | None = None, *, order: Ints | None = None
+) -> EncodedSingles:
     """Encode each row as a message that is sent unbatched.
 
     The arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is
@@ -147,12 +149,15 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> Encod
     Raises:
         OptionError: the properties contain a null, or there are more than 2 GiB of metadata at once.
     """
-    keys, is_base64 = keys_and_texts.encode_keys(columns.key, as_bytes=key_bytes)
+    keys = keys or encode_keys(columns.key)
+    if order is not None:
+        columns, keys = columns.take(pa.array(order)), keys.take(order)
+    texts, is_base64 = keys
     value, count = columns.value, len(columns)
     is_null = value.is_null().to_numpy(zero_copy_only=False) if value.null_count else None
     fields = [
         *properties_field(b"\x22", columns.properties),
-        *bytes_field(b"\x32", keys),
+        *bytes_field(b"\x32", texts),
         *number_field(b"\x60", columns.event_time),
         *flag_field(b"\x88\x01", is_base64),
         *bytes_field(b"\x92\x01", columns.ordering_key),

@@ -137,7 +137,10 @@ def test_a_message_larger_than_a_window_is_one(max_bytes):
 def test_what_keeps_its_order_is_cut_where_the_key_changes(rows):
     rows.sort(key=lambda row: row[0])
     bounds = np.searchsorted([partition for partition, *_ in rows], np.arange(5))
-    found = begin_keys(columns_of(rows), bounds)
+    columns, order = columns_of(rows), np.arange(len(rows))
+    found = begin_keys(columns, order, bounds)
+    back = order[::-1]
+    assert begin_keys(columns.take(pa.array(back)), back, bounds).tolist() == found.tolist()
     assert found.tolist() == [
         number == 0 or row[0] != rows[number - 1][0] or sticky(row) != sticky(rows[number - 1])
         for number, row in enumerate(rows)

@@ -14,6 +14,7 @@ from pulsar_spark.protocol.writing.routing import (
     TaskPlace,
     partitions_for_keys,
 )
+from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.loops import for_each
 
@@ -21,6 +22,10 @@ from tests.loops import for_each
 def router(mode=RoutingMode.ROUND_ROBIN, custom=None, *, start=0, block=3, switch_after=None, **options):
     scheme = options.get("scheme", HashingScheme.JAVA_STRING)
     return Router(mode, scheme, custom, start=start, block=block, switch_after=switch_after)
+
+
+def routed(one, columns, partitions, now):
+    return one.route(columns, encode_keys(columns.key).texts, partitions, now)
 
 
 def rows(keys, partition=None):
@@ -37,63 +42,56 @@ def keyless(count):
 
 def test_rows_without_a_key_fill_blocks_in_turn():
     one = router(start=1)
-    assert one.route(keyless(4), 3, 0).tolist() == [1, 1, 1, 2]
-    assert one.route(keyless(0), 3, 0).tolist() == []
-    assert one.route(keyless(6), 3, 1e9).tolist() == [2, 2, 0, 0, 0, 1]
+    assert routed(one, keyless(4), 3, 0).tolist() == [1, 1, 1, 2]
+    assert routed(one, keyless(0), 3, 0).tolist() == []
+    assert routed(one, keyless(6), 3, 1e9).tolist() == [2, 2, 0, 0, 0, 1]
 
 
 def test_where_rows_go_does_not_depend_on_how_they_come():
-    together = router(block=7).route(keyless(100), 4, 0).tolist()
+    together = routed(router(block=7), keyless(100), 4, 0).tolist()
     one = router(block=7)
-    assert [one.route(keyless(1), 4, now)[0] for now in range(100)] == together
+    assert [routed(one, keyless(1), 4, now)[0] for now in range(100)] == together
 
 
 def test_a_block_that_takes_long_is_left():
     one = router(switch_after=10)
-    assert one.route(keyless(1), 3, 100).tolist() == [0]
-    assert one.route(keyless(1), 3, 109).tolist() == [0]
-    assert one.route(keyless(1), 3, 110).tolist() == [1]
-    assert one.route(keyless(3), 3, 119).tolist() == [1, 1, 2]
-    assert one.route(keyless(1), 3, 128).tolist() == [2]
-    assert one.route(rows([None, None], [2, None]), 3, 129).tolist() == [2, 0]
+    assert routed(one, keyless(1), 3, 100).tolist() == [0]
+    assert routed(one, keyless(1), 3, 109).tolist() == [0]
+    assert routed(one, keyless(1), 3, 110).tolist() == [1]
+    assert routed(one, keyless(3), 3, 119).tolist() == [1, 1, 2]
+    assert routed(one, keyless(1), 3, 128).tolist() == [2]
+    assert routed(one, rows([None, None], [2, None]), 3, 129).tolist() == [2, 0]
 
 
 def test_a_block_that_is_full_is_left_once():
     one = router(switch_after=10)
-    assert one.route(keyless(3), 3, 0).tolist() == [0, 0, 0]
-    assert one.route(keyless(1), 3, 50).tolist() == [1]
-    assert one.route(keyless(1), 3, 59).tolist() == [1]
+    assert routed(one, keyless(3), 3, 0).tolist() == [0, 0, 0]
+    assert routed(one, keyless(1), 3, 50).tolist() == [1]
+    assert routed(one, keyless(1), 3, 59).tolist() == [1]
 
 
 def test_a_single_partition_is_kept_when_others_are_added():
     one = router(RoutingMode.SINGLE, start=1)
-    assert one.route(keyless(5), 2, 0).tolist() == [1] * 5
-    assert one.route(keyless(5), 4, 0).tolist() == [1] * 5
+    assert routed(one, keyless(5), 2, 0).tolist() == [1] * 5
+    assert routed(one, keyless(5), 4, 0).tolist() == [1] * 5
 
 
 @pytest.mark.parametrize("mode", [RoutingMode.SINGLE, RoutingMode.ROUND_ROBIN])
 @pytest.mark.parametrize("scheme", HashingScheme)
 def test_keys_go_by_their_hash_and_take_no_turn(mode, scheme):
     keys = [b"a", None, b"b", b"\xff", None]
-    expected = partitions_for_keys(pa.array(keys, pa.binary()), 5, scheme)
+    expected = partitions_for_keys(encode_keys(pa.array(keys, pa.binary())).texts, 5, scheme)
     expected[[1, 4]] = 4
     one = router(mode, start=4, block=2, scheme=scheme)
-    assert one.route(rows(keys), 5, 0).tolist() == expected.tolist()
+    assert routed(one, rows(keys), 5, 0).tolist() == expected.tolist()
 
 
-def test_keys_as_bytes_are_hashed_as_such():
-    keys = [b"a", b"b", b"c", None]
-    one = Router(
-        RoutingMode.ROUND_ROBIN,
-        HashingScheme.JAVA_STRING,
-        None,
-        start=4,
-        block=1,
-        switch_after=None,
-        key_bytes=True,
-    )
-    expected = partitions_for_keys(pa.array(keys[:3], pa.binary()), 97, key_bytes=True).tolist()
-    assert one.route(rows(keys), 97, 0).tolist() == [*expected, 4]
+def test_keys_are_hashed_as_they_are_sent():
+    columns = rows([b"a", b"b", b"c", None])
+    texts = encode_keys(columns.key, as_bytes=True).texts
+    expected = partitions_for_keys(texts[:3], 97).tolist()
+    assert router(start=4).route(columns, texts, 97, 0).tolist() == [*expected, 4]
+    assert partitions_for_keys(columns.key[:3], 97).tolist() != expected
 
 
 @for_each("partitions", [1, 2, 3, 7, 8, 60])
@@ -123,19 +121,19 @@ def test_a_single_partition_is_the_same_for_all_micro_batches():
 
 
 def test_the_rows_partition_wins_and_takes_no_turn():
-    found = router(block=1).route(rows([b"a", None, None, None], [2, 0, None, None]), 3, 0)
+    found = routed(router(block=1), rows([b"a", None, None, None], [2, 0, None, None]), 3, 0)
     assert found.tolist() == [2, 0, 0, 1]
-    assert router().route(rows([None, None], [None, None]), 3, 0).tolist() == [0, 0]
+    assert routed(router(), rows([None, None], [None, None]), 3, 0).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])
 def test_a_partition_that_is_not_there(wrong):
     with pytest.raises(OptionError, match=f"a row's __partition is {wrong}, but the topic has 3 partitions"):
-        router().route(rows([None, None], [1, wrong]), 3, 0)
+        routed(router(), rows([None, None], [1, wrong]), 3, 0)
     with pytest.raises(
         OptionError, match=f"a partition number of messageRouter is {wrong}, but the topic has 3"
     ):
-        router(RoutingMode.CUSTOM, lambda keys, _: [wrong] * len(keys)).route(keyless(2), 3, 0)
+        routed(router(RoutingMode.CUSTOM, lambda keys, _: [wrong] * len(keys)), keyless(2), 3, 0)
 
 
 @pytest.mark.parametrize("make", [list, np.array, pa.array])
@@ -144,19 +142,24 @@ def test_a_custom_router_decides_for_all_rows_but_those_that_say_it(make):
         return make([0 if key is None else key[-1] % partitions for key in keys.to_pylist()])
 
     one = router(RoutingMode.CUSTOM, last_byte)
-    assert one.route(rows([b"a1", None, b"a2", b"a0"], [None, None, None, 1]), 3, 0).tolist() == [1, 0, 2, 1]
-    assert one.route(keyless(0), 3, 0).tolist() == []
+    assert routed(one, rows([b"a1", None, b"a2", b"a0"], [None, None, None, 1]), 3, 0).tolist() == [
+        1,
+        0,
+        2,
+        1,
+    ]
+    assert routed(one, keyless(0), 3, 0).tolist() == []
 
 
 @for_each("partitions", [1, 3])
 @for_each("mode", RoutingMode)
 def test_each_row_gets_an_int32(mode, partitions):
     custom = (lambda keys, _: [0] * len(keys)) if mode is RoutingMode.CUSTOM else None
-    found = router(mode, custom).route(rows([b"a", None]), partitions, 0)
+    found = routed(router(mode, custom), rows([b"a", None]), partitions, 0)
     assert (found.dtype, found.shape) == (np.int32, (2,))
 
 
 @pytest.mark.parametrize("answer", [[1], [1.0, 2.0], [None, 1], None, [True, False]])
 def test_what_a_custom_router_must_not_return(answer):
     with pytest.raises(OptionError, match=r"messageRouter returned .* for 2 keys"):
-        router(RoutingMode.CUSTOM, lambda keys, partitions: answer).route(keyless(2), 3, 0)
+        routed(router(RoutingMode.CUSTOM, lambda keys, partitions: answer), keyless(2), 3, 0)

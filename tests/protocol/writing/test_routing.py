@@ -1,4 +1,3 @@
-import base64
 from functools import reduce
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.protocol.writing import routing
 from pulsar_spark.protocol.writing.routing import HashingScheme, hash_keys, partitions_for_keys
+from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from tests.loops import for_each
 
 MANY = 2**31 - 1  # partitions; so many that a hash is its own partition, but for the largest
@@ -115,16 +115,9 @@ def test_a_long_key_does_not_slow_the_hashing_of_others(monkeypatch):
 
 @pytest.mark.parametrize("scheme", HashingScheme)
 def test_a_key_that_is_not_utf8_goes_where_its_base64_text_goes(scheme):
-    found = partitions_for_keys(pa.array([b"\xff\x00", b"/wA=", "ключ".encode()], pa.binary()), MANY, scheme)
+    keys = encode_keys(pa.array([b"\xff\x00", b"/wA=", "ключ".encode()], pa.binary()))
+    found = partitions_for_keys(keys.texts, MANY, scheme)
     assert found[0] == found[1] != found[2]
-
-
-@pytest.mark.parametrize("scheme", HashingScheme)
-def test_keys_as_bytes_go_where_their_base64_text_goes(scheme):
-    keys = [b"", b"k", b"\xff\x00", None, "ключ".encode()]
-    texts = [None if key is None else base64.b64encode(key) for key in keys]
-    found = partitions_for_keys(pa.array(keys, pa.binary()), MANY, scheme, key_bytes=True)
-    assert found.tolist() == partitions_for_keys(pa.array(texts, pa.binary()), MANY, scheme).tolist()
 
 
 def test_null_keys_have_no_partition():

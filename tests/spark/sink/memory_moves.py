@@ -19,7 +19,7 @@ from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client import DedupTask, MessageColumns, ProducerOptions, SentTotals
 from pulsar_spark.client.reading.stored_run import StoredRun
 from pulsar_spark.client.writing import dedup
-from pulsar_spark.client.writing.dedup import PartitionRun
+from pulsar_spark.client.writing.dedup import PartitionRun, RoutedRows
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.run_search import OwnEntry, RunSearch, RunToFind
@@ -27,6 +27,7 @@ from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, fir
 from pulsar_spark.protocol.replay.task_ids import TaskIds, first_sequence_id
 from pulsar_spark.spark.sink import duplicates
 from pulsar_spark.wire.columns.batches import encode_batch_messages
+from pulsar_spark.wire.columns.keys_and_texts import encode_keys
 from pulsar_spark.wire.entry.origin import Origin
 from tests.client.clients import columns
 from tests.spark.sink.moves import Moves, Outcome
@@ -85,7 +86,8 @@ class MemoryWriter(AbstractContextManager["MemoryWriter"]):
     def send(self, rows: MessageColumns) -> None:
         at = (np.arange(len(rows)) + self._count).astype(np.int32) % len(self._names)
         self._count += len(rows)
-        for some, partitions in self._task.to_send(self._topic, (rows, at), None):
+        routed = RoutedRows(rows, encode_keys(rows.key), at)
+        for some, _, partitions in self._task.to_send(self._topic, routed, None):
             for value, number in zip(some.value.to_pylist(), partitions.tolist(), strict=True):
                 self._open_rows[number].append(value)
                 if len(self._open_rows[number]) == self._size:
