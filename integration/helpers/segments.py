@@ -14,7 +14,7 @@ from types import TracebackType
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.helpers.raw import RawConnection, RawProducer
-from pulsar_spark.client import Client, ClientOptions, LayoutWatch
+from pulsar_spark.client import Client, ClientOptions, SegmentWatch
 from pulsar_spark.ids import TopicName
 
 _MAX_ACTIVE = 5  # segments
@@ -47,7 +47,7 @@ class ScalableTopic:
         if segments:
             admin.request("PUT", f"{self._place}?numInitialSegments={segments}", {})
         self._client = Client(ClientOptions(service_url=service_url))
-        self._watch = LayoutWatch(self._client, self.name)
+        self._watch = SegmentWatch(self._client, self.name)
         self._connection = RawConnection(service_url)
         self._producers: dict[TopicName, RawProducer] = {}
         self._lock = threading.Lock()  # a message on its way to a segment that ends may be stored, or not

@@ -10,7 +10,13 @@ from pulsar_spark.late_names import late_names
 
 if TYPE_CHECKING:
     from pulsar_spark.arrow.arrays import parts_by_size
-    from pulsar_spark.client.client import Client, ClientOptions, shared_client
+    from pulsar_spark.client.client import (
+        Client,
+        ClientOptions,
+        check_reachable,
+        impatient_client,
+        shared_client,
+    )
     from pulsar_spark.client.closing import Closing
     from pulsar_spark.client.consuming.consumer import Consumer, close_consumers
     from pulsar_spark.client.consuming.inbox import TopicEnd
@@ -24,8 +30,6 @@ if TYPE_CHECKING:
         KeyFolder,
         ProducerCryptoFailureAction,
     )
-    from pulsar_spark.client.first_contact import check_reachable, impatient_client
-    from pulsar_spark.client.layout_watch import LayoutWatch
     from pulsar_spark.client.login_checks import check_identity, login_risk
     from pulsar_spark.client.net.admin import (
         Admin,
@@ -36,11 +40,10 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.net.auth import Authentication, Credentials, Identity
     from pulsar_spark.client.net.deadline import Deadline, epoch_ms, now
+    from pulsar_spark.client.net.file_or_env import path_of
     from pulsar_spark.client.net.page_server import HttpAnswer, PageServer
-    from pulsar_spark.client.net.places import path_of
     from pulsar_spark.client.net.retry import retry, retry_count
-    from pulsar_spark.client.net.tls import KeyStore, TlsOptions
-    from pulsar_spark.client.net.tls_suites import PROTOCOLS, has_suite
+    from pulsar_spark.client.net.tls import PROTOCOLS, KeyStore, TlsOptions, has_suite
     from pulsar_spark.client.parallel import IN_PARALLEL, prefetch, raise_error_of, run_all
     from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls
     from pulsar_spark.client.reading.decode import decode_entries
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from pulsar_spark.client.reading.tail import Arrivals, Tail
     from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
     from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
+    from pulsar_spark.client.segment_watch import SegmentWatch
     from pulsar_spark.client.topic_watch import TopicWatch
     from pulsar_spark.client.writing.dedup import DedupTask, Replay, last_sequence_id
     from pulsar_spark.client.writing.interceptors import ProducerInterceptor
@@ -108,7 +112,9 @@ else:  # The same for Python. Spark starts several processes for a query: each i
         __name__,
         {
             "pulsar_spark.arrow.arrays": "parts_by_size",
-            "pulsar_spark.client.client": "Client ClientOptions shared_client",
+            "pulsar_spark.client.client": (
+                "Client ClientOptions check_reachable impatient_client shared_client"
+            ),
             "pulsar_spark.client.closing": "Closing",
             "pulsar_spark.client.consuming.consumer": "Consumer close_consumers",
             "pulsar_spark.client.consuming.inbox": "TopicEnd",
@@ -117,19 +123,16 @@ else:  # The same for Python. Spark starts several processes for a query: each i
                 "ConsumerCryptoFailureAction CryptoKeyReader Decryptor EncryptionKeyInfo "
                 "Encryptor KeyFolder ProducerCryptoFailureAction"
             ),
-            "pulsar_spark.client.first_contact": "check_reachable impatient_client",
-            "pulsar_spark.client.layout_watch": "LayoutWatch",
             "pulsar_spark.client.login_checks": "check_identity login_risk",
             "pulsar_spark.client.net.admin": (
                 "Admin Ledger SubscriptionStats checked_admin_url namespace_parts"
             ),
             "pulsar_spark.client.net.auth": "Authentication Credentials Identity",
             "pulsar_spark.client.net.deadline": "Deadline epoch_ms now",
+            "pulsar_spark.client.net.file_or_env": "path_of",
             "pulsar_spark.client.net.page_server": "HttpAnswer PageServer",
-            "pulsar_spark.client.net.places": "path_of",
             "pulsar_spark.client.net.retry": "retry retry_count",
-            "pulsar_spark.client.net.tls": "KeyStore TlsOptions",
-            "pulsar_spark.client.net.tls_suites": "PROTOCOLS has_suite",
+            "pulsar_spark.client.net.tls": "PROTOCOLS KeyStore TlsOptions has_suite",
             "pulsar_spark.client.parallel": "IN_PARALLEL prefetch raise_error_of run_all",
             "pulsar_spark.client.pending_calls": "PROMPT Calls Kind PendingCalls",
             "pulsar_spark.client.reading.decode": "decode_entries",
@@ -144,6 +147,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.reading.tail": "Arrivals Tail",
             "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
             "pulsar_spark.client.schemas": "TopicSchemas VersionedSchema",
+            "pulsar_spark.client.segment_watch": "SegmentWatch",
             "pulsar_spark.client.topic_watch": "TopicWatch",
             "pulsar_spark.client.writing.dedup": "DedupTask Replay last_sequence_id",
             "pulsar_spark.client.writing.interceptors": "ProducerInterceptor",

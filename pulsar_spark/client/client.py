@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pulsar_spark.client.closing import Closing
@@ -42,6 +42,9 @@ _log = logging.getLogger(__name__)
 
 # Maximum partitions of a topic, far above real clusters: a broker may send any number, and each takes memory.
 MAX_PARTITIONS = 100_000
+
+# Seconds until an unreachable broker is an error, when a query has just begun.
+FIRST_CONTACT = 4.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 
@@ -340,3 +343,26 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def impatient_client(options: ClientOptions) -> Client:
+    """A new client whose operations take :data:`FIRST_CONTACT` seconds at most."""
+    return Client(
+        replace(
+            options,
+            operation_timeout=min(FIRST_CONTACT, options.operation_timeout),
+            connection_timeout=min(FIRST_CONTACT, options.connection_timeout),
+            lookup_timeout=options.lookup_timeout and min(FIRST_CONTACT, options.lookup_timeout),
+        )
+    )
+
+
+def check_reachable(options: ClientOptions) -> None:
+    """Make sure within :data:`FIRST_CONTACT` seconds that a broker accepts this client.
+
+    Raises:
+        ConnectError, ProtocolError: no broker answered.
+        TlsError, AuthError: the broker, or this client, refused the other.
+    """
+    with impatient_client(options) as client:
+        client.check()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pulsar_spark.client import LayoutWatch, ProducerOptions, TopicWatch, Transactions
+from pulsar_spark.client import ProducerOptions, SegmentWatch, TopicWatch, Transactions
 from pulsar_spark.client.writing import record_topic
 from pulsar_spark.client.writing.producer import Producer
 from pulsar_spark.client.writing.row_schema import register_schema
@@ -13,8 +13,8 @@ from pulsar_spark.ids import TopicPattern
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import DURABLE, TOPIC, client_of, hurry, numbered, open_consumer, singles
-from tests.client.test_layout_watch import TOPIC as SCALABLE
-from tests.client.test_layout_watch import WHOLE
+from tests.client.test_segment_watch import TOPIC as SCALABLE
+from tests.client.test_segment_watch import WHOLE
 from tests.client.writing.producers import open_producer, send
 from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type
@@ -76,7 +76,7 @@ ASK = {
     Type.LOOKUP: lambda client: open_consumer(client).close(),
     Type.GET_TOPICS_OF_NAMESPACE: lambda client: client.topics_of_namespace("public", "default") == [TOPIC],
     Type.WATCH_TOPIC_LIST: lambda client: TopicWatch(client, TopicPattern.parse("a.*")).close(),
-    Type.SCALABLE_TOPIC_LOOKUP: lambda client: LayoutWatch(client, SCALABLE).close(),
+    Type.SCALABLE_TOPIC_LOOKUP: lambda client: SegmentWatch(client, SCALABLE).close(),
     Type.GET_SCHEMA: lambda client: client.schemas.latest(TOPIC) == (0, A),
     Type.GET_OR_CREATE_SCHEMA: lambda client: register_schema(client, TOPIC, A) == 0,
     Type.SUBSCRIBE: lambda client: open_consumer(client).close(),

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import unquote
 
+from pulsar_spark.client.net.file_or_env import text_at
 from pulsar_spark.client.net.http import parse_json
 from pulsar_spark.client.net.oauth2 import ClientCredentials
-from pulsar_spark.client.net.places import text_at
 from pulsar_spark.client.net.tls import TlsOptions
 from pulsar_spark.errors import AuthError, OptionError
 from pulsar_spark.wire.commands import Login

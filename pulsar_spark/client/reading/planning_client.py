@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pulsar_spark.client.client import Client, ClientOptions, shared_client
+from pulsar_spark.client.client import Client, ClientOptions, impatient_client, shared_client
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.subscription_options import SubscriptionOptions
-from pulsar_spark.client.first_contact import impatient_client
-from pulsar_spark.client.layout_watch import LayoutWatch
 from pulsar_spark.client.net.admin import Admin
 from pulsar_spark.client.net.deadline import Deadline, now
 from pulsar_spark.client.net.retry import retry, retry_count
@@ -22,6 +20,7 @@ from pulsar_spark.client.reading import chunk_search, probe
 from pulsar_spark.client.reading.probe import EntryInfo, EntryProbe, PartitionBounds
 from pulsar_spark.client.reading.tail import Tail
 from pulsar_spark.client.reading.visible_end import visible_end
+from pulsar_spark.client.segment_watch import SegmentWatch
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
@@ -90,9 +89,9 @@ class PlanningClient:
         with self.watch_layout(topic) as watch:
             return watch.layout()
 
-    def watch_layout(self, topic: TopicName) -> LayoutWatch:
+    def watch_layout(self, topic: TopicName) -> SegmentWatch:
         """Watch the segments of a topic."""
-        return LayoutWatch(self._client, topic)
+        return SegmentWatch(self._client, topic)
 
     def has_scalable_topics(self) -> bool:
         """Whether the brokers have topics with segments."""

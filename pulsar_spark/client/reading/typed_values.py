@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints, joined, with_nulls
-from pulsar_spark.client.reading.decoded_messages import DecodedMessages
-from pulsar_spark.client.reading.schema_versions import SchemaVersions, schema_versions
+from pulsar_spark.client.reading.decoded_messages import DecodedMessages, SchemaVersions, schema_versions
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType

@@ -1,7 +1,7 @@
 """PlanningClient: which client it stands on. What it does there is tested with what it calls."""
 
 from pulsar_spark.client import Client, ClientOptions, PlanningClient, now, shared_client
-from pulsar_spark.client.first_contact import FIRST_CONTACT
+from pulsar_spark.client.client import FIRST_CONTACT
 from pulsar_spark.client.reading import probe
 
 OPTIONS = ClientOptions(service_url="pulsar://localhost:1", operation_timeout=600.0)

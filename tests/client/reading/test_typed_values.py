@@ -13,7 +13,7 @@ import pytest
 
 from pulsar_spark.client.reading import typed_values
 from pulsar_spark.client.reading.decode import decode_entries
-from pulsar_spark.client.reading.schema_versions import NO_VERSION
+from pulsar_spark.client.reading.decoded_messages import NO_VERSION
 from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, changed_fields
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName

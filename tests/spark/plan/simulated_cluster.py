@@ -587,7 +587,7 @@ class _TopicChanges:
 
 
 class _LayoutChanges:
-    """A LayoutWatch."""
+    """A SegmentWatch."""
 
     def __init__(self, cluster: SimulatedCluster, topic: TopicName) -> None:
         cluster.layout(topic)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from pulsar_spark.client import LayoutWatch, PlanningClient, Segment, TopicLayout, run_all
+from pulsar_spark.client import PlanningClient, Segment, SegmentWatch, TopicLayout, run_all
 from pulsar_spark.errors import AuthError, BrokerError, DataLossError, NotReadyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
@@ -35,7 +35,7 @@ class ScalableTopics:
         self.missing: set[TopicName] = set()
         self._client = client
         self._options = options
-        self._layouts: dict[TopicName, LayoutWatch] = {}
+        self._layouts: dict[TopicName, SegmentWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
         self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # of topics that were made scalable
         self._lacks_legacy = False

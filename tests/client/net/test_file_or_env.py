@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_spark.client.net.places import path_of, text_at
+from pulsar_spark.client.net.file_or_env import path_of, text_at
 from pulsar_spark.errors import AuthError, TlsError
 
 

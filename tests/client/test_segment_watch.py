@@ -1,8 +1,8 @@
-"""LayoutWatch: the segments of a scalable topic, by one lookup session."""
+"""SegmentWatch: the segments of a scalable topic, by one lookup session."""
 
 import pytest
 
-from pulsar_spark.client import LayoutWatch, PlanningClient
+from pulsar_spark.client import PlanningClient, SegmentWatch
 from pulsar_spark.errors import DeadlineError, NotReadyError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -34,7 +34,7 @@ def numbers(layout):
 
 
 def test_it_has_the_segments_and_learns_of_each_change_without_a_request(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         assert numbers(watch.layout()) == [0]
         assert not watch.changed
         broker.lay_out(str(TOPIC), SPLIT)
@@ -45,7 +45,7 @@ def test_it_has_the_segments_and_learns_of_each_change_without_a_request(broker,
 
 
 def test_an_older_layout_changes_nothing(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         broker.lay_out(str(TOPIC), SPLIT)
         wait_until(lambda: watch.changed)
         watch.layout()
@@ -56,7 +56,7 @@ def test_an_older_layout_changes_nothing(broker, client):
 
 
 def test_a_lost_session_is_looked_up_again(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         broker.layouts[str(TOPIC)] = SPLIT
         broker.cut()
         wait_until(lambda: watch.changed)
@@ -64,7 +64,7 @@ def test_a_lost_session_is_looked_up_again(broker, client):
 
 
 def test_an_older_layout_after_a_lost_session_is_not_taken(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         broker.lay_out(str(TOPIC), SPLIT)
         wait_until(lambda: watch.changed)
         watch.layout()
@@ -82,7 +82,7 @@ def test_an_older_layout_after_a_lost_session_is_not_taken(broker, client):
 
 
 def test_a_layout_that_came_and_was_not_taken_is_not_gone_back_from(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         broker.lay_out(str(TOPIC), SPLIT)
         wait_until(lambda: watch.changed)
         broker.layouts[str(TOPIC)] = WHOLE
@@ -94,7 +94,7 @@ def test_a_layout_that_came_and_was_not_taken_is_not_gone_back_from(broker, clie
 
 
 def test_a_topic_that_is_made_again_begins_anew(broker, client):
-    with LayoutWatch(client, TOPIC) as watch:
+    with SegmentWatch(client, TOPIC) as watch:
         del broker.layouts[str(TOPIC)]
         broker.cut()
         wait_until(lambda: watch.changed)
@@ -117,10 +117,10 @@ def test_a_lookup_that_does_not_end_well_leaves_nothing(broker, client, monkeypa
     hurry(client, 0.2)
     broker.script(Type.SCALABLE_TOPIC_LOOKUP, [silence])
     with pytest.raises(DeadlineError):
-        LayoutWatch(client, TOPIC)
-    monkeypatch.setattr("pulsar_spark.client.layout_watch._Updates.await_first", exits)
+        SegmentWatch(client, TOPIC)
+    monkeypatch.setattr("pulsar_spark.client.segment_watch._Updates.await_first", exits)
     with pytest.raises(SystemExit):
-        LayoutWatch(client, TOPIC)
+        SegmentWatch(client, TOPIC)
     assert opened
     for session in opened:
         assert not session._handlers
@@ -139,14 +139,14 @@ def test_it_ends_its_session(broker, client):
 def test_what_does_not_exist_is_not_created(broker, client):
     missing = TopicName.parse("topic://public/default/missing", scalable=True)
     with pytest.raises(TopicNotFoundError, match="missing"):
-        LayoutWatch(client, missing)
+        SegmentWatch(client, missing)
     broker.wait_for_command(Type.SCALABLE_TOPIC_CLOSE)  # so that the connection may end
 
 
 def test_a_broker_without_scalable_topics(broker, client):
     broker.has_segments = False
     with pytest.raises(UnsupportedError, match=r"no scalable topics.*st.*Pulsar 5"):
-        LayoutWatch(client, TOPIC)
+        SegmentWatch(client, TOPIC)
     assert broker.seen(Type.SCALABLE_TOPIC_LOOKUP) == []
 
 
@@ -154,4 +154,4 @@ def test_no_answer(broker, client):
     hurry(client, 0.2)
     broker.script(Type.SCALABLE_TOPIC_LOOKUP, [silence])
     with pytest.raises(DeadlineError, match="st"):
-        LayoutWatch(client, TOPIC)
+        SegmentWatch(client, TOPIC)

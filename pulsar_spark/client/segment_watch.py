@@ -1,4 +1,4 @@
-"""LayoutWatch: the segments of a scalable topic, kept up to date by the broker."""
+"""SegmentWatch: the segments of a scalable topic, kept up to date by the broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
 
-class LayoutWatch(Closing):
+class SegmentWatch(Closing):
     """A lookup session of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
 
     Args:
