@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions of a topic, far above real clusters: a broker may send any number, and each takes memory.
+# Maximum partitions of a topic. It is far above real clusters, and bounds the memory that a broker can claim.
 MAX_PARTITIONS = 100_000
 
 # Seconds until an unreachable broker is an error, when a query has just begun.
@@ -55,19 +55,19 @@ class ClientOptions:
 
     Attributes:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
-        operation_timeout: for a request with all its retries.
-        lookup_timeout: for a topic's partitions with all retries, and for one lookup of its broker with all
-            redirects; None: the operation timeout.
-        max_lookup_redirects: of one lookup.
+        operation_timeout: limit of a request with all its retries.
+        lookup_timeout: limit of a request for a topic's partitions with all retries, and of one lookup of its
+            broker with all redirects; None: the operation timeout.
+        max_lookup_redirects: maximum redirects of one lookup.
         listener_name: the advertised listener whose addresses lookups return; None: the internal listener.
-        connection_timeout: for one TCP connection, and for one handshake.
+        connection_timeout: limit of one TCP connection, and of one handshake.
         keep_alive_interval: silence after which a PING is sent.
-        connection_max_idle: after which a connection that nobody uses is closed.
-        subscription_prefix: how the names of this client's own subscriptions begin; a namespace may demand
-            that they begin with the role.
-        consumer_name: of all consumers, in topics' statistics; None: each has one that the broker makes.
-        tls: used if the service URL is one of TLS.
-        credentials: the login; None: no authentication, unless ``tls`` has a certificate.
+        connection_max_idle: idle time after which a connection is closed.
+        subscription_prefix: prefix of the names of this client's own subscriptions; a namespace may require
+            the role as prefix.
+        consumer_name: name of all consumers, in topics' statistics; None: the broker chooses the names.
+        tls: settings of TLS, used if the service URL begins with ``pulsar+ssl``.
+        credentials: login; None: no authentication, unless ``tls`` has a certificate.
     """
 
     service_url: str
@@ -88,9 +88,9 @@ class Client(Closing):
     """Connections to one cluster, thread-safe; a context manager, or shared (``shared_client``).
 
     Attributes:
-        options: as given.
-        schemas: the schemas of topics, each version requested once.
-        coordinator_sessions: sessions with the coordinators of transactions, by number, for ``Transactions``.
+        options: options of the constructor.
+        schemas: schemas of topics; each version is requested once.
+        coordinator_sessions: sessions with the transaction coordinators, by number, for ``Transactions``.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -117,7 +117,7 @@ class Client(Closing):
         self._pool.close()
 
     def operation(self) -> Deadline:
-        """A new deadline of the operation timeout."""
+        """Returns a new deadline of the operation timeout."""
         return Deadline(self.options.operation_timeout)
 
     @property
@@ -125,23 +125,23 @@ class Client(Closing):
         return self.options.lookup_timeout or self.options.operation_timeout
 
     def max_message_size(self) -> int:
-        """Maximum bytes of an entry, as the brokers have reported it; the default before that."""
+        """Returns the maximum bytes of an entry, as brokers have reported it; the default before that."""
         return self._max_message_size or DEFAULT_MAX_MESSAGE_SIZE
 
     def reader_name(self, role: str) -> str:
-        """A unique name for a non-durable subscription."""
+        """Returns a unique name for a non-durable subscription."""
         return f"{self.options.subscription_prefix}-{role}-{uuid.uuid4()}"
 
     def new_id(self) -> int:
-        """An id for a consumer or producer, unique in this client and so on each of its connections."""
+        """Returns an id for a consumer or producer that is unique in this client."""
         return next(self._ids)
 
     def partitions(self, topic: TopicName, *, create: bool = False) -> list[TopicName]:
-        """The partitions of a topic, or the topic itself where it is not partitioned.
+        """Returns the partitions of a topic, or the topic itself if it is not partitioned.
 
         Args:
-            topic: with or without a partition's number.
-            create: whether a missing topic may be created, as the broker's policy for producers says.
+            topic: topic, or one of its partitions.
+            create: whether the broker may create a missing topic by its policy for producers.
 
         Raises:
             TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
@@ -168,10 +168,10 @@ class Client(Closing):
         return [topic.of_partition(number) for number in range(answer.partitions)] or [topic]
 
     def first_partition(self, topic: TopicName) -> TopicName:
-        """The first partition of a topic that clients create and write to together, or the topic itself.
+        """Returns the first partition of a topic, or the topic itself; creates a missing topic.
 
-        It is requested once, until :meth:`forget_first_partition`. A topic that was deleted since then is
-        created again when it is opened. Raises as :meth:`partitions`.
+        The first answer is kept until :meth:`forget_first_partition`. If the topic was deleted meanwhile, it
+        is created again when it is opened. Raises as :meth:`partitions`.
         """
         first = self._first_partitions.get(topic)
         if first is None:
@@ -179,17 +179,17 @@ class Client(Closing):
         return first
 
     def forget_first_partition(self, topic: TopicName) -> None:
-        """Let the next :meth:`first_partition` request it."""
+        """Drops the kept answer, so that the next :meth:`first_partition` asks the broker."""
         self._first_partitions.pop(topic, None)
 
     def transaction_coordinators(self, count: int = 1) -> list[TopicName]:
-        """The topics that stand for the coordinators of transactions; none where the cluster has none.
+        """Returns one topic for each transaction coordinator; an empty list if the cluster has none.
 
-        They are requested until there are at least ``count``: a cluster may get more, never fewer.
+        They are requested until ``count`` are known, because a cluster may add coordinators.
 
         Raises:
-            AuthError: the role may not ask.
-            BrokerError: as :meth:`partitions`.
+            AuthError: the role has no permission for the request.
+            BrokerError: no broker answered within the lookup timeout.
         """
         if len(self._coordinators) < count:
             try:
@@ -201,14 +201,15 @@ class Client(Closing):
     def topics_of_namespace(
         self, tenant: str, namespace: str, broker_regex: str | None = None
     ) -> list[TopicName]:
-        """The persistent topics of a namespace; each partition by its own name.
+        """Returns the persistent topics of a namespace; each partition has its own name.
 
-        A name that cannot be read is left out with one WARNING.
+        A topic with an invalid name is left out with one WARNING.
 
         Args:
-            tenant: of the namespace.
-            namespace: its name within the tenant.
-            broker_regex: as :attr:`TopicPattern.broker_regex`; brokers may give more. None: all.
+            tenant: tenant of the namespace.
+            namespace: name of the namespace within the tenant.
+            broker_regex: filter for the broker (:attr:`TopicPattern.broker_regex`); brokers may return more
+                topics. None: all topics.
         """
         name = f"{tenant}/{namespace}"
         deadline = self.operation()
@@ -232,11 +233,10 @@ class Client(Closing):
         return [topic for topic in names.values() if topic is not None]
 
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
-        """The topics that ``pattern`` means, sorted, each with its partitions that the broker has made.
+        """Returns the topics that match a pattern, sorted, each with its partitions that exist at the broker.
 
-        A topic without partitions has itself. A partitioned topic may have more partitions than the broker
-        has made: ``partitions`` returns all. It raises TopicNotFoundError for a topic that is deleted
-        meanwhile.
+        A topic without partitions is its own only partition. A partitioned topic may have partitions that the
+        broker has not created yet: :meth:`partitions` returns these, too.
         """
         found: dict[TopicName, set[TopicName]] = {}
         for topic in self.topics_of_namespace(pattern.tenant, pattern.namespace, pattern.broker_regex):
@@ -245,22 +245,23 @@ class Client(Closing):
         return {name: frozenset(found[name]) for name in sorted(found)}
 
     def admin(self, url: str) -> Admin:
-        """The admin service at ``url``, with this client's login."""
+        """Returns the admin service at ``url``, with this client's login."""
         return Admin(url, identity=self._identity)
 
     def check(self) -> None:
-        """Make sure that a broker accepts this client; raises what ``Session`` raises."""
+        """Connects to a broker; raises as ``Session`` if no broker accepts this client."""
         deadline = self.operation()
         retry(lambda: self.service(deadline), deadline)
 
     def service(self, deadline: Deadline) -> Session:
-        """A session with any broker, for requests that all brokers answer."""
+        """Returns a session with any broker, for requests that all brokers answer."""
         return self._pool.service(Purpose.READ, deadline)
 
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """A session with the broker that serves ``topic`` now (LOOKUP); one attempt, redirects followed.
+        """Returns a session with the broker that serves ``topic`` (LOOKUP, redirects); makes one attempt.
 
-        Lookups never take a connection that writes: a broker that throttles publishing does not read it.
+        Lookups never use a connection that writes, because a broker that throttles publishing does not read
+        it.
         """
         within = deadline.at_most(self._lookup_timeout)
         service = self.service(within)
@@ -289,10 +290,10 @@ class Client(Closing):
                 return found
 
     def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """:meth:`locate`, without a LOOKUP if the connection of the last one for the purpose is alive.
+        """Returns the session of the last :meth:`locate` for the purpose; locates again if that has ended.
 
-        A broker that no longer serves the topic refuses consumers and producers, or does not answer. Then,
-        and when it has closed one, the session must be forgotten (:meth:`forget_session`).
+        Call :meth:`forget_session` if the broker refuses a consumer or producer, does not answer, or closes
+        one, because it may no longer serve the topic.
         """
         session = self._kept.get((topic, purpose))
         if session is None or session.error is not None:
@@ -303,7 +304,7 @@ class Client(Closing):
         return session
 
     def forget_session(self, topic: TopicName, purpose: Purpose) -> None:
-        """Let the next :meth:`kept_session` look up the topic."""
+        """Drops the kept session, so that the next :meth:`kept_session` looks up the topic."""
         self._kept.pop((topic, purpose), None)
 
     def _ask_service(self, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
@@ -315,7 +316,7 @@ class Client(Closing):
         return self._ask(self.kept_session(topic, Purpose.READ, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Send a request that brokers answer immediately, so that the caller soon sends it again."""
+        """Sends a request that brokers answer immediately; raises NotReadyError soon if none does."""
         try:
             return session.request(build, deadline.at_most(self.options.connection_timeout))
         except DeadlineError as error:
@@ -327,7 +328,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_client(options: ClientOptions) -> Client:
-    """The client of this process for ``options``; made once and kept, so that connections outlive a task."""
+    """Returns the client of this process for ``options``. It is kept, so that connections outlive a task."""
     with _shared_lock:
         client = _shared.get(options)
         if client is None:
@@ -336,7 +337,7 @@ def shared_client(options: ClientOptions) -> Client:
 
 
 def _forget_after_fork() -> None:
-    """A forked child has its parent's sockets but not the threads that serve them."""
+    """Drops the clients in a forked child, because it has the sockets of its parent but not the threads."""
     global _shared_lock
     _shared_lock = threading.Lock()
     _shared.clear()
@@ -346,7 +347,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def impatient_client(options: ClientOptions) -> Client:
-    """A new client whose operations take :data:`FIRST_CONTACT` seconds at most."""
+    """Returns a new client whose operations take at most :data:`FIRST_CONTACT` seconds."""
     return Client(
         replace(
             options,
@@ -358,11 +359,11 @@ def impatient_client(options: ClientOptions) -> Client:
 
 
 def check_reachable(options: ClientOptions) -> None:
-    """Make sure within :data:`FIRST_CONTACT` seconds that a broker accepts this client.
+    """Connects to a broker within :data:`FIRST_CONTACT` seconds.
 
     Raises:
         ConnectError, ProtocolError: no broker answered.
-        TlsError, AuthError: the broker, or this client, refused the other.
+        TlsError, AuthError: the broker refused this client, or this client refused the broker.
     """
     with impatient_client(options) as client:
         client.check()

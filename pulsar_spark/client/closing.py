@@ -1,4 +1,4 @@
-"""Closing: what is closed at the end of a ``with`` block."""
+"""Closing: base class of objects that are closed at the end of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what it holds at the broker and in this process."""
+        """Releases the object's resources, at the broker and in this process."""

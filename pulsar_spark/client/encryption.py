@@ -1,7 +1,7 @@
-"""End-to-end encryption: where keys come from, and what happens if one is missing.
+"""End-to-end encryption: the source of keys, and the handling of missing keys.
 
 A producer encrypts with an :class:`Encryptor`, a reader of ranges decrypts with a :class:`Decryptor`. Both
-may be shared by threads; data keys are kept only in them. The formats are those of
+are thread-safe, and no other object keeps data keys. The formats are those of
 :mod:`pulsar_spark.protocol.encryption`.
 """
 
@@ -54,14 +54,14 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerCryptoFailureAction(Enum):
-    """What a producer does with messages that it cannot encrypt."""
+    """Handling of messages that a producer cannot encrypt."""
 
     FAIL = "FAIL"
     SEND = "SEND"
 
 
 class ConsumerCryptoFailureAction(Enum):
-    """What a reader does with entries that it cannot decrypt."""
+    """Handling of entries that a reader cannot decrypt."""
 
     FAIL = "FAIL"
     DISCARD = "DISCARD"
@@ -73,8 +73,8 @@ class EncryptionKeyInfo:
     """A key that a key reader returns.
 
     Attributes:
-        key: in PEM format, without a passphrase.
-        metadata: sent to readers with a public key, such as its version. It is not encrypted.
+        key: key in PEM format, without a passphrase.
+        metadata: facts about a public key, such as its version, for readers. They are sent unencrypted.
     """
 
     key: bytes = field(repr=False)
@@ -86,16 +86,16 @@ class CryptoKeyReader(Protocol):
     """Finds keys by their names. Its methods may be called from several threads, and may block."""
 
     def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The public key ``name``, to encrypt for its owner; ``metadata`` is empty.
+        """Returns the public key ``name``, to encrypt for its owner; ``metadata`` is empty.
 
         Raises:
             CryptoError: there is no such key. The text of any other exception is not shown.
         """
 
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The private key of the public key ``name``; raises what ``get_public_key`` raises.
+        """Returns the private key of the public key ``name``; raises as ``get_public_key``.
 
-        Both arguments come from the message: anybody who may write to the topic chooses them.
+        Both arguments are part of the message, so anybody who may write to the topic chooses them.
         """
 
 
@@ -110,11 +110,11 @@ class KeyFolder:
         self._folder = folder
 
     def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The public key; raises CryptoError where its file cannot be read."""
+        """Returns the public key; raises CryptoError if its file cannot be read."""
         return self._read(name, "public")
 
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-        """The private key; raises CryptoError where its file cannot be read."""
+        """Returns the private key; raises CryptoError if its file cannot be read."""
         return self._read(name, "private")
 
     def _read(self, name: str, kind: str) -> EncryptionKeyInfo:
@@ -134,9 +134,9 @@ class Encryptor:
     """Encrypts payloads of any number of producers, with one data key for all of them.
 
     Args:
-        reader: finds the public keys.
-        names: of the keys; the owner of any of them can read.
-        action: for payloads that cannot be encrypted.
+        reader: source of the public keys.
+        names: names of the keys; the owner of any of these keys can read.
+        action: handling of payloads that cannot be encrypted.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Encryptor:
         """Encrypt a payload.
 
         Args:
-            payload: of an entry, compressed.
+            payload: compressed payload of an entry.
 
         Returns:
             Fields to append to its MessageMetadata, and the encrypted payload. If it could not be encrypted
@@ -171,7 +171,7 @@ class Encryptor:
 
     @property
     def room(self) -> int:
-        """Bytes by which an entry grows; raises what ``seal`` raises."""
+        """Returns the bytes by which an entry grows; raises as ``seal``."""
         sealer = self._current()
         return 0 if sealer is None else sealer.room
 
@@ -210,8 +210,8 @@ class Decryptor:
     """Decrypts the entries of topic ranges; keeps the data keys that it has seen.
 
     Args:
-        reader: finds the private keys; None: nothing can be decrypted.
-        action: for entries that cannot be decrypted.
+        reader: source of the private keys; None: nothing can be decrypted.
+        action: handling of entries that cannot be decrypted.
     """
 
     def __init__(
@@ -226,22 +226,22 @@ class Decryptor:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what the key reader has answered, and the data keys that cannot be used."""
+        """Drops the answers of the key reader, and the errors of unusable data keys."""
         self._asking = threading.Lock()
         self._answers: _Recent[EncryptionKeyInfo | CryptoError] = _Recent(_KEPT_ANSWERS)
         self._failures: _Recent[CryptoError] = _Recent(_KEPT_FAILURES)
 
     def for_task(self) -> Decryptor:
-        """Return a decryptor with the same data keys, which asks the key reader once for each key."""
+        """Returns a decryptor that shares the data keys, and asks the key reader once for each key."""
         made = copy.copy(self)
         made._forget()
         return made
 
     def opener(self, key: pb.EncryptionKeys) -> Opener | CryptoError:
-        """Make or find the opener of a data key; the error says why there is none.
+        """Returns the opener of a data key, or the error if the data key cannot be used.
 
         Args:
-            key: the data key as an entry has it: encrypted, and with the name of the key it is encrypted for.
+            key: data key of an entry: encrypted, with the name of its public key.
 
         Raises:
             LibraryError: ``cryptography`` is not installed.
@@ -264,7 +264,7 @@ class Decryptor:
         return made
 
     def _private_key(self, key: pb.EncryptionKeys) -> EncryptionKeyInfo | CryptoError:
-        """Return the key reader's answer, which is kept, because the reader may take a second for it."""
+        """Returns the key reader's answer. It is kept, because the key reader may be slow."""
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
         digest = _digest(pb.EncryptionKeys(key=key.key, metadata=key.metadata))
@@ -282,10 +282,10 @@ class Decryptor:
 
 
 class _Recent(Generic[_T]):
-    """The values that were used last, by digests: what they belong to may be megabytes.
+    """The last used values, by digests of their keys, because a key may have megabytes.
 
     Args:
-        count: how many are kept.
+        count: maximum number of values.
     """
 
     def __init__(self, count: int) -> None:
@@ -293,14 +293,14 @@ class _Recent(Generic[_T]):
         self._values: OrderedDict[bytes, _T] = OrderedDict()
 
     def get(self, digest: bytes) -> _T | None:
-        """The value; None where it is not kept."""
+        """Returns the value; None if it is not kept."""
         value = self._values.get(digest)
         if value is not None:
             self._values.move_to_end(digest)
         return value
 
     def put(self, digest: bytes, value: _T) -> None:
-        """Keep a value, and drop the one that was not used for longest where there are too many."""
+        """Keeps a value, and drops the least recently used one if there are too many."""
         self._values[digest] = value
         if len(self._values) > self._count:
             self._values.popitem(last=False)
@@ -310,8 +310,8 @@ class Decryption:
     """Decrypts the entries of one range of a topic partition.
 
     Args:
-        decryptor: finds the keys.
-        topic: for errors.
+        decryptor: source of the keys.
+        topic: topic partition, for errors.
     """
 
     def __init__(self, decryptor: Decryptor, topic: TopicName) -> None:
@@ -321,14 +321,14 @@ class Decryption:
         self._first_failure: PulsarError | None = None
 
     def entries(self, entries: Entries) -> Entries:
-        """Decrypt those of ``entries`` that are encrypted; chunks one by one, as they were encrypted.
+        """Decrypts the encrypted ones of ``entries``; each chunk is decrypted by itself.
 
         Returns:
-            With the failure action DISCARD: those that could be decrypted, maybe none. With CONSUME: an
-            entry that could not be decrypted becomes one message, whose value is the stored payload.
+            All entries. With the failure action DISCARD an entry that cannot be decrypted is left out; with
+            CONSUME it becomes one message, whose value is the stored payload.
 
         Raises:
-            CryptoError: the failure action is FAIL, and one cannot be decrypted; its id is in the error.
+            CryptoError: the failure action is FAIL, and an entry cannot be decrypted; the error has its id.
             LibraryError: ``cryptography`` is not installed.
         """
         if not entries.encrypted.any():
@@ -336,7 +336,7 @@ class Decryption:
         return Entries.of([plain for entry in entries if (plain := self.entry(entry)) is not None])
 
     def entry(self, entry: Entry) -> Entry | None:
-        """Decrypt one entry; None if it is discarded."""
+        """Decrypts one entry; returns None if it is discarded."""
         if not entry.metadata.encryption_keys:
             return entry
         try:
@@ -346,7 +346,7 @@ class Decryption:
             return self._undecrypted(entry, located)
 
     def _undecrypted(self, entry: Entry, error: CryptoError) -> Entry | None:
-        """What is read of an entry that cannot be decrypted."""
+        """Returns the replacement of an entry that cannot be decrypted, by the failure action."""
         match self._decryptor.action:
             case ConsumerCryptoFailureAction.FAIL:
                 raise error from None
@@ -361,14 +361,14 @@ class Decryption:
         return given
 
     def report(self) -> None:
-        """Log one WARNING about the entries that could not be decrypted."""
+        """Logs one WARNING about the entries that could not be decrypted."""
         if self._failed:
             discards = self._decryptor.action is ConsumerCryptoFailureAction.DISCARD
             fate = "left out" if discards else "read in their encrypted form"
             _log.warning("%d encrypted entries are %s, first: %s", self._failed, fate, self._first_failure)
 
     def _open(self, metadata: pb.MessageMetadata, payload: Buffer) -> bytes:
-        """Decrypt with the first of an entry's keys that can be used."""
+        """Decrypts with the first usable key of an entry."""
         failures: dict[str, CryptoError] = {}
         for key in islice(metadata.encryption_keys, _MAX_KEYS):
             found = self._decryptor.opener(key)
@@ -393,12 +393,12 @@ def _digest(key: pb.EncryptionKeys) -> bytes:
 
 
 def _shortened(error: CryptoError) -> CryptoError:
-    """What is remembered: the error itself holds on to what the functions had that raised it."""
+    """Returns a copy of an error without its traceback, which would keep the frames' objects in memory."""
     return CryptoError(error.what[:_LONGEST_REASON], advice=error.advice)
 
 
 def _as_stored(entry: Entry) -> Entry:
-    """An entry as one message, whose value is the stored payload: maybe a batch, compressed, or a chunk."""
+    """Returns an entry as one message, whose value is the stored payload, such as a compressed batch."""
     metadata = pb.MessageMetadata()
     metadata.CopyFrom(entry.metadata)
     for name in (
@@ -410,7 +410,7 @@ def _as_stored(entry: Entry) -> Entry:
 
 
 def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-    """Call a key reader, which may be the user's code."""
+    """Calls a key reader, which may be the user's code."""
     try:
         ask = reader.get_public_key if kind == "public" else reader.get_private_key
         info = ask(name, metadata)
@@ -431,7 +431,7 @@ def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str,
 
 
 def _ciphers() -> _Ciphers:
-    """The module that needs ``cryptography``: loaded on first use, as that is an extra and slow to load."""
+    """Returns the module that needs ``cryptography``, an extra that loads slowly; loads it on first use."""
     try:
         module: _Ciphers = pkgutil.resolve_name("pulsar_spark.protocol.encryption:")
     except ImportError as error:
@@ -453,7 +453,7 @@ class _Ciphers(Protocol):
 
 
 def _text(value: bytes) -> str:
-    """A text from a message; its producer may have put any bytes there."""
+    """Returns a text of a message, which may be any bytes."""
     return value.decode(errors="replace")
 
 

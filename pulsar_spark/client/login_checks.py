@@ -1,4 +1,4 @@
-"""The checks of the options of login and TLS: which are refused, and which put a secret at risk."""
+"""Checks of the options of login and TLS: refuses invalid ones, and finds those that put a secret at risk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pulsar_spark.protocol.lookup import parse_service_url
 
 
 def check_identity(options: ClientOptions, admin_url: str | None = None) -> None:
-    """Raise OptionError for invalid options of login or TLS, without reading files or connecting.
+    """Raises OptionError for invalid options of login or TLS, without reading files or connecting.
 
-    With TLS to the brokers, the login must not be sent elsewhere in clear, except to this machine itself.
-    Options of TLS are refused if no connection uses them.
+    If the brokers use TLS, the login must not be sent unencrypted to another host. Options of TLS are refused
+    if no connection uses them.
 
     Args:
-        options: of the client.
-        admin_url: of the admin service that will be asked with the same login, or None.
+        options: options of the client.
+        admin_url: URL of the admin service that gets the same login, or None.
     """
     identity = _identity(options)
     context_without_files(options.tls)
@@ -50,7 +50,7 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
 
 
 def login_risk(options: ClientOptions) -> str | None:
-    """Return why others can read the login's secret, with the cure; None if they cannot.
+    """Returns why others can read the login's secret, with the cure; None if nobody can.
 
     Raises OptionError for invalid options of login, or an invalid service URL.
     """

@@ -13,18 +13,18 @@ from pulsar_spark.errors import PulsarError
 
 T = TypeVar("T")
 
-# Calls in flight: enough requests per connection that neither side waits for the other.
+# Calls that run at the same time: enough requests per connection that neither side waits for the other.
 IN_PARALLEL = 32
 
 
 def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[T | PulsarError]:
-    """Run ``calls`` on short-lived threads, the caller's among them, and return their results in order.
+    """Runs calls on the caller's thread and on short-lived ones; returns their results in order.
 
-    A PulsarError is the result of its call. Any other exception is raised: no further call begins then, and
-    running ones are waited for.
+    A PulsarError is the result of its call. Any other exception is raised once the running calls have ended;
+    no further call begins.
 
     Args:
-        calls: what to do, in the order in which it begins.
+        calls: functions to call, in the order in which they begin.
         limit: maximum number of calls that run at the same time.
     """
     results: list[T | PulsarError | None] = [None] * len(calls)
@@ -48,7 +48,7 @@ def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[
 
 
 def raise_error_of(results: Sequence[object]) -> None:
-    """Raise the first error among the results of :func:`run_all`: a final one if there is any."""
+    """Raises the first final error among the results of :func:`run_all`, else the first retriable one."""
     errors = [each for each in results if isinstance(each, PulsarError)]
     if errors:
         raise min(errors, key=lambda error: error.retriable)
@@ -60,7 +60,7 @@ def _work(
     results: list[T | PulsarError | None],
     failures: list[BaseException],
 ) -> None:
-    """Take one call after the other until none is left."""
+
     while True:
         with lock:
             number, call = next(left, (-1, None))
@@ -75,10 +75,10 @@ def _work(
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """Give the same items, each made in a thread while the one before is used; errors come in their order.
+    """Yields the same items; a thread makes the next item while the caller uses the one before.
 
-    No item may be None. One more item is in memory. Closing early waits for the item that is being made,
-    however long that takes.
+    No item may be None. One more item is in memory. Closing early waits without limit for the item that is
+    being made. An error is raised in the place of its item.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar prefetch") as pool:
         following = pool.submit(next, items, None)
@@ -94,16 +94,16 @@ def prefetch_each(
     max_streams: int,
     max_size: int,
 ) -> Generator[Generator[T, None, None], None, None]:
-    """Give the items of each stream in turn; threads prefetch those of the next streams meanwhile.
+    """Yields the items of each stream in turn, while threads prefetch the items of the next streams.
 
-    An error of a stream is raised instead of its next item; the next streams can still be used. Items
-    that are left when the next stream is requested are dropped. A single stream has no thread.
+    An error of a stream is raised in the place of its next item; the next streams can still be used. When the
+    next stream is requested, the rest of the stream before is dropped. A single stream has no thread.
 
     Args:
-        streams: each makes its items, and is closed by the thread that made them.
-        size: of an item.
+        streams: functions that make streams; the thread that makes a stream's items also closes it.
+        size: function that returns the size of an item.
         max_streams: maximum streams that make items at the same time, including the one in use.
-        max_size: a stream makes no further item while items of this size wait to be used.
+        max_size: total size of waiting items from which on a stream makes no further item.
     """
     if len(streams) == 1:
         with closing(streams[0]()) as only:
@@ -139,7 +139,7 @@ class _Prefetched(Generic[T]):
         self._is_over = False
 
     def run(self) -> None:
-        """Make all items, in a thread, until it is stopped."""
+        """Makes all items on the calling thread, until ``stop``."""
         try:
             if not self._is_stopped:
                 with closing(self._make()) as items:
@@ -153,7 +153,7 @@ class _Prefetched(Generic[T]):
             self._changed.notify_all()
 
     def items(self) -> Generator[T, None, None]:
-        """Give the items as they are made."""
+        """Yields the items as they are made."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._is_over)
@@ -167,14 +167,14 @@ class _Prefetched(Generic[T]):
             raise self._error
 
     def stop(self) -> None:
-        """Drop what is left, and make no further item."""
+        """Drops the waiting items, and lets ``run`` end."""
         with self._changed:
             self._is_stopped = True
             self._items.clear()
             self._changed.notify_all()
 
     def _hold(self, item: T) -> bool:
-        """Wait until there is room for the next item; False if no more items are wanted."""
+        """Keeps an item and waits for room for the next one; returns False after ``stop``."""
         with self._changed:
             self._items.append(item)
             self._held += self._size(item)

@@ -1,8 +1,7 @@
-"""PendingCalls: requests that a thread need not wait for, on a few separate threads. Calls: all of a query.
+"""PendingCalls: requests on a few separate threads. Calls: the PendingCalls of a query, by kind.
 
 A topic that was deleted and created again is another partition, and another object. So a late answer about
-the old one is never taken for the new one: :meth:`Calls.leave` drops the requests of every kind about a
-partition.
+the old topic is never used for the new one: :meth:`Calls.leave` drops all requests about a partition.
 """
 
 from __future__ import annotations
@@ -30,19 +29,20 @@ PROMPT = 1.0
 
 
 class PendingCalls(Generic[K]):
-    """Requests that one thread makes and need not wait for: one at a time for each key.
+    """Requests of one thread, one at a time for each key.
 
-    A request is a future, such as a connection's, which needs no thread; or a call that blocks, on one of a
-    few short-lived threads; or first the one, and if that fails, the other. A key whose last request was not
-    answered promptly is late. It is requested again, but not waited for until it answers promptly again.
+    A request is a future, such as a connection's; or a blocking call on one of a few short-lived threads; or
+    a future with a call in case the future fails. A key is late if its last request was not answered
+    promptly. A late key is requested again, but :meth:`run` does not wait for it until it answers promptly
+    again.
 
     Args:
-        limit: maximum number of calls that run at the same time: half of it for keys that are late, and
-            beyond it as many as have become late while they ran.
+        limit: maximum number of calls that run at the same time. Half of them may be for late keys. Calls
+            that have become late while they ran are not counted.
         prompt: seconds within which an answer is prompt.
 
     Attributes:
-        pauses: the pauses after failed requests, which the caller notes and keeps.
+        pauses: pauses after failed requests; the caller notes and keeps them.
     """
 
     def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
@@ -63,25 +63,25 @@ class PendingCalls(Generic[K]):
 
     @property
     def busy(self) -> set[K]:
-        """The keys whose request has not ended."""
+        """Returns the keys whose request has not ended."""
         with self._changed:
             return set(self._busy)
 
     @property
     def has_more(self) -> bool:
-        """Whether :meth:`take` has results now, or will have some later."""
+        """Whether :meth:`take` has results, now or later."""
         with self._changed:
             return bool(self._results or self._busy.keys() - self._left.keys())
 
     @property
     def late(self) -> set[K]:
-        """The keys whose last request was not answered promptly, or has not been by now."""
+        """Returns the keys whose last request was not answered promptly, or is open for longer than that."""
         with self._changed:
             self._note_late(time.monotonic())
             return set(self._late)
 
     def take(self) -> dict[K, Any]:
-        """The results that have come since the last call; see :meth:`run`."""
+        """Returns the results since the last call; see :meth:`run`."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
@@ -96,21 +96,22 @@ class PendingCalls(Generic[K]):
         *,
         is_steady: bool = False,
     ) -> dict[K, T | PulsarError]:
-        """Make requests, and return the results of all that have ended, earlier ones too.
+        """Makes requests, and returns the results of all requests that have ended, also of earlier ones.
 
-        No call is made for a key that is busy, or whose earlier result is given now: a call that always takes
-        longer than ``patience`` would be busy for ever.
+        No call is made for a key that is busy, or whose earlier result is returned now. Otherwise a call that
+        always takes longer than ``patience`` would be busy for ever.
 
         Args:
-            calls: by key; all runs of one object give results of one type.
-            patience: seconds to wait for the requests that begin here, unless their keys are late. None:
-                until all requests end, earlier ones too.
-            begun: requests that are sent already, of keys that are not busy and have no earlier result. If
-                one fails in a way that may pass, and its key has a call, the call is made.
+            calls: blocking calls, by key; all runs of one object give results of one type.
+            patience: seconds to wait for the new requests, except those of late keys. None: no limit, and
+                earlier requests are waited for, too.
+            begun: futures of requests that are sent already. Their keys are not busy and have no earlier
+                result. If a future fails in a way that may pass, the call of its key is made, if there is
+                one.
             is_steady: whether ``patience`` begins again with each request that ends.
 
         Returns:
-            The result by key, or the PulsarError of a request that failed. Any other exception is raised.
+            The result of each key, or the PulsarError of its request. Any other exception is raised.
         """
         with self._changed:
             now = time.monotonic()
@@ -129,10 +130,10 @@ class PendingCalls(Generic[K]):
         return self.take()
 
     def leave(self, key: K, then: Callable[[Any], object]) -> bool:
-        """Drop the request for ``key``; ``then`` gets its result when it has ended. False if there is none.
+        """Drops the request of ``key``; returns False if there is none.
 
-        A result that has come and was not taken is given at once. One may be left again before it ends: all
-        get its result then.
+        ``then`` gets the result: at once if the request has ended, else when it ends. A request may be
+        dropped several times before it ends: each ``then`` gets the result.
         """
         with self._changed:
             self._late.discard(key)
@@ -147,14 +148,14 @@ class PendingCalls(Generic[K]):
         return True
 
     def leave_all(self, then: Callable[[Any], object]) -> None:
-        """Drop all requests, as :meth:`leave` does."""
+        """Drops all requests, each as :meth:`leave`."""
         with self._changed:
             keys = (self._busy.keys() - self._left.keys()) | self._results.keys()
         for key in keys:
             self.leave(key, then)
 
     def _await(self, patience: float | None, *, is_steady: bool) -> None:
-        """Wait for the awaited keys; call it with the lock held."""
+        """Waits for the awaited keys; call it with the lock held."""
         while self._awaited and self._failure is None:
             self._enough = len(self._awaited) - 1 if is_steady else 0
             if not self._changed.wait_for(self._has_enough, patience):
@@ -171,12 +172,12 @@ class PendingCalls(Generic[K]):
         (self._waiting_late if key in self._late else self._waiting).append((key, call))
 
     def _start_threads(self) -> None:
-        """Start as many threads as there are calls that may run now; call it with the lock held."""
+        """Starts a thread for each call that may run now; call it with the lock held."""
         while (taken := self._next()) is not None:
             threading.Thread(target=self._work, args=taken, name="pulsar planner", daemon=True).start()
 
     def _next(self) -> tuple[K, Callable[[], object]] | None:
-        """The next call that may run now, which then counts as running; call it with the lock held."""
+        """Returns the next call that may run, and counts it as running; call it with the lock held."""
         if len(self._running) >= 2 * self._limit:
             return None
         now = time.monotonic()
@@ -191,7 +192,7 @@ class PendingCalls(Generic[K]):
         return key, call
 
     def _work(self, key: K, call: Callable[[], object]) -> None:
-        """Make one call after the other until none may run."""
+        """Makes one call after the other until none may run."""
         taken: tuple[K, Callable[[], object]] | None = key, call
         while taken is not None:
             key, call = taken
@@ -205,7 +206,7 @@ class PendingCalls(Generic[K]):
     def _settle(
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
-        """Take the result of a request that was sent; called by whoever ends it."""
+        """Takes the result of a future; called on the thread that ends it."""
         result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
@@ -217,7 +218,7 @@ class PendingCalls(Generic[K]):
         self._end(key, result)
 
     def _result_of(self, call: Callable[[], object]) -> object:
-        """What a call returns, or its PulsarError; None if it fails in any other way."""
+        """Returns the result of a call, or its PulsarError; None for any other failure."""
         try:
             return call()
         except PulsarError as error:
@@ -248,7 +249,7 @@ def _call_both(one: Callable[[object], object], other: Callable[[object], object
 
 
 class MappedFuture(Generic[T]):
-    """A future of which the result is made when it is taken, by whoever takes it; as ``Future`` otherwise."""
+    """A future that makes its result of another future's answer, on the thread that takes the result."""
 
     __slots__ = ("_future", "_make")
 
@@ -257,16 +258,16 @@ class MappedFuture(Generic[T]):
         self._make = make
 
     def result(self, timeout: float | None = None) -> T:
-        """What is made of the answer; raises its error, or that of making it."""
+        """Returns the result; raises the error of the request, or of making the result."""
         return self._make(self._future.result(timeout))
 
     def add_done_callback(self, call: Callable[[MappedFuture[T]], object]) -> None:
-        """Call with this object when the answer has come."""
+        """Calls ``callback`` with this object when the request has ended."""
         self._future.add_done_callback(lambda _: call(self))
 
 
 class Kind(Enum):
-    """The subject of a request. Each kind has its own threads, so slow brokers delay no other kind."""
+    """Kind of a request. Each kind has its own threads, so slow brokers delay no other kind."""
 
     LAST_MESSAGE = auto()  # only these open a lost consumer again, on a thread that has it to itself
     ACK = auto()
@@ -282,7 +283,7 @@ class Calls(Generic[K]):
     """The pending requests about partitions, by kind.
 
     Args:
-        make: makes the requests of one kind.
+        make: function that makes the PendingCalls of one kind.
     """
 
     def __init__(self, make: Callable[[], PendingCalls[K]] = PendingCalls) -> None:
@@ -292,7 +293,7 @@ class Calls(Generic[K]):
         return self._kinds[kind]
 
     def leave(self, partition: K) -> None:
-        """Drop all requests about a partition, and its pauses."""
+        """Drops all requests about a partition, and its pauses."""
         for pending in self._kinds.values():
             pending.leave(partition, _close)
             pending.pauses.succeeded(partition)
@@ -304,6 +305,6 @@ class _Closeable(Protocol):
 
 
 def _close(result: object) -> None:
-    """Close a result that nobody takes."""
+
     if isinstance(result, _Closeable):
         result.close()

@@ -19,7 +19,7 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_schema import from_wire_schema, from_wire_version
 
-# Maximum bytes of the schemas that are kept, and bytes counted for each besides its texts.
+# Maximum bytes of the kept schemas, and the bytes that are counted for a schema besides its texts.
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
 _IN_FLIGHT = 16  # requests at the same time
@@ -29,24 +29,24 @@ _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
 
 
 class VersionedSchema(NamedTuple):
-    """A schema, and the number that the broker has given it within its topic, from 0 on."""
+    """A schema, and its number at the broker within its topic, from 0."""
 
     version: int
     schema: Schema
 
 
 class TopicSchemas:
-    """Requests schemas from brokers, and keeps those of versions, which never change. Thread-safe.
+    """Requests schemas from brokers, and keeps each version, because versions never change. Thread-safe.
 
-    All partitions of a topic share its schema. Requests are retried as lookups are. A topic that is deleted
-    and created again counts from 0 again: the old versions are dropped as soon as ``latest`` or ``remember``
-    gets another schema for a version. Versions kept for one load are given to no other.
+    All partitions of a topic share its schema. Requests are retried like lookups. If a topic is deleted and
+    created again, its versions begin at 0 again: the old versions are dropped as soon as ``latest`` or
+    ``remember`` receives another schema of a version. Versions kept for one load are given to no other.
 
     Args:
-        ask: sends a request to any broker, once.
-        ask_owner: sends one to the broker that serves a topic, once.
-        operation: makes the deadline of a request, with its retries.
-        max_bytes: of the schemas that are kept.
+        ask: function that sends a request to any broker, once.
+        ask_owner: function that sends a request to the broker that serves a topic, once.
+        operation: function that makes the deadline of a request with its retries.
+        max_bytes: maximum bytes of the kept schemas.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class TopicSchemas:
         self._asking: WeakValueDictionary[_Key, threading.Lock] = WeakValueDictionary()
 
     def latest(self, topic: TopicName) -> VersionedSchema | None:
-        """The latest schema of a topic, requested each time; None if there is none.
+        """Requests the latest schema of a topic.
 
-        There is none if the topic does not exist, has never had one, or its schema was deleted.
+        Returns None if the topic does not exist, has never had a schema, or its schema was deleted.
 
         Raises:
             BrokerError: no broker answered within the operation timeout.
@@ -86,21 +86,20 @@ class TopicSchemas:
         return VersionedSchema(version, schema)
 
     def at(self, topic: TopicName, version: int, *, load: str = "") -> Schema | None:
-        """One version of a topic's schema; None where any broker knows none. Raises as :meth:`latest`."""
+        """Returns one version of a topic's schema; None if it does not exist. Raises as :meth:`latest`."""
         return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
-        """Versions that messages name, by their numbers, without those that do not exist.
+        """Returns the versions that messages name, by number, without those that do not exist.
 
-        A broker may not know yet what was registered at another one. So what lies above its latest is
-        requested from the one that serves the messages, which knows it. Producers may name any number in
-        their entries: however many do not exist, there are only two requests for all above the topic's
-        latest. Some versions are requested in parallel, each with its own timeout. Raises as :meth:`latest`
-        does.
+        A broker may not know yet a version that was registered at another broker. So a version above its
+        latest one is requested from the broker that serves the messages, which knows it. Producers may name
+        any number in their entries, so all versions above the topic's latest one take two requests together.
+        Several versions are requested in parallel, each with its own timeout. Raises as :meth:`latest`.
 
         Args:
-            topic: the partition of the messages.
-            versions: their numbers.
+            topic: partition of the messages.
+            versions: numbers of the versions.
             load: name of the use that versions are kept for, such as a read; other uses request their own.
         """
         wanted = sorted({version for version in versions if version >= 0})
@@ -113,7 +112,7 @@ class TopicSchemas:
     def _find(
         self, topic: TopicName, wanted: list[int], load: str, ask: _Ask
     ) -> tuple[dict[int, Schema], list[int]]:
-        """Versions that exist, and those without one that are not known to be below the latest."""
+        """Returns the versions that exist, and the missing ones that may be above the latest one."""
         name = str(topic.base)
         kept = {version: self._kept_at((name, load, version)) for version in wanted}
         found = {version: schema for version, schema in kept.items() if schema is not None}
@@ -132,7 +131,7 @@ class TopicSchemas:
         return found, [version for version in above if version not in found]
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
-        """Keep a version that the caller got from a broker; contradicting ones are of an older topic."""
+        """Keeps a version that a broker has sent; drops the versions of an older topic of the name."""
         key = str(topic.base), "", version
         with self._lock:
             if self._kept.get(key, schema) != schema:
@@ -142,7 +141,7 @@ class TopicSchemas:
     # ---- requests
 
     def _latest(self, name: str, ask: _Ask) -> tuple[int, Schema | None]:
-        """The latest number of a topic, also of a schema that was deleted, and its schema; -1 for none."""
+        """Returns the latest number of a topic and its schema; a deleted schema has a number, -1: none."""
         answer = self._get(name, None, ask)
         if answer is None:
             return -1, None
@@ -152,14 +151,14 @@ class TopicSchemas:
         return version, _schema_of(answer, name)
 
     def _at(self, key: _Key, ask: _Ask) -> Schema | None:
-        """One version: a kept one, or requested now."""
+        """Returns one version, from memory or from a broker."""
         schema = self._kept_at(key)
         if schema is not None:
             return schema
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(key, threading.Lock())
-        # Threads that wait here find what another one has requested. Each requests what was not found: it may
+        # Waiting threads find the version that another one has requested. Each requests a missing one: it may
         # have been registered since.
         with asking:
             schema = self._kept_at(key)
@@ -172,7 +171,7 @@ class TopicSchemas:
             return schema
 
     def _get(self, name: str, version: int | None, ask: _Ask) -> pb.CommandGetSchemaResponse | None:
-        """The broker's answer; None if there is no such schema."""
+        """Returns the broker's answer; None if there is no such schema."""
         deadline = self._operation()
 
         def attempt() -> pb.CommandGetSchemaResponse:
@@ -186,7 +185,7 @@ class TopicSchemas:
         answer = retry(attempt, deadline)
         return None if answer.HasField("error_code") else answer
 
-    # ---- what is kept; the last two are called with the lock held
+    # ---- kept versions; the last two methods are called with the lock held
 
     def _kept_at(self, key: _Key) -> Schema | None:
         with self._lock:
@@ -209,7 +208,7 @@ class TopicSchemas:
 
 
 def _schema_of(answer: pb.CommandGetSchemaResponse, topic: str) -> Schema | None:
-    """The schema of an answer; None for the mark of a deleted schema."""
+    """Returns the schema of an answer; None for a deleted schema."""
     if not answer.HasField("schema"):
         raise ProtocolError("the broker's answer has no schema", topic=topic)
     schema = from_wire_schema(answer.schema)

@@ -30,7 +30,7 @@ class SegmentWatch(Closing):
 
     Args:
         client: where to connect.
-        topic: a scalable topic, or any name of one; a classic topic has one segment a partition.
+        topic: scalable topic, by any of its names; a classic topic has one segment for each partition.
 
     Raises:
         UnsupportedError: the broker has no scalable topics.
@@ -44,17 +44,17 @@ class SegmentWatch(Closing):
         self._updates = _Updates(topic, 0)
         self._session: Session | None = None
         self._id = 0
-        self._given: int | None = None  # epoch of what was given last
+        self._given: int | None = None  # epoch of the last returned layout
         self.layout()
 
     @property
     def changed(self) -> bool:
-        """Whether :meth:`layout` gives more than it did last, or must look up again. Makes no request."""
+        """Whether :meth:`layout` returns a newer layout, or must look up again. Makes no request."""
         latest = self._updates.latest
         return self._updates.error is not None or latest is None or latest.epoch != self._given
 
     def layout(self) -> TopicLayout:
-        """The segments now; looks them up again after the session was lost. Raises as the constructor."""
+        """Returns the current segments; looks them up again after a loss. Raises as the constructor."""
         if self._session is None or self._updates.error is not None:
             deadline = self._client.operation()
             retry(lambda: self._open(deadline), deadline)
@@ -64,7 +64,7 @@ class SegmentWatch(Closing):
         return latest
 
     def close(self) -> None:
-        """End the lookup session, without waiting for the broker."""
+        """Ends the lookup session, without waiting for the broker."""
         session, self._session = self._session, None
         if session is not None and session.error is None:
             session.detach(Role.WATCHER, self._id)
@@ -72,7 +72,6 @@ class SegmentWatch(Closing):
                 session.send(commands.scalable_topic_close(self._id))
 
     def _open(self, deadline: Deadline) -> None:
-        """One attempt."""
         self.close()
         session = self._client.service(deadline)
         if not session.scalable_topics:
@@ -82,7 +81,7 @@ class SegmentWatch(Closing):
                 advice="Scalable topics need Pulsar 5 and scalableTopicsEnabled=true. For a topic of another "
                 "kind write persistent://tenant/namespace/topic",
             )
-        # A broker may answer with what it knew before: children that are read would have no parents there.
+        # A broker may answer with an older layout, in which children that are read would have no parents.
         self._updates, self._id = _Updates(self._topic, self._updates.epoch), self._client.new_id()
         self._session = session
         try:
@@ -101,7 +100,7 @@ class _Updates:
     """The newest layout of one lookup session; the session's thread calls it.
 
     Attributes:
-        epoch: of the newest layout of this lookup session and those before it.
+        epoch: epoch of the newest layout of this lookup session and the sessions before it.
     """
 
     awaits_receipts = False
@@ -147,7 +146,7 @@ class _Updates:
             self._changed.notify_all()
 
     def await_first(self, deadline: Deadline) -> None:
-        """Wait for the first layout; raises the error that came, DeadlineError if nothing did."""
+        """Waits for the first layout; raises the broker's error, or DeadlineError without an answer."""
         with self._changed:
             self._changed.wait_for(lambda: self.latest is not None or self.error is not None, deadline.left)
             if self.error is not None:

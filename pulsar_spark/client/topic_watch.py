@@ -1,4 +1,4 @@
-"""TopicWatch: shows without requests that topics of a namespace, or their partitions, came or went."""
+"""TopicWatch: receives reports of topics and partitions that were created or deleted in a namespace."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from pulsar_spark.protocol.connection import Role
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
-# Seconds after which topics are listed in any case: the broker may have no watches, or an update may be lost
-# between two brokers.
+# Seconds after which all topics are listed, because the broker may have no watches, or an update between two
+# brokers may be lost.
 _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
 _CLOSE_TIMEOUT = 1.0
-# Maximum deleted topics that are remembered: some may never be taken.
+# Maximum deleted topics that are kept, because some may never be taken.
 _MAX_DELETED = 10_000
-# Maximum topics that came or went, and are named by themselves; with more of them all topics are listed.
+# Maximum created or deleted topics that are named one by one; if there are more, all topics are listed.
 _MAX_NAMED = 1000
 
 _log = logging.getLogger(__name__)
 
 
 class _Deleted:
-    """The topics that were recently reported as deleted, until they are taken."""
+    """Deleted topics that the broker has reported, until they are taken."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
@@ -67,7 +67,7 @@ class _Updates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Only the session's thread writes here. Not 0: what came before the watch was open is not reported.
+        # Only the session's thread writes here. Not 0, because earlier changes are not reported.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -98,17 +98,16 @@ class _Updates:
 
 
 class TopicWatch(Closing):
-    """Watches the topics that a pattern means (WATCH_TOPIC_LIST); a context manager.
+    """Watches the topics that match a pattern (WATCH_TOPIC_LIST); a context manager.
 
     A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker has no watches
-    (its feature flags say so), or this client may not watch, all topics must be listed once a minute.
+    (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
     Args:
-        client: where to connect.
-        pattern: the topics, all of one namespace.
-        may_list: whether the broker may list all topics of the namespace, as it does when a watch is opened
-            on a pattern that cannot be sent to it (:attr:`TopicPattern.broker_regex`). Else such a pattern is
-            not watched.
+        client: client of the cluster.
+        pattern: pattern of the topics, all of one namespace.
+        may_list: whether a pattern is watched that cannot be sent to the broker
+            (:attr:`TopicPattern.broker_regex`). The broker then lists all topics of the namespace.
 
     Raises:
         BrokerError: the broker refused, or none answered within the operation timeout.
@@ -131,11 +130,11 @@ class TopicWatch(Closing):
         retry(lambda: self._open(deadline), deadline)
 
     def take_changes(self) -> list[TopicName] | None:
-        """The topics that came or went, or got partitions, since the last call. Makes no request.
+        """Returns the topics that were created or deleted, or got partitions, since the last call.
 
-        Returns:
-            The topics without their partitions; None if all topics must be listed: at the first call, when
-            the watch was lost or is open again, once a minute, and after very many changes.
+        Makes no request. Topics are returned without their partitions. None: all topics must be listed. That
+        is so at the first call, after the watch was lost or opened again, once a minute, and after many
+        changes.
         """
         now = time.monotonic()
         with self._lock:
@@ -147,7 +146,7 @@ class TopicWatch(Closing):
                     self._thread = threading.Thread(target=self._reopen, name="pulsar watch", daemon=True)
                     self._thread.start()
             named = updates.take_named()
-            # A watch does not name what changed before it was open, or after it was lost.
+            # A watch does not name topics that changed before it was open, or after it was lost.
             is_unnamed = self._seen != seen and (seen == 0 or updates.lost_by is not None)
             if not is_unnamed and now < self._list_at and len(named) <= _MAX_NAMED:
                 return named
@@ -161,16 +160,16 @@ class TopicWatch(Closing):
 
         Args:
             topic: one partition, or a topic without partitions.
-            within: seconds to wait for the broker's report: the deletion may show elsewhere before.
+            within: seconds to wait for the broker's report, because the deletion may show elsewhere before.
         """
         return self._deleted.take(str(topic), within)
 
     def forget_deleted(self, topics: Iterable[TopicName]) -> None:
-        """Forget the deletions of some partitions that were reported up to now; see :meth:`take_deleted`."""
+        """Drops the reported deletions of some partitions; see :meth:`take_deleted`."""
         self._deleted.forget(map(str, topics))
 
     def close(self) -> None:
-        """Stop watching, without waiting for the broker."""
+        """Stops watching, without waiting for the broker."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
@@ -184,7 +183,6 @@ class TopicWatch(Closing):
             _log.info("topics of %s are not watched at the moment: %s", self._pattern, error)
 
     def _open(self, deadline: Deadline) -> None:
-        """One attempt."""
         session = self._client.service(deadline)
         updates, watcher_id = _Updates(self._pattern, self._deleted), self._client.new_id()
         namespace = f"{self._pattern.tenant}/{self._pattern.namespace}"
@@ -204,7 +202,7 @@ class TopicWatch(Closing):
                     self._close_watch(session, watcher_id)
                 if not isinstance(error, AuthError):
                     raise
-                # A role that may read a topic need not have a permission on its namespace.
+                # A role with permission on a topic may have none on its namespace.
                 _log.info("topics of %s are listed once a minute: %s", self._pattern, error)
             else:
                 watched = session

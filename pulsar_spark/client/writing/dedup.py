@@ -1,9 +1,9 @@
-"""DedupTask: which rows of a micro-batch are sent: each is stored once, however often its task is run.
+"""DedupTask: chooses the rows of a micro-batch that are sent, so that all runs of a task store each once.
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
-Each run reads what earlier runs have stored. Rows that are stored are not sent again (``StoredRows`` compares
-them). Sequence ids only tell whether there is anything to read: those of a micro-batch begin at
-its own number.
+Each run reads the rows that earlier runs have stored, and does not send these again (``StoredRows`` compares
+them). Sequence ids only show whether there is anything to read: the ids of a micro-batch begin at a number of
+its own.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class PartitionRun:
     """A topic partition in this run of the task.
 
     Attributes:
-        number: of the partition within the topic, from 0.
-        name: of its producer.
+        number: number of the partition within the topic, from 0.
+        name: name of its producer.
         begin: id of the first entry that the task has stored there in the micro-batch; None if there is none.
-        stored: what earlier runs have stored there.
-        claimed: how many messages that are, at most, by the broker's last sequence id and those found.
-        unread: how many messages may be stored that cannot be compared.
-        last_sequence_id: that this run has sent, once its producer is closed.
+        stored: messages that earlier runs have stored there.
+        claimed: upper bound of the stored messages, from the broker's last sequence id and the entries found.
+        unread: number of stored messages that cannot be compared.
+        last_sequence_id: last sequence id of this run, once its producer is closed.
         has_sent: whether this run has sent anything.
     """
 
@@ -88,15 +88,15 @@ class TopicRun:
     """A topic in this run of the task.
 
     Attributes:
-        stored: the rows that earlier runs have stored.
-        rows: how many rows of this run have come.
-        held: new rows of a strict task that wait until all stored ones were found, with their partitions.
-        held_bytes: of the rows that came with them.
+        stored: rows that earlier runs have stored.
+        rows: number of rows that this run has received.
+        held: new rows of a strict task that wait until all stored rows were found.
+        held_bytes: encoded bytes of the Arrow batches that had held rows.
         others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
             if they were not read.
         is_encrypted: whether its producers encrypt.
-        schema: of its producers.
-        partitions: those that were opened.
+        schema: schema of its producers.
+        partitions: opened partitions.
     """
 
     stored: StoredRows = field(default_factory=StoredRows)
@@ -110,17 +110,17 @@ class TopicRun:
 
     @property
     def is_replay(self) -> bool:
-        """Whether an earlier run has stored rows of the micro-batch in the topic, also another task's."""
+        """Whether an earlier run has stored rows of the micro-batch in the topic, by this task or another."""
         return any(each.stored.is_replay for each in self.partitions.values())
 
 
 class Replay(NamedTuple):
-    """What a task's run tells of the rows of a topic that earlier runs have stored.
+    """Figures of a task's run about the rows of a topic that earlier runs have stored.
 
     Attributes:
-        missed: how many rows under its name it has not found.
-        unread: how many messages may be stored under its name that cannot be compared.
-        is_again: whether some stored rows were sent when others were stored.
+        missed: number of stored rows of the task that this run does not have.
+        unread: number of stored messages of the task that cannot be compared.
+        is_again: whether some stored rows were sent when others were stored already.
     """
 
     missed: int
@@ -133,16 +133,16 @@ class DedupTask:
     """The rows of one run of a task in one micro-batch, for all its topics.
 
     Attributes:
-        client: where to connect.
-        name: of its producers; no other task of any query may use it.
-        origin: numbers of the micro-batch, from 0 to 2**31 - 2, of the task, the write and the run.
-        secret: of the query, at most 64 bytes; entries are signed with it.
-        required: whether a topic that does not deduplicate is an error.
-        strict: whether it is an error if rows would be sent that may be stored already.
-        may_be_replay: whether an earlier run may have written rows, as far as Spark tells.
-        decryptor: of rows that earlier runs have encrypted.
-        topics: those that were opened, as they are written to.
-        warning: that the driver must log once; None if there is none.
+        client: client of the cluster.
+        name: name of its producers; no other task of any query may use it.
+        origin: numbers of the micro-batch, from 0 to 2**31 - 2, the task, the write and the run.
+        secret: secret of the query, at most 64 bytes; entries are signed with it.
+        required: whether a topic without deduplication is an error.
+        strict: whether sending rows that may be stored already is an error.
+        may_be_replay: whether an earlier run may have written rows, by the information that Spark gives.
+        decryptor: decryptor of rows that earlier runs have encrypted.
+        topics: opened topics, by the names that rows use.
+        warning: warning that the driver must log once, or None.
     """
 
     client: Client
@@ -161,11 +161,11 @@ class DedupTask:
 
     @property
     def place(self) -> TaskPlace:
-        """What the task writes, by which rows without keys are spread."""
+        """Returns the numbers of the micro-batch and the task, by which rows without keys are spread."""
         return TaskPlace(self.origin.batch, self.origin.task)
 
     def check_name(self, topic: TopicName) -> None:
-        """Raise OptionError if rows name a topic and one of its partitions: a task has one name there."""
+        """Raises OptionError if rows name a topic and one of its partitions, where a task has one name."""
         other = self._by_base.setdefault(topic.base, topic)
         if other != topic and topic.base in (topic, other):
             raise OptionError(
@@ -175,10 +175,10 @@ class DedupTask:
             )
 
     def opens_all(self, topic: TopicName) -> bool:
-        """Whether producers are opened also without rows, to find what earlier runs have stored anywhere.
+        """Whether producers of partitions without rows are opened, too, to find stored rows anywhere.
 
-        Spark does not report that it repeats a stage. Then the first rows of a task look for their copies in
-        their own partitions only, and later rows in all partitions.
+        Spark does not report a repeated stage. In that case the first rows of a task are looked for in their
+        own partitions only, and later rows in all partitions.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
@@ -187,16 +187,16 @@ class DedupTask:
         return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
-        """Note that a topic partition deduplicates."""
+        """Notes that a topic partition deduplicates."""
         self._known.add(topic.base)
 
     def spare_name(self, number: int) -> str:
-        """A name for producers that nobody can know before it is used."""
+        """Returns a producer name that nobody can know before it is used."""
         text = f"{self.name} {self.origin.batch} {number}".encode()
         return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
 
     def tell_unread(self, topic: TopicName, partition: PartitionRun) -> None:
-        """Warn, or raise DuplicatesError if the task is strict, if stored messages cannot be read."""
+        """Warns if stored messages cannot be read; raises DuplicatesError if the task is strict."""
         if partition.stored.unread is None or partition.unread:
             return
         partition.unread = partition.claimed
@@ -212,7 +212,7 @@ class DedupTask:
         )
 
     def tell_late(self, topic: TopicName) -> None:
-        """Note, or raise DuplicatesError if the task is strict, that a later micro-batch is written."""
+        """Notes that a later micro-batch was written before; raises DuplicatesError if the task is strict."""
         text = (
             f"micro-batch {self.origin.batch} is written after a later one: the checkpoint was set back or "
             "copied. Rows that equal stored ones are left out"
@@ -222,23 +222,23 @@ class DedupTask:
         self.warning = f"producers {self.name.rpartition('-')[0]}-*: {text}, and others may be duplicated"
 
     def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
-        """Make the error of a strict task; ``what`` becomes of its rows."""
+        """Makes the error of a strict task; ``what`` says which rows are not sent."""
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:
-        """The schema version that an earlier run wrote a topic's rows with; None if it is not known.
+        """Returns the schema version of a topic's rows from an earlier run; None if it is not known.
 
-        Call it after the producers of the topic were opened. It is that of the first partition that has rows.
+        Call it after the producers of the topic were opened. The first partition with rows decides.
         """
         partitions = sorted(self.run_of(topic).partitions.values(), key=lambda each: each.number)
         versions = (each.stored.version for each in partitions)
         return next((version for version in versions if version is not None), None)
 
     def to_send(self, topic: TopicName, rows: RoutedRows, version: int | None) -> list[RoutedRows]:
-        """Which of the next rows of a topic are sent now: those that no earlier run has stored.
+        """Returns the rows of a topic that are sent now; rows that an earlier run has stored are left out.
 
-        A strict task sends none before it has found all rows that are stored under its name. ``version`` is
-        the number of the schema version that the rows are sent with, None without a schema.
+        A strict task sends nothing before it has found all rows that are stored under its name. ``version``
+        is the number of the rows' schema version, None without a schema.
 
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
@@ -273,13 +273,13 @@ class DedupTask:
         return held
 
     def check_held(self, topic: TopicName) -> None:
-        """Raise DuplicatesError if new rows wait for stored ones to be found; call it when no more come."""
+        """Raises DuplicatesError if new rows still wait for stored rows; call it after the last rows."""
         if self.run_of(topic).held:
             text = "this run differs from an earlier one of the micro-batch: it lacks rows and has others"
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def _check_others(self, topic: TopicName, run: TopicRun, words: Words) -> None:
-        """Raise DuplicatesError if another task has stored one of some rows, by words of their digests."""
+        """Raises DuplicatesError if another task has stored one of the rows, by words of their digests."""
         if run.others is None:
             found = [np.zeros(0, np.uint64)]
             for name in run.partitions:
@@ -292,12 +292,12 @@ class DedupTask:
             raise self.duplicates(topic, text, "None of these rows is sent")
 
     def finish(self) -> None:
-        """Read what is left of the stored rows; no more rows come in this run."""
+        """Reads the rest of the stored rows; call it after the last rows of this run."""
         for topic in self.topics:
             self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:
-        """Read all that is stored of a topic, so that no consumer stays open while its writer is closed.
+        """Reads the rest of a topic's stored rows, so that no consumer stays open while its writer is closed.
 
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.
@@ -308,13 +308,13 @@ class DedupTask:
             self.tell_unread(each, partition)
 
     def close(self) -> None:
-        """Stop reading what is stored."""
+        """Stops reading stored rows."""
         for run in self.topics.values():
             run.stored.close()
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """What earlier runs have stored of this run's rows."""
+        """Returns the rows of this run that earlier runs have stored, by topic partition."""
         totals = {}
         for run in self.topics.values():
             found = run.stored.found()
@@ -326,7 +326,7 @@ class DedupTask:
 
     @property
     def replays(self) -> dict[TopicName, Replay]:
-        """What this run tells of topics in which earlier runs have stored rows; call it after ``finish``."""
+        """Returns the figures of topics in which earlier runs have stored rows; call it after ``finish``."""
         return {
             topic: Replay(
                 run.stored.missed(),
@@ -338,7 +338,7 @@ class DedupTask:
         }
 
     def deduplicates(self) -> bool | None:
-        """Whether the topics written to deduplicate; None if none was written to. Call it after writing."""
+        """Whether the written topics deduplicate; None if no topic was written. Call it after writing."""
         if self._known:
             return True
         sent = (
@@ -354,20 +354,20 @@ class DedupTask:
         return last_sequence_id(self.client, topic, name, is_encrypted=encrypted, schema=run.schema) >= 0
 
     def run_of(self, topic: TopicName) -> TopicRun:
-        """What is known of a topic, as it is written to."""
+        """Returns the run of a topic, by the name that rows use."""
         return self.topics.setdefault(topic, TopicRun())
 
 
 def last_sequence_id(
     client: Client, topic: TopicName, name: str, *, is_encrypted: bool, schema: Schema | None = None
 ) -> int:
-    """The last sequence id that is stored under a producer's name; -1 if the broker knows none.
+    """Returns the last sequence id that is stored under a producer's name; -1 if the broker knows none.
 
-    The producer must not be open. A namespace may take none without its schema, or none that does not
-    encrypt; no key is needed here.
+    The producer must not be open. Schema and encryption are needed where the namespace requires them; no key
+    is needed here.
 
     Raises:
-        BrokerError: it cannot be found out within the operation timeout.
+        BrokerError: no broker answered within the operation timeout.
     """
     options = ProducerOptions(name=name, schema=schema)
     producer = Producer(client, topic, options, 1, is_encrypted=is_encrypted)

@@ -1,6 +1,6 @@
-"""DedupProducer: a producer of a task that may be run again, on one topic partition.
+"""DedupProducer: the producer of a task that may be run again, on one topic partition.
 
-It finds out where the micro-batch began there. Must not know rows, nor how they are compared.
+It finds the first entry of the micro-batch there. Must not know rows, nor how they are compared.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pulsar_spark.protocol.writing.stored_check import foreign_writes
 from pulsar_spark.wire.columns.singles import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
-# Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This
-# many other names are tried.
+# If the last id of a producer's name is higher, another program has used the name, and no ids would be left.
+# Then other names are tried, at most this many.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10
 
-# Bytes of stored entries of a task's first topic that may be in flight from the broker: the n-th topic has
-# the n-th part, all together a few times as many. And of a partition at least.
+# Bytes of stored entries that may be in flight from the broker for a task's first topic; the n-th topic has
+# the n-th part. And the minimum of one partition.
 _READ_BYTES = 16 << 20
 _MIN_WINDOW = 256 << 10
 
@@ -43,19 +43,19 @@ _log = logging.getLogger(__name__)
 class DedupProducer(Producer):
     """A producer on one topic partition in one run of a task.
 
-    It is opened in one attempt: while it waited, another copy of the task could wait for one of its other
-    producers. Call ``read_stored`` once all producers of the topic are open.
+    It is opened in one attempt. If two copies of the task waited, each could hold half of the names for ever.
+    Call ``read_stored`` once all producers of the topic are open.
 
-    Its entries say who wrote them, and where the micro-batch began. To know that, it waits for the receipt of
-    the first entry before it sends a second one.
+    Each entry names its writer, and the first entry of the micro-batch. So the producer waits for the receipt
+    of the first entry before it sends a second one.
 
-    It has a partition of the topic that is written to, with its number from 0, or the topic itself. Of the
-    options the name and the initial sequence id are not used. ``on_receipt`` is not called for messages that
-    are stored already. The other arguments are those of :class:`Producer`.
+    ``partition`` is a partition of the topic, with its number from 0, or the topic itself. The name and the
+    initial sequence id of the options are not used. ``on_receipt`` is not called for messages that are stored
+    already. The other arguments are those of :class:`Producer`.
 
     Raises:
         BusyError: another copy of the task has the name.
-        OptionError: with the first entry that is sent: deduplication is required, and disabled.
+        OptionError: deduplication is required, and disabled; raised after the first entry was sent.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class DedupProducer(Producer):
             opening=opening,
             memory=memory,
         )
-        self._newest_id = self.last_sequence_id  # that earlier runs can have used
+        self._newest_id = self.last_sequence_id  # the highest id that earlier runs can have used
         self._has_read = False
 
     def read_stored(self) -> None:
-        """Begin to read what earlier runs have stored there.
+        """Begins to read the messages that earlier runs have stored there.
 
         Raises:
             SendError: another run of the task has written meanwhile.
@@ -114,15 +114,15 @@ class DedupProducer(Producer):
         self._has_read = True
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
-        """As :meth:`Producer.send_batches`."""
+        """See :meth:`Producer.send_batches`."""
         self._send_in_order(super().send_batches, batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """As :meth:`Producer.send_singles`."""
+        """See :meth:`Producer.send_singles`."""
         self._send_in_order(super().send_singles, messages)
 
     def release(self) -> None:
-        """Wait for the receipt of the first entry, and send what waits for it."""
+        """Waits for the receipt of the first entry, and sends the entries that wait for it."""
         if not self._awaits_first:
             return
         super().flush()
@@ -139,18 +139,18 @@ class DedupProducer(Producer):
             send(items)
 
     def flush(self) -> None:
-        """As :meth:`Producer.flush`."""
+        """See :meth:`Producer.flush`."""
         self.release()
         super().flush()
 
     def close(self) -> None:
-        """As :meth:`Producer.close`."""
+        """See :meth:`Producer.close`."""
         if self._has_read:
             self._partition.last_sequence_id = self.packer.next_sequence_id - 1
         super().close()
 
     def _send_in_order(self, send: Callable[[Any], None], items: Sequence[Any]) -> None:
-        """Send items of one kind. After the first entry, the others wait for the next call."""
+        """Sends items of one kind. After the first entry, the other items wait for the next call."""
         self.release()
         if not len(items):
             return
@@ -165,7 +165,7 @@ class DedupProducer(Producer):
             self._held.append((send, items[1:]))
 
     def _sign(self) -> None:
-        """Let the entries that are packed next say where they come from."""
+        """Gives the next packed entries their origin."""
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
         # Only an origin without a begin depends on the entry that it is in.
@@ -175,16 +175,16 @@ class DedupProducer(Producer):
         )
 
     def _read_first(self) -> None:
-        """Begin to read the stored messages of this micro-batch, if there may be any."""
+        """Begins to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # else earlier runs have at most used the name before
+        if last_of_name >= 0:  # else earlier runs have used the name before, if any
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
-        # A broker that restarts takes the last id of a name from the last entry that bears it, by anybody.
+        # After a restart a broker takes the last id of a name from its last entry, by any program.
         # Other tasks may have stored rows of the micro-batch, too.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
@@ -198,7 +198,7 @@ class DedupProducer(Producer):
             dedup.tell_unread(self.topic, partition)
 
     def _use_spare_names(self, last: int) -> int:
-        """Continue under another name if no ids are left; return the last id of the name in use.
+        """Continues under another name if no ids are left; returns the last id of the name in use.
 
         All runs of the task use the same names in the same order, so brokers admit one of them at a time.
         """
@@ -224,16 +224,16 @@ class DedupProducer(Producer):
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _begin(self) -> MessageId | None:
-        """Where the first entry is that this producer has sent; of a message in chunks, its first chunk."""
+        """Returns the id of the first entry that this producer has sent: for chunks, the first chunk."""
         if self.sent.first_id is not None:
             return self._writer.tally.first_entry
-        # The broker does not say where a message is that it had stored before the connection was lost.
+        # The receipt has no id, because the broker had stored the message before the connection was lost.
         found = self._find(is_claimed=True)
         found.close()
         return found.begin
 
     def _prove(self) -> None:
-        """Prove that the broker deduplicates: it knows the id of the entry that it has acknowledged."""
+        """Proves that the broker deduplicates: it must know the sequence id of the acknowledged entry."""
         sent = self.packer.next_sequence_id - 1
         last = self.reopen(self._partition.name, sent + 1)
         if last > sent:  # the name was free for a moment

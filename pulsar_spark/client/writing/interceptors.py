@@ -1,4 +1,4 @@
-"""Interceptors: users' code that sees and may change what is sent, and learns what became of it."""
+"""Interceptors: users' code that may change messages before they are sent, and receives the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProducerInterceptor:
     """
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
-        """Return what to send instead of ``columns``: as many rows, in columns of the same types.
+        """Returns the columns that are sent instead of ``columns``: as many rows, in the same types.
 
         Called with all rows of one send to one topic, before their partitions are chosen.
         """
@@ -59,32 +59,32 @@ class ProducerInterceptor:
 
         Args:
             topic: the topic partition.
-            sequence_id: of the entry's first message.
+            sequence_id: sequence id of the entry's first message.
             messages: number of messages in the entry.
-            message_id: of the entry; None if it failed, or if the broker had stored it before.
-            error: why the entry was not acknowledged, or None.
+            message_id: id of the entry; None if it failed, or if the broker had stored it before.
+            error: reason why the entry was not acknowledged, or None.
         """
 
 
 class Interceptors:
-    """Calls the interceptors of one writer; receipts are kept until the caller's thread has time for them."""
+    """Calls the interceptors of one writer; receipts wait until the caller's thread calls ``acknowledge``."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._all = interceptors
         self._receipts: deque[tuple[str, Outgoing, MessageId | None]] = deque()
 
     def on_receipt(self, topic: str) -> OnReceipt | None:
-        """The callback for the producer of a topic partition; None if there are no interceptors."""
+        """Returns the callback for the producer of a topic partition; None without interceptors."""
         if not self._all:
             return None
         return lambda entry, place: self._receipts.append((topic, entry, place))
 
     def before_send(self, columns: MessageColumns, topic: str) -> MessageColumns:
-        """The columns to send instead of ``columns``; ``topic`` is for error texts.
+        """Returns the columns that are sent instead of ``columns``; ``topic`` is for error texts.
 
         Raises:
-            OptionError: an interceptor has failed, or what it returned cannot be sent. Its text does not have
-                the interceptor's: that may hold values of rows.
+            OptionError: an interceptor has failed, or returned columns that cannot be sent. The text leaves
+                out the interceptor's text, because that may hold values of rows.
         """
         for one in self._all:
             name = f"{type(one).__module__}.{type(one).__qualname__}"
@@ -107,13 +107,13 @@ class Interceptors:
         return columns
 
     def acknowledge(self) -> None:
-        """Report the receipts that have come since the last call."""
+        """Reports the receipts since the last call."""
         for _ in range(len(self._receipts)):
             topic, entry, place = self._receipts.popleft()
             self._report(topic, entry, place, None)
 
     def failed(self, topic: str, entries: Iterable[Outgoing], error: Exception) -> None:
-        """Report entries that were sent and not acknowledged."""
+        """Reports entries that were sent and not acknowledged."""
         for entry in entries:
             self._report(topic, entry, None, error)
 
@@ -128,7 +128,7 @@ class Interceptors:
 
 
 def _problem(columns: object, rows: int) -> str | None:
-    """Why columns cannot be sent instead of ``rows`` rows; None if they can."""
+    """Returns why columns cannot be sent instead of ``rows`` rows; None if they can."""
     if not isinstance(columns, MessageColumns):
         return f"{type(columns).__name__} instead of MessageColumns"
     for field in fields(columns):

@@ -1,9 +1,9 @@
 """Producer: sends the entries of one topic partition, in order, within its pending window.
 
-Its :class:`Packer` makes the entries; its :class:`PartitionWriter` decides what is sent, sent again or
-refused. Here are the connection, the lock, waiting and retries. Callers block while the window is full; the
-session's thread only takes receipts. After a cut connection, a restart or an unload the next call finds the
-broker again and resends the pending entries.
+The :class:`Packer` makes the entries; the :class:`PartitionWriter` decides which entries are sent, sent again
+or refused. This module owns the connection, the lock, waiting and retries. Callers block while the window is
+full; the session's thread only takes receipts. After a cut connection, a restart or an unload the next call
+finds the broker again and resends the pending entries.
 """
 
 from __future__ import annotations
@@ -53,32 +53,32 @@ class Producer:
     """A producer on one topic partition; calls must not overlap.
 
     Args:
-        client: where to connect.
-        topic: one partition, or a topic without partitions; created as the broker's policy says.
-        options: how to send.
-        partitions: how many producers share the topic's limit of unacknowledged messages.
-        first_sequence_id: of the first message; if the broker has stored that id or a higher one under this
-            name, the id after the last one. None: that id in any case.
-        transaction: that all it sends belongs to, or None.
-        encryptor: of all payloads, or None.
-        is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as one that
-            has one: a namespace may take no others.
-        on_receipt: called in the session's thread with each entry and where it is stored, None if it was
-            stored before; must not wait.
+        client: client of the cluster.
+        topic: one partition, or a topic without partitions; the broker creates a missing one by its policy.
+        options: settings of the producer.
+        partitions: number of producers that share the topic's limit of unacknowledged messages.
+        first_sequence_id: sequence id of the first message, unless the broker has stored this id or a higher
+            one under the name; then the id after the last one. None: always the id after the last one.
+        transaction: transaction of all messages, or None.
+        encryptor: encryptor of all payloads, or None.
+        is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as an
+            encrypting one, because the namespace may require it.
+        on_receipt: function that gets each entry and its id on the session's thread; the id is None if the
+            entry was stored before. It must not block.
         may_repeat: whether messages may be stored twice after a lost connection. If not, entries that the
-            broker claims to have stored under a name from ``options`` are compared with what was sent, which
+            broker claims to have stored under a name from ``options`` are compared with the sent ones, which
             needs the permission ``consume``; and messages of a transaction are an error if nothing shows that
             they are stored.
-        opening: until when one attempt to open it may take; its owner tries again. None: it tries again by
+        opening: deadline of one attempt to open; the owner tries again. None: the producer tries again by
             itself until the operation timeout.
-        memory: that it shares with the task's other producers; None: it has the options' limit for itself.
+        memory: memory budget that the task's producers share; None: the limit of the options, not shared.
 
     Attributes:
-        packer: makes the entries; it also checks sizes, and has the transaction of what is sent next.
-        batcher: has the open batch.
-        last_sequence_id: the last that the broker had stored under this name when the producer was first
-            opened; -1 if it knew none, or does not deduplicate.
-        schema_version: the number that the options' schema has at the broker; None without a schema.
+        packer: packer of the entries; it checks sizes, and has the transaction of the next messages.
+        batcher: batcher with the open batch.
+        last_sequence_id: last sequence id that the broker had stored under this name when the producer was
+            first opened; -1 if it knew none, or does not deduplicate.
+        schema_version: number of the options' schema at the broker; None without a schema.
 
     Raises:
         BrokerError: the broker did not accept the producer within the operation timeout.
@@ -155,33 +155,32 @@ class Producer:
 
     @property
     def topic_epoch(self) -> int | None:
-        """How many exclusive producers the topic partition had before; None if this one is not exclusive."""
+        """Returns the number of earlier exclusive producers; None if this one is not exclusive."""
         return self._writer.topic_epoch
 
     @property
     def sent(self) -> SentTotals:
-        """What is acknowledged so far; after ``flush``, all that was sent."""
+        """Returns the totals of the acknowledged messages; after ``flush``, of all messages."""
         with self._changed:
             return self._writer.tally.sent
 
     @property
     def pending(self) -> list[Outgoing]:
-        """What was sent and is not acknowledged, in order."""
+        """Returns the entries that were sent and not acknowledged, in order."""
         with self._changed:
             return list(self._writer.window)
 
     def send_rows(
         self, body: memoryview, offsets: Ints, *, sequence_ids: Ints | None = None, groups: Ints | None = None
     ) -> None:
-        """Put encoded rows into the open batch, and send the batches that this closes.
+        """Puts encoded rows into the open batch, and sends the batches that this closes.
 
         Args:
-            body: the rows as messages of a batch, the i-th at ``body[offsets[i]:offsets[i + 1]]``; it is
-                referred to, not copied.
+            body: rows as messages of a batch, the i-th at ``body[offsets[i]:offsets[i + 1]]``; not copied.
             offsets: int64[n + 1].
-            sequence_ids: of the rows, int64[n], growing; None: the producer's next ones.
-            groups: int64[g], at which row each group begins, growing from 0: no batch has rows of two groups,
-                and none stays open. None: the last batch stays open.
+            sequence_ids: sequence ids of the rows, int64[n], growing; None: the producer's next ids.
+            groups: first row of each group, int64[g], growing from 0. No batch has rows of two groups, and no
+                batch stays open. None: the last batch stays open.
 
         Raises:
             SendError: a batch is larger than the broker takes or was refused, or the send timeout is over.
@@ -193,27 +192,27 @@ class Producer:
             self.send_batches(self.batcher.add_groups(body, offsets, groups))
 
     def send_open_batch(self) -> None:
-        """Send the open batch, if there is one; raises what ``send_rows`` raises."""
+        """Sends the open batch, if there is one; raises as ``send_rows``."""
         batches = self.batcher.take()
         if batches:
             self.send_batches(batches)
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
-        """Send each batch as one entry; raises what ``send_rows`` raises."""
+        """Sends each batch as one entry; raises as ``send_rows``."""
         publish_time = _publish_time()
         self._send(self.packer.batch(batch, publish_time) for batch in batches)
 
     def send_singles(self, messages: Sequence[EncodedSingle]) -> None:
-        """Send messages each as its own entry, or as several; raises what ``send_rows`` raises."""
+        """Sends each message as its own entry, or in chunks; raises as ``send_rows``."""
         self._send(self.packer.singles(messages, _publish_time()))
 
     def flush(self) -> None:
-        """Wait until all entries are acknowledged; raises what ``send_rows`` raises."""
+        """Waits until all entries are acknowledged; raises as ``send_rows``."""
         with self._changed:
             self._wait_until(lambda: not self._writer.window)
 
     def fit(self) -> None:
-        """Keep to a part of the memory that has become smaller: wait for receipts of what is above it."""
+        """Waits for receipts until the pending entries fit into a part of the memory that became smaller."""
         batches = self._fit_batches()
         if batches:
             self.send_batches(batches)
@@ -226,13 +225,13 @@ class Producer:
         return self.batcher.fit(max_bytes, window.max_messages)
 
     def reopen(self, name: str, first_sequence_id: int) -> int:
-        """Continue under another name or with other sequence ids; nothing may be pending.
+        """Continues under another name or with other sequence ids; nothing may be pending.
 
         Returns:
             The last sequence id that the broker has stored under that name; -1 if it knows none.
 
         Raises:
-            BrokerError: the broker did not take the producer within the operation timeout.
+            BrokerError: the broker did not accept the producer within the operation timeout.
         """
         self._drop_link()
         self._reopening.reset()
@@ -241,7 +240,7 @@ class Producer:
         return self._writer.last_sequence_id
 
     def begin_close(self) -> None:
-        """Give the producer up without waiting for what is pending or for the broker; call ``close`` then."""
+        """Begins to close without waiting for receipts or the broker; call ``close`` then."""
         with self._changed:
             is_first = self._writer.state is not WriterState.CLOSED
             self._writer.close()
@@ -258,29 +257,29 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Give the producer up without waiting for what is pending."""
+        """Closes without waiting for receipts."""
         self.begin_close()
         self._drop_link()
 
     def mend(self) -> None:
-        """Open the producer again if it was lost with entries pending: they must not time out unsent."""
+        """Opens a lost producer with pending entries again, because they must not time out unsent."""
         with self._changed:
             if self._writer.needs_reopening and self._writer.next_step(time.monotonic()) is Step.REOPEN:
                 self._reopen()
 
     def check(self) -> None:
-        """Raise the error by which this producer has failed, if it has."""
+        """Raises the error by which this producer has failed, if it has."""
         self._writer.check()
 
     # ---- called by the session's thread
 
     @property
     def awaits_receipts(self) -> bool:
-        """Whether the session must bear silence, because entries are pending."""
+        """Whether entries are pending, so the session must not end because of silence."""
         return bool(self._writer.window)
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
-        """Take receipts; raises ProtocolError, which ends the session, when one is missing."""
+        """Takes receipts; raises ProtocolError, which ends the session, if one is missing."""
         with self._changed:
             if link is not self._link:
                 return  # all that is pending is sent again on another one
@@ -304,7 +303,7 @@ class Producer:
             self._changed.notify_all()
 
     def _take_receipts(self, receipts: Receipts) -> bool:
-        """Take receipts; return whether one of them acknowledges an entry."""
+        """Takes receipts; returns whether one of them acknowledges an entry."""
         has_acknowledged = False
         for sequence_id, ledger, entry_id in zip(*receipts[1:], strict=True):
             entry = self._writer.receipt(sequence_id, ledger, entry_id)
@@ -316,7 +315,7 @@ class Producer:
         return has_acknowledged
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
-        """The connection has ended."""
+        """Notes that the connection has ended."""
         with self._changed:
             if link is self._link:
                 self._writer.progress(link.progress_at)
@@ -326,7 +325,7 @@ class Producer:
     # ---- inside
 
     def _send(self, entries: Iterator[Outgoing]) -> None:
-        """Send entries as there is room, without making all of them first."""
+        """Sends entries in groups, without making all of them first."""
         group: list[Outgoing] = []
         size = 0
         for entry in entries:
@@ -339,7 +338,7 @@ class Producer:
             self._send_group(group)
 
     def _send_group(self, group: list[Outgoing]) -> None:
-        """Put entries into the window while it has room, and send them in as few writes as possible."""
+        """Puts entries into the window while it has room, and sends them in as few writes as possible."""
         with self._changed:
             outgoing, link = self._writer.add(group, time.monotonic()), self._link
         while True:
@@ -356,7 +355,7 @@ class Producer:
                 outgoing, link = self._writer.resume(time.monotonic()), self._link
 
     def _wait_until(self, is_done: Callable[[], bool]) -> None:
-        """Wait with the lock held; opens the producer again if it was lost."""
+        """Waits with the lock held; opens a lost producer again."""
         while True:
             self._writer.check()
             if is_done():
@@ -376,7 +375,7 @@ class Producer:
                     assert_never(step)
 
     def _reopen(self) -> None:
-        """Open the producer again and send what is pending; called and left with the lock held."""
+        """Opens the producer again and sends the pending entries; called and left with the lock held."""
         due = self._writer.window.due_at
         assert due is not None  # nothing is waited for without an entry that is pending
         loss = self._writer.loss
@@ -401,14 +400,14 @@ class Producer:
         retry(lambda: self._open(deadline), deadline)
 
     def _open(self, deadline: Deadline) -> None:
-        """Find the broker, register there and send what is pending: one attempt."""
+        """Finds the broker, registers there and sends the pending entries; makes one attempt."""
         self._writer.check()  # a producer that was closed meanwhile must not be opened again
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")
         session = self._locate(deadline)
         with self._changed:
             self._writer.check()
-            # A new id each time: receipts for what was sent before must not be taken for those of the resend.
+            # A new id each time, because old receipts must not be taken for receipts of the resend.
             link = self._link = ProducerLink(session, self._client.new_id(), self)
             self._writer.registering()
         try:
@@ -430,7 +429,7 @@ class Producer:
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(answer, max_message_size)
-        if not self._is_fitted:  # once: what is pending must not need the encryption keys again
+        if not self._is_fitted:  # once, because pending entries must not need the encryption keys again
             self._fit_batches()
             self._is_fitted = True
         self.schema_version = from_wire_version(answer.schema_version)
@@ -459,10 +458,10 @@ class Producer:
 
 
 def task_memory(options: ProducerOptions) -> MemoryBudget:
-    """The memory budget of all producers of a task, whose windows change in several threads."""
+    """Returns the memory budget of all producers of a task; their windows change in several threads."""
     return MemoryBudget(options.memory_limit, threading.Lock())
 
 
 def _publish_time() -> int:
-    """The time of day, in ms since the epoch."""
+
     return int(time.time() * 1000)

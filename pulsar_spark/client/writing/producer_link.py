@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class LinkOwner(Protocol):
-    """The producer, as the session's thread calls it."""
+    """The methods of the producer that the session's thread calls."""
 
     topic: TopicName
 
@@ -52,14 +52,14 @@ class LinkOwner(Protocol):
         """See ``Handler``."""
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
-        """Frames for the producer have come."""
+        """Takes frames for the producer."""
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
-        """The connection has ended."""
+        """Notes that the connection has ended."""
 
 
 class ProducerLink:
-    """One per connection and attempt, so that late frames of an older one do not reach the producer."""
+    """One registration. Each attempt has its own link, so that late frames of an older one are ignored."""
 
     def __init__(self, session: Session, producer_id: int, owner: LinkOwner) -> None:
         self._session = session
@@ -86,7 +86,7 @@ class ProducerLink:
     def register(
         self, options: ProducerOptions, writer: PartitionWriter, deadline: Deadline, *, encrypted: bool
     ) -> pb.CommandProducerSuccess:
-        """Register the producer; PRODUCER_SUCCESS comes when it is this producer's turn."""
+        """Registers the producer; waits for PRODUCER_SUCCESS until it is this producer's turn."""
         with self._sending:
             if self._closing is not None:
                 raise ClosedError("this producer has been closed")
@@ -122,7 +122,7 @@ class ProducerLink:
             raise
 
     def send(self, entries: Sequence[Outgoing]) -> None:
-        """Put entries on the wire, none after ``begin_close``; raises the error that ended the session."""
+        """Sends entries, none after ``begin_close``; raises the error that ended the session."""
         with self._sending:
             if self._closing is None:
                 self._send(entries)
@@ -156,14 +156,14 @@ class ProducerLink:
 
     @property
     def progress_at(self) -> float:
-        """When the connection last took bytes that were sent here, or that were queued before them.
+        """Returns when the connection last took bytes that were sent here, or queued before them.
 
-        In monotonic seconds; 0 if it took none. What is written since then may be on its way to the broker.
+        In monotonic seconds; 0 if it took none. Later bytes may be in flight to the broker.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
     def begin_close(self) -> None:
-        """Ask the broker to close the registration; ``close`` waits for its answer.
+        """Asks the broker to close the registration; ``close`` waits for the answer.
 
         If the connection is alive, the broker may not know that the registration is lost.
         """
@@ -182,7 +182,7 @@ class ProducerLink:
                 self._closing.set_exception(error)
 
     def close(self) -> None:
-        """Close the registration, and wait for the broker's answer for ``CLOSE_TIMEOUT`` at most."""
+        """Closes the registration, and waits at most ``CLOSE_TIMEOUT`` for the broker's answer."""
         self.begin_close()
         assert self._closing is not None
         error = self._closing.exception()

@@ -1,4 +1,4 @@
-"""How messages are sent: ProducerOptions are values only, UserCode has the objects that users give."""
+"""Settings of producers: ProducerOptions has values only, UserCode has the objects of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.key_value import parts_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# By the names of Pulsar's CompressionType.
+# Keys are the names of Pulsar's CompressionType.
 COMPRESSION_TYPES = {
     "NONE": pb.NONE,
     "LZ4": pb.LZ4,
@@ -35,20 +35,20 @@ class AccessMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How messages are sent; the names are the Java producer's.
+    """Settings of a producer, by the names of the Java producer.
 
     Attributes:
-        name: of the producer; None lets the broker choose one.
-        access_mode: whether others may write beside it.
-        initial_sequence_id: the first id is this one + 1, or the last id that the broker has of the name + 1
-            if that is higher. None: the first id is 0.
+        name: producer name; None: the broker chooses.
+        access_mode: whether other producers may write to the partition, too.
+        initial_sequence_id: the first id is this value + 1, or the broker's last id for this name + 1 if that
+            is higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
         batching: whether messages share entries.
         batching_max_messages: maximum messages in a batch; see ``Batcher``.
-        batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: what the broker takes.
+        batching_max_bytes: maximum bytes in a batch, before compression; 0 or less: the broker's limit.
         batching_max_publish_delay: seconds that a batch may stay open.
-        batcher_builder: which messages may share a batch.
-        compression: of batches and of single messages.
+        batcher_builder: rule for messages that share a batch.
+        compression: compression of batches and of single messages.
         chunking: whether a message that is too large is sent in chunks; not together with batching.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
         max_pending_messages: maximum unacknowledged messages of one partition.
@@ -56,13 +56,13 @@ class ProducerOptions:
         block_if_queue_full: whether to wait for room; else QueueFullError.
         memory_limit: maximum bytes of unacknowledged messages, of all topics of a task together.
         send_timeout: seconds from a send to its receipt.
-        routing_mode: where rows without a key go.
-        hashing_scheme: of keys.
-        key_bytes: whether each key is sent as base64 text, and hashed as such, as the Java client's
-            ``keyBytes`` does; else those that are not UTF-8 are, or the schema says so.
+        routing_mode: rule for the partitions of rows without a key.
+        hashing_scheme: hash function of keys.
+        key_bytes: whether all keys are sent as base64 text, and hashed as such, as with the Java client's
+            ``keyBytes``. False: only keys that are not UTF-8, unless the schema needs it.
         switch_frequency: publish delays after which rows without a key go to the next partition.
-        schema: that the values were encoded by, registered where the topic does not have it; its version is
-            written into each entry. None: the values are bytes.
+        schema: schema of the values; it is registered if the topic does not have it, and each entry has its
+            version. None: the values are bytes.
     """
 
     name: str | None = None
@@ -99,7 +99,7 @@ class ProducerOptions:
 
     @property
     def sends_key_bytes(self) -> bool:
-        """Whether all keys are sent as base64 text: also those of a KEY_VALUE schema with SEPARATED."""
+        """Whether all keys are sent as base64 text: by ``key_bytes``, or for KEY_VALUE with SEPARATED."""
         return self.key_bytes or (
             self.schema is not None
             and self.schema.type is SchemaType.KEY_VALUE
@@ -109,12 +109,12 @@ class ProducerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCode:
-    """The objects that one writer calls.
+    """Objects of the user that one writer calls.
 
     Attributes:
-        router: chooses partitions with ``RoutingMode.CUSTOM``, else None.
-        encryptor: encrypts all payloads; None sends them as they are.
-        interceptors: called in the writer's caller's thread, in their order.
+        router: function that chooses partitions with ``RoutingMode.CUSTOM``, else None.
+        encryptor: encryptor of all payloads; None: payloads are not encrypted.
+        interceptors: interceptors, called in their order on the thread that calls the writer.
     """
 
     router: MessageRouter | None = None

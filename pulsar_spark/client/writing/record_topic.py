@@ -1,8 +1,8 @@
 """RecordTopic: a small topic of records that one owner appends to, holds, reads and trims.
 
-A record is a property of a message without a value, so that it can be read without a private key where the
-namespace takes encrypted messages only; what its bytes mean is the owner's business. Others may append too
-(``append_record``). The owner's durable subscription makes the broker keep what is not acknowledged.
+A record is a property of a message without a value, so that it can be read without a private key if the
+namespace requires encryption. RecordTopic does not interpret the bytes. Other programs may append, too
+(``append_record``). The owner's durable subscription makes the broker keep unacknowledged records.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entry
 
-# Before the first record.
+# The position before the first record.
 _START = MessageId(-1, -1)
 
-# The message's property that is the record.
+# Name of the property that holds the record.
 _PROPERTY = b"record"
 
-# Entries of the shortest end of a topic that is read, and the factor to the next one.
+# Entries of the shortest end of a topic that is read, and the factor from one end to the next longer one.
 _END_ENTRIES, _LONGER = 512, 16
 
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
 
-# Seconds between two looks whether a record is visible, or a backlog is gone, and the longest for the second.
+# Seconds between two requests while a record or the end of a backlog is awaited; maximum for a backlog.
 _PAUSE = 0.005
 _STEPPING = 2.0
-# Seconds within which a broker has stored an acknowledgement, and between attempts to open the topic then.
+# Seconds within which a broker stores an acknowledgement, and between attempts to open the topic meanwhile.
 _STORED_WITHIN = 3.0
 _BETWEEN_ATTEMPTS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One message of the topic as the broker has it.
+    """One stored message of the topic.
 
     Attributes:
-        position: of its entry.
-        value: the record's bytes; None: the message is no record.
-        transaction: that it is visible by, or None.
+        position: position of its entry.
+        value: bytes of the record; None: the message is no record.
+        transaction: committed transaction of the message, or None.
     """
 
     position: MessageId
@@ -71,10 +71,10 @@ class StoredRecord:
 
 
 class _RecordProducer(Producer):
-    """A producer that immediately raises if a backlog quota keeps it out.
+    """A producer that raises immediately if a backlog quota keeps it out.
 
-    Waiting would not help: the backlog is that of the owner, who keeps the last records. A connection that
-    goes silent is closed, although entries are pending: a duplicated record has the effect of one.
+    It does not wait, because the backlog belongs to the owner, who keeps the last records. A silent
+    connection is closed although entries are pending, because a duplicated record has the effect of one.
     """
 
     awaits_receipts = False
@@ -89,21 +89,21 @@ class _RecordProducer(Producer):
             raise
 
     def _locate(self, deadline: Deadline) -> Session:
-        # The producer is opened for each micro-batch, and nearly always at the same broker.
+        # The producer is opened for each micro-batch, nearly always at the same broker.
         return self._client.kept_session(self.topic, Purpose.WRITE, deadline)
 
 
 def append_record(
     client: Client, topic: TopicName, value: bytes, *, encryptor: Encryptor | None = None
 ) -> None:
-    """Append one record to a topic that somebody else owns; returns with the broker's receipt.
+    """Appends one record to a topic of another owner; returns after the broker's receipt.
 
-    The topic is created if it does not exist. The value is UTF-8. The encryptor is for namespaces that take
-    encrypted messages only; the record itself is a property, which is not encrypted.
+    The topic is created if it does not exist. The value is UTF-8. The encryptor is for namespaces that
+    require encryption; the record itself is a property, which is not encrypted.
 
     Raises:
         SendError: a backlog quota keeps producers out.
-        PulsarError: the broker did not take it.
+        PulsarError: the broker did not accept the record.
     """
     with _first_partition(client, topic) as partition:
         producer = _RecordProducer(client, partition, ProducerOptions(), 1, encryptor=encryptor)
@@ -117,18 +117,18 @@ def append_record(
 class RecordTopic:
     """A topic of records, for its one owner.
 
-    Topic and encryptor are as for :func:`append_record`. The name is that of the owner's durable
-    subscription, after the client's prefix; the broker lets one owner in at a time.
+    Topic and encryptor are as for :func:`append_record`. ``name`` follows the client's prefix in the name of
+    the owner's durable subscription; the broker admits one owner at a time.
 
     Attributes:
-        topic: the topic partition that holds the records: the first one, if there are several.
-        read_to: the position of the last message that was read; (-1, -1) where none was.
-        owners_before: how many owners have opened the topic for writing before this one. Brokers count them,
-            as long as the topic is there. 0 before ``open_for_writing``.
+        topic: topic partition that holds the records: the first one, if there are several.
+        read_to: position of the last message that was read; (-1, -1) if none was.
+        owners_before: number of owners that have opened the topic for writing before this one. Brokers count
+            them while the topic exists. 0 before ``open_for_writing``.
 
     Raises:
-        BusyError: another owner has it.
-        BrokerError: it cannot be reached within the operation timeout.
+        BusyError: another owner has the topic.
+        BrokerError: the topic cannot be reached within the operation timeout.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class RecordTopic:
 
     @staticmethod
     def read_ends(client: Client, topic: TopicName) -> Iterator[list[StoredRecord]]:
-        """Read ever longer ends of a topic that somebody else owns; the last one is the whole topic.
+        """Yields ever longer ends of a topic of another owner; the last one is the whole topic.
 
-        A topic that does not exist has no end. Records that an open transaction hides are left out.
+        A missing topic has no end. Records that an open transaction hides are left out.
         """
         try:
             with (
@@ -169,23 +169,23 @@ class RecordTopic:
                 yield _read_between(client, partition, start, end)
 
     def close(self) -> None:
-        """Let the next owner in; nothing may be pending, ``flush`` first."""
+        """Admits the next owner; call ``flush`` first, because nothing may be pending."""
         if self._producer is not None:
             self._producer.close()
         self._holder.close()
 
     def open_for_writing(self) -> None:
-        """Open the producer, which shuts all others out until ``close``; does nothing where it is open.
+        """Opens the producer, which excludes all other producers until ``close``; does nothing if it is open.
 
-        So no message of somebody else comes between those that are appended here.
+        So no message of another program lies between the records that are appended here.
 
         Raises:
             SendError: a backlog quota keeps producers out.
         """
         if self._producer is None:
-            # Without a name: others could use up the sequence ids of one that they know.
+            # Without a name, because others could use up the sequence ids of a known name.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
-            # Open transactions hide records from a comparison.
+            # A record may be repeated, because open transactions hide records from a comparison.
             self._producer = _RecordProducer(
                 *(self._client, self.topic, options, 1),
                 encryptor=self._encryptor,
@@ -195,9 +195,9 @@ class RecordTopic:
             self._openings += 1
 
     def open_after_release(self) -> None:
-        """Open the topic for writing after ``release_all``, if a backlog quota kept producers out before.
+        """Opens the topic for writing after ``release_all``, if a backlog quota kept producers out before.
 
-        Brokers store acknowledgements once a second. Until then the quota counts what was released.
+        Brokers store acknowledgements once a second. Until then the quota counts the released records.
 
         Raises:
             SendError: the quota still keeps producers out after some seconds.
@@ -212,16 +212,16 @@ class RecordTopic:
             time.sleep(_BETWEEN_ATTEMPTS)
 
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
-        """Send a record, UTF-8, in a transaction that has this topic as a part, or outside of any."""
+        """Sends a record, UTF-8, in a transaction to which this topic was added, or outside of any."""
         self.open_for_writing()
         assert self._producer is not None
         self._producer.packer.transaction = transaction
         _send(self._producer, value)
 
     def flush(self) -> None:
-        """Wait for the broker's receipts of all records that were appended.
+        """Waits for the broker's receipts of all appended records.
 
-        After an error they may or may not be stored, and what is appended next has another producer.
+        After an error the records may or may not be stored, and the next record has another producer.
         """
         if self._producer is not None:
             try:
@@ -232,21 +232,21 @@ class RecordTopic:
                 raise
 
     def read(self) -> list[StoredRecord]:
-        """Read the visible messages after ``read_to`` that are not acknowledged."""
+        """Reads the visible messages after ``read_to`` that are not acknowledged."""
         return self._read_visible(None)
 
     def read_all(self) -> list[StoredRecord]:
-        """Read all that the broker still has from the first message on, acknowledged and read ones, too."""
+        """Reads all messages that the broker still has, also acknowledged ones and those read before."""
         return self._read(_START, self._holder.last_message_id().last)
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
-        """Append ``value``, wait until it is visible and read all messages after ``read_to``.
+        """Appends ``value``, waits until it is visible and reads all messages after ``read_to``.
 
-        A message is visible when each transaction that has one before it has ended. After an error nothing
-        counts as read, so a caller may try again. There must be no other such record.
+        A message is visible when each transaction with an earlier message has ended. After an error nothing
+        counts as read, so a caller may try again. There must be no other record of this value.
 
         Raises:
-            DeadlineError: it did not become visible within the operation timeout.
+            DeadlineError: the record did not become visible within the operation timeout.
         """
         self.open_for_writing()
         assert self._producer is not None
@@ -272,21 +272,21 @@ class RecordTopic:
         return records
 
     def release(self, position: MessageId) -> None:
-        """Let the broker remove all records up to ``position``; returns with its receipt."""
+        """Lets the broker remove all records up to ``position``; returns after its receipt."""
         if position != _START:
             self._holder.ack_cumulative(position)
 
     def release_all(self) -> None:
-        """Let the broker remove all that was read; where nothing else came, the backlog is 0 then."""
+        """Lets the broker remove all records that were read; without newer ones the backlog is then 0."""
         self.release(self.read_to)
-        # Transaction markers, which brokers do not deliver, count until brokers have read past them.
+        # Brokers do not deliver transaction markers, but count them until they have read past them.
         self._holder.ask_for(1)
         until = self._client.operation().at_most(_STEPPING)
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:
             time.sleep(_PAUSE)
 
     def _read_visible(self, appended: StoredRecord | None) -> list[StoredRecord]:
-        """Read as :meth:`read`. A record that was appended outside of transactions is known already."""
+        """See :meth:`read`. A record that was appended outside of transactions need not be read."""
         last, mark_delete = self._holder.last_message_id()
         start, end = max(mark_delete, self.read_to), last.whole_entry
         if appended is None or not appended.position == end == start.next_entry:
@@ -317,9 +317,9 @@ def _read_between(client: Client, topic: TopicName, start: MessageId, end: Messa
 
 @contextmanager
 def _first_partition(client: Client, topic: TopicName) -> Iterator[TopicName]:
-    """The topic, or its first partition where the brokers make topics with partitions.
+    """Returns the topic, or its first partition if brokers create topics with partitions.
 
-    After an error it is requested again, because the topic may have been deleted.
+    After an error the answer is dropped, because the topic may have been deleted.
     """
     try:
         yield client.first_partition(topic)
@@ -347,6 +347,6 @@ def _stored(entry: Entry) -> StoredRecord:
 
 
 def _record(metadata: pb.MessageMetadata) -> bytes | None:
-    """The record in a message's properties; None where it has none, or several."""
+    """Returns the record in a message's properties; None if there is none, or several."""
     values = [each.value for each in metadata.properties if each.key == _PROPERTY]
     return values[0] if len(values) == 1 else None

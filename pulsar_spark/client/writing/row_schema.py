@@ -1,4 +1,4 @@
-"""Requests, chooses and, if it is new, registers the schema that rows of a topic are written by.
+"""Requests and chooses the schema of a topic's rows, and registers a new one.
 
 The topic need not exist yet.
 """
@@ -23,7 +23,7 @@ from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.wire_schema import from_wire_version
 
-# How often it is chosen again, because others have registered a schema meanwhile.
+# Maximum attempts to choose a schema, because others may register one meanwhile.
 _MAX_CHOICES = 5
 
 _log = logging.getLogger(__name__)
@@ -32,10 +32,10 @@ _log = logging.getLogger(__name__)
 def schema_of_rows(
     client: Client, topic: TopicName, rows: RowType, *, may_register: bool, is_encrypted: bool = False
 ) -> VersionedSchema:
-    """Choose the schema that rows are written by, as :func:`choose_schema` does, and register a new one.
+    """Chooses the schema of rows by :func:`choose_schema`, and registers a new one.
 
-    Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema at
-    that time.
+    Parallel registrations do not fail: after a refusal the schema is chosen again, by the topic's schema
+    then.
 
     Raises:
         SchemaError: rows do not fit the topic's schema, or the broker refused a new one. The text names the
@@ -66,18 +66,18 @@ def schema_of_rows(
 
 
 def row_encoder(schema: Schema, rows: RowType) -> ValueEncoder:
-    """Make the encoder of rows as values of a schema; raises SchemaError where they do not fit it."""
+    """Makes the encoder of rows as values of a schema; raises SchemaError if they do not fit it."""
     return formats.encoder(schema, rows.arrow)
 
 
 def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encrypted: bool = False) -> int:
-    """Register a schema where the topic does not have it, and return the number of its version.
+    """Registers a schema if the topic does not have it, and returns the number of its version.
 
-    The topic, with or without partitions, is created as the broker's policy for producers says. A namespace
-    may take encrypted producers only; no key is needed here.
+    The broker creates a missing topic, with or without partitions, by its policy for producers. The namespace
+    may require encrypted producers; no key is needed here.
 
     Raises:
-        SchemaError: the broker refused it, for what its text says.
+        SchemaError: the broker refused the schema; the text has its reason.
         BrokerError: the topic cannot be reached within the operation timeout.
     """
     partition = client.partitions(topic, create=True)[0]
@@ -95,7 +95,7 @@ def register_schema(client: Client, topic: TopicName, schema: Schema, *, is_encr
 
 
 def _get_or_create(client: Client, topic: TopicName, schema: Schema, deadline: Deadline) -> int | None:
-    """Register a schema on an existing topic partition and return its version; one attempt."""
+    """Registers a schema on an existing topic partition and returns its version; makes one attempt."""
     session = client.locate(topic, Purpose.READ, deadline)
     answer = session.request(
         lambda request_id: commands.get_or_create_schema(request_id, str(topic), schema), deadline

@@ -47,13 +47,13 @@ from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properti
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.singles import encode_singles
 
-# Seconds after which a lost connection is noticed while no call is made.
+# Seconds after which the keeper notices a lost connection while no call is made.
 _MENDING_INTERVAL = 0.5
 
-# Seconds between looks for new partitions, as in the Java client.
+# Seconds between requests for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block of one partition, where batches have no limit of messages, or it must not depend on that.
+# Rows of a block of one partition if batches have no limit of messages, or the block must not depend on it.
 _BLOCK = 1000
 
 # Bytes of encoded rows that are put together by key. Twice as many are in memory while they are sorted.
@@ -65,30 +65,31 @@ _log = logging.getLogger(__name__)
 class TopicWriter(Closing):
     """Writes to all partitions of one topic. Thread-safe; a context manager that does not flush.
 
-    A :class:`Router` chooses the partition of each row; the rows of a partition stay in order, with KEY_BASED
-    batches those of each key. A producer is opened with the first row of its partition, except where
-    ``_open`` says otherwise. A separate thread sends a batch that has been open for the publish delay, and
-    opens lost producers again while no call is made. Rows that are put together by key wait for
-    4 MiB of them or for ``flush``, whatever time passes.
+    A :class:`Router` chooses the partition of each row. The rows of a partition stay in order; with KEY_BASED
+    batches only the rows of each key. A producer is opened with the first row of its partition (``_open`` has
+    the exceptions). A keeper thread sends a batch that has been open for the publish delay, and opens lost
+    producers again. Rows that are put together by key wait for 4 MiB of rows or for ``flush``, without a
+    limit of time.
 
     Args:
-        client: where to connect.
-        topic: with or without partitions, or one partition; created as the broker's policy says.
-        options: of each partition's producer.
-        place: with it, the partition of a row depends only on the rows and on this place: rows without a key
-            begin at ``TaskPlace.first_partition`` and go to the next partition by count alone. None: they
-            begin at a random partition, because short-lived writers must not all begin at the first, and also
-            go to the next one by time.
-        look_again: seconds after which a send looks for partitions that were added. None: never.
-        transaction: that all it writes belongs to, or None.
-        dedup: the task whose rows are stored once, or None. It has a place, and never looks for partitions.
-        memory: that it shares with other writers, which must ``fit`` then; None: it has the options' limit
-            for itself.
-        code: the user's router, encryptor and interceptors; with interceptors only one thread may call.
+        client: client of the cluster.
+        topic: topic with or without partitions, or one partition; the broker creates a missing one by its
+            policy.
+        options: settings of each partition's producer.
+        place: numbers of the micro-batch and the task. With it, the partition of a row depends only on the
+            rows and on the place: rows without a key begin at ``TaskPlace.first_partition`` and go to the
+            next partition by count alone. None: they begin at a random partition, because short-lived writers
+            must not all begin at the first, and also go to the next one by time.
+        look_again: seconds after which a send requests the partitions again. None: never.
+        transaction: transaction of all rows, or None.
+        dedup: task whose rows are stored once, or None. It has a place, and never requests partitions again.
+        memory: memory budget that writers share, which must call ``fit`` then; None: the limit of the
+            options, not shared.
+        code: router, encryptor and interceptors of the user; with interceptors only one thread may call.
 
     Raises:
-        BrokerError: the topic cannot be reached, or producers that are opened now cannot be opened within the
-            operation timeout.
+        BrokerError: the topic cannot be reached, or a first producer cannot be opened, within the operation
+            timeout.
     """
 
     def __init__(
@@ -137,13 +138,13 @@ class TopicWriter(Closing):
         self._keeper.start()
 
     def send(self, columns: MessageColumns) -> None:
-        """Send all rows; waits while the pending windows are full.
+        """Sends all rows; waits while the pending windows are full.
 
         Raises:
-            SendError: a message is larger than the broker takes, was refused, or its send timeout is over.
+            SendError: a message is larger than the broker's limit, was refused, or its send timeout is over.
             QueueFullError: there is no room and ``block_if_queue_full`` is false.
-            OptionError: a row, or the user's router, names a partition that is not there; a property is not
-                UTF-8; or an interceptor has failed.
+            OptionError: a row, or the user's router, names a missing partition; a property is not UTF-8; or
+                an interceptor has failed.
             BrokerError: the producer of a partition's first row cannot be opened.
         """
         self._look_for_partitions()
@@ -157,7 +158,7 @@ class TopicWriter(Closing):
         self._interceptors.acknowledge()
 
     def _check_ids(self, columns: MessageColumns) -> None:
-        """Refuse the rows' own sequence ids if a broker would drop the rows by them in a replay."""
+        """Refuses the rows' own sequence ids if a broker would drop rows by them in a replay."""
         is_named = self._transaction is not None and self._options.name is not None
         if columns.sequence_id is not None and (is_named or self._dedup is not None):
             how = "transactions and producerName" if is_named else "delivery=effectively-once"
@@ -168,7 +169,7 @@ class TopicWriter(Closing):
             )
 
     def flush(self) -> None:
-        """Send the open batches and wait until everything is acknowledged; raises what ``send`` raises."""
+        """Sends the open batches and waits until all rows are acknowledged; raises as ``send``."""
         with self._failing_for_good():
             if self._dedup is not None:
                 self._dedup.check_held(self._topic)
@@ -177,36 +178,35 @@ class TopicWriter(Closing):
                 producer.send_open_batch()
             for producer in self._producers.values():
                 if isinstance(producer, DedupProducer):
-                    producer.release()  # of all, before one of them waits for its last receipt
+                    producer.release()  # of all producers, before one of them waits for its last receipt
             for producer in self._producers.values():
                 producer.flush()
         self._interceptors.acknowledge()
 
     def fit(self) -> None:
-        """Keep to a part of the memory that other writers have made smaller; raises what ``send`` raises."""
+        """Waits until the pending rows fit into this writer's part of the memory; raises as ``send``."""
         with self._failing_for_good():
             for producer in self._producers.values():
                 producer.fit()
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """What is acknowledged so far, of each partition that has something."""
+        """Returns the totals of the acknowledged messages of each partition that has some."""
         with self._changed:
             sent = {producer.topic: producer.sent for producer in self._producers.values()}
         return {topic: part for topic, part in sent.items() if part.messages}
 
     def begin_close(self) -> None:
-        """Give the producers up without waiting for what is pending or for brokers; call ``close`` then."""
-        # Without the lock: the keeper may hold it while it opens a producer again.
+        """Begins to close without waiting for receipts or brokers; call ``close`` then."""
+        # Without the lock, because the keeper may hold it while it opens a producer again.
         self._closing = self._closing or Deadline(CLOSE_TIMEOUT)
         for producer in list(self._producers.values()):
             producer.begin_close()
 
     def close(self) -> None:
-        """Give the producers up without waiting for what is pending; ``flush`` first.
+        """Closes without waiting for receipts; call ``flush`` first.
 
-        Brokers, and the keeper's attempt to open a producer again, are waited for until 5 s after
-        ``begin_close``.
+        Waits for brokers, and for the keeper's attempt to open a producer, until 5 s after ``begin_close``.
         """
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
@@ -223,11 +223,11 @@ class TopicWriter(Closing):
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
     def _open(self, numbers: Sequence[int]) -> None:
-        """Open the missing producers of partitions; of all, if each must be claimed or may have stored rows.
+        """Opens the missing producers of partitions; of all, if each must be claimed or may have stored rows.
 
-        Writers that have the same names exclude each other by the topic's first partition, which they open
-        before all others. A task that deduplicates keeps no producer that it has opened here while it waits
-        for a name: a copy that has begun may lose a name for a moment, and must get it back.
+        Writers with the same names exclude each other by the topic's first partition, which they open before
+        all others. A task that deduplicates closes the producers that it has opened here while it waits for a
+        name, because a copy of the task that has begun may lose a name for a moment, and must get it back.
         """
         dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED
         if claims_all or (dedup is not None and dedup.opens_all(self._topic)):
@@ -254,7 +254,7 @@ class TopicWriter(Closing):
         self._open([])  # the others, if one of these has found that
 
     def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
-        """Open producers, the writer's first one alone and the others in parallel; raises the first error."""
+        """Opens producers: the writer's first one alone, then all others in parallel."""
         if self._transaction is not None:
             self._transaction.add(self._names[number] for number in numbers)
         first = [] if self._producers else numbers[:1]
@@ -293,7 +293,7 @@ class TopicWriter(Closing):
         )
 
     def _look_for_partitions(self) -> None:
-        """Write to partitions that were added; runs in the caller's thread, without the lock."""
+        """Finds partitions that were added; runs on the caller's thread, without the lock."""
         now = time.monotonic()
         with self._changed:
             if self._look_again is None or now < self._looked_at + self._look_again:
@@ -302,7 +302,7 @@ class TopicWriter(Closing):
         try:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
-            # Its producers find out whether the topic can still be written to.
+            # The producers notice a topic that can no longer be written.
             _log.warning(
                 "%s: the number of partitions could not be checked; it is checked again later: %s",
                 self._topic,
@@ -323,8 +323,8 @@ class TopicWriter(Closing):
             random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
         )
         if self._dedup is not None:
-            # Two live copies of a task exclude each other only where both write. So rows go to the same
-            # partitions in each, whatever the sizes of their batches are.
+            # Two live copies of a task exclude each other only in partitions that both write. So rows go to
+            # the same partitions in each copy, whatever the sizes of the batches.
             block = _BLOCK
         else:
             block = (options.batching_max_messages or _BLOCK) if options.batching else 1
@@ -339,7 +339,7 @@ class TopicWriter(Closing):
 
     @contextmanager
     def _failing_for_good(self) -> Iterator[None]:
-        """Hold the lock. All later calls also raise an error of this block: rows may be missing."""
+        """Holds the lock. All later calls also raise an error of this block, because rows may be missing."""
         with self._changed:
             if self._closing is not None:
                 raise ClosedError("this writer has been closed")
@@ -378,13 +378,13 @@ class TopicWriter(Closing):
                 self._send_cut(*rows)
 
     def _hold(self, rows: RoutedRows) -> None:
-        """Hold rows until a window of them is full, then send those of each key in their own batches."""
+        """Holds rows until a window is full, then sends the rows of each key in batches of their own."""
         encoded = encode_batch_messages(rows.columns, rows.keys)
         for window in self._window.add(keyed_rows(rows.columns, encoded, rows.partitions)):
             self._send_window(window)
 
     def _send_held(self) -> None:
-        """Send the rows that wait for others of their keys."""
+        """Sends the rows that wait for other rows of their keys."""
         rows = self._window.take()
         if rows is not None:
             self._send_window(rows)
@@ -394,7 +394,7 @@ class TopicWriter(Closing):
         self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts)
 
     def _send_batched(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
-        """Send rows that may all share batches."""
+        """Sends rows that may all share batches."""
         order, bounds = self._by_partition(partitions)
         encoded = encode_batch_messages(columns, keys, order=order if len(self._names) > 1 else None)
         self._send_encoded(encoded.buffer, encoded.offsets, bounds)
@@ -402,7 +402,7 @@ class TopicWriter(Closing):
     def _send_encoded(
         self, body: memoryview, offsets: Ints, bounds: Ints, groups: Sequence[Ints] | None = None
     ) -> None:
-        """Put rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
+        """Puts rows from ``bounds[p]`` to ``bounds[p + 1]`` into batches of partition p."""
         parts = [(number, offsets[first : last + 1]) for number, first, last in _parts(bounds)]
         for number, own in parts:
             self._producers[number].packer.check_messages(body, own)
@@ -418,7 +418,7 @@ class TopicWriter(Closing):
         return order, np.searchsorted(partitions[order], np.arange(len(self._names) + 1))
 
     def _send_cut(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
-        """Send rows that cannot all share batches: unbatched, with own ids, or to be delivered later."""
+        """Sends rows that cannot all share batches: unbatched, with own ids, or with a time of delivery."""
         order, bounds = self._by_partition(partitions)
         alone = np.full(len(columns), not self._options.batching)
         begins = np.zeros(len(columns), np.bool_)
@@ -454,7 +454,7 @@ class TopicWriter(Closing):
         self._changed.notify_all()
 
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
-        """The id of each row, and which rows begin a batch."""
+        """Returns the id of each row, and which rows begin a batch."""
         parts = [
             self._producers[number].packer.own_ids.take(given[first:last])
             for number, first, last in _parts(bounds)
@@ -462,7 +462,7 @@ class TopicWriter(Closing):
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([begins for _, begins in parts])
 
     def _keep_up(self) -> None:
-        """Run the keeper's thread; the next call raises its errors."""
+        """Runs the keeper's thread; the next call raises its errors."""
         with self._changed:
             while self._closing is None and self._failure is None:
                 try:
@@ -471,7 +471,7 @@ class TopicWriter(Closing):
                     self._failure = error
 
     def _keep_up_once(self) -> float:
-        """Send batches that are due and reopen lost producers; return the seconds until the next turn."""
+        """Sends batches that are due and reopens lost producers; returns the seconds until the next turn."""
         now = time.monotonic()
         wait = _MENDING_INTERVAL
         for producer in self._producers.values():
@@ -492,7 +492,7 @@ def _close(producers: Collection[Producer]) -> None:
 
 
 def _parts(bounds: Ints) -> list[tuple[int, int, int]]:
-    """The partitions that have rows, each with where they begin and end."""
+    """Returns the number, first row and end of each partition that has rows."""
     places = enumerate(pairwise(bounds.tolist()))
     return [(number, first, last) for number, (first, last) in places if first < last]
 

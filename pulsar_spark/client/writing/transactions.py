@@ -1,9 +1,9 @@
 """Transactions of a cluster: begin, add topic partitions, commit, abort.
 
-Readers see the messages of a transaction all together when it is committed, and never if it is aborted. An
-open transaction holds back all readers of its topic partitions. Callers must know two dangers. Messages that
-are sent into a transaction after its end make its committed messages disappear, so all its producers must be
-closed before. And the broker gives the same answer about a committed transaction as about an aborted one.
+Readers see all messages of a transaction at once when it is committed, and never if it is aborted. An open
+transaction holds back all readers of its topic partitions. Two rules follow. Close all producers of a
+transaction before its end, because a message that is sent later makes its committed messages disappear. And
+do not ask for the outcome, because the broker answers alike for a committed and an aborted transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Transactions:
     """The transaction coordinators of a cluster. Thread-safe; each call is tried for one operation timeout.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
 
     Raises:
         NotAllowedError: the brokers run without transactions.
@@ -44,16 +44,16 @@ class Transactions:
             )
 
     def begin(self, ttl: float) -> TxnId:
-        """Begin a transaction, which the broker aborts after ``ttl`` seconds."""
+        """Begins a transaction, which the broker aborts after ``ttl`` seconds."""
         number = random.randrange(len(self._coordinators))
         answer = self._ask(number, lambda request_id: commands.new_txn(request_id, number, int(ttl * 1000)))
         return TxnId(answer.newTxnResponse.txnid_most_bits, answer.newTxnResponse.txnid_least_bits)
 
     def add(self, transaction: TxnId, topics: Iterable[TopicName]) -> None:
-        """Make topic partitions part of it, before anything is sent there: else it would never end there.
+        """Adds topic partitions. Call it before any send, else the transaction never ends there.
 
         Raises:
-            TransactionError: it is not open.
+            TransactionError: the transaction is not open.
         """
         names = [str(topic) for topic in topics]
         self._ask(
@@ -62,18 +62,18 @@ class Transactions:
         )
 
     def commit(self, transaction: TxnId, deadline: Deadline | None = None) -> None:
-        """Make its messages visible; nothing more may be sent in it.
+        """Makes the messages of a transaction visible; nothing more may be sent in it.
 
-        A broker that cannot be reached is waited for until ``deadline``, None: for the operation timeout.
+        An unreachable broker is awaited until ``deadline``; None: for the operation timeout.
 
         Raises:
-            TransactionError: the broker does not have it (any more). It was aborted, when its time was over
-                or by somebody, or it was committed: by an earlier call, or by this one if an answer was lost.
+            TransactionError: the broker no longer has the transaction. It was aborted, by its time or by
+                another program, or it was committed, by an earlier call or by this one if an answer was lost.
         """
         self._end(transaction, deadline, commit=True)
 
     def abort(self, transaction: TxnId) -> None:
-        """Make all readers skip its messages; raises as ``commit``."""
+        """Makes all readers skip the messages of a transaction; raises as ``commit``."""
         self._end(transaction, None, commit=False)
 
     def _end(self, transaction: TxnId, deadline: Deadline | None, *, commit: bool) -> None:
@@ -99,7 +99,7 @@ class Transactions:
     def _ask(
         self, coordinator: int, build: Callable[[int], bytes], deadline: Deadline | None = None
     ) -> pb.BaseCommand:
-        """Send a request to a coordinator, at its current broker, until it answers."""
+        """Sends a request to a coordinator, at its current broker, until it answers."""
         if coordinator >= len(self._coordinators):
             self._coordinators = self._client.transaction_coordinators(coordinator + 1)
         if coordinator >= len(self._coordinators):
@@ -112,7 +112,7 @@ class Transactions:
     ) -> pb.BaseCommand:
         session = self._sessions.get(coordinator)
         if session is None or session.error is not None:
-            # Not the connection that writes, which a broker that throttles publishing does not read.
+            # Not the connection that writes, because a broker that throttles publishing does not read it.
             session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
             connect = session.request(
                 lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
@@ -142,6 +142,6 @@ class Transaction:
 
 
 def _check(answer: Any) -> None:
-    """Raise the error in the body of an answer, where transactions have theirs."""
+    """Raises the error in the body of an answer."""
     if answer.HasField("error"):
         raise from_server(answer.error, answer.message)
