@@ -29,7 +29,7 @@ class SegmentWatch(Closing):
     """A lookup session of one topic (SCALABLE_TOPIC_LOOKUP); a context manager.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: scalable topic, by any of its names; a classic topic has one segment for each partition.
 
     Raises:

@@ -1,5 +1,5 @@
 """Consuming: consumers, which subscribe, take messages, and acknowledge them.
 
-Owns subscriptions and what comes through them. Must not know which entries are wanted, nor how messages are
+Owns subscriptions and received messages. Must not know which entries are wanted, nor how messages are
 decoded.
 """

@@ -30,8 +30,8 @@ from pulsar_spark.wire.messages import Messages
 
 _ACK_TIMEOUT = 5.0
 
-# In the error by which Pulsar 5 answers an acknowledgement of what is acknowledged; others answer that it
-# succeeded. A message TTL may have been faster.
+# Part of the error by which Pulsar 5 refuses a repeated acknowledgement, such as after a message TTL; older
+# brokers answer that it succeeded.
 _HAS_ACKED = "MarkDeletingMarkedPosition"
 
 _log = logging.getLogger(__name__)
@@ -41,15 +41,15 @@ class Consumer(Closing):
     """A consumer on one topic partition; not thread-safe.
 
     It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
-    last entry that it gave out, so no entry is duplicated or missed.
+    last returned entry, so no entry is duplicated or missed.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        options: the subscription.
-        permits: grants messages; None for a consumer that only sends requests and acknowledges.
-        on_arrival: called on the connection's thread when entries have come, or the consumer was lost; it
-            must not block.
+        options: settings of the subscription.
+        permits: permits for messages; None: the consumer only sends requests and acknowledges.
+        on_arrival: function that is called on the connection's thread when entries are received, or the
+            consumer is lost; it must not block.
 
     Raises:
         TopicNotFoundError: there is no such topic, and ``options.create`` is false.
@@ -77,22 +77,23 @@ class Consumer(Closing):
     def receive(
         self, deadline: Deadline, remaining_entries: int | None = None, idle: float | None = None
     ) -> Entries:
-        """Wait for entries and return some that have come, in order, each once.
+        """Waits for entries and returns the received ones, in order, each once.
 
         Args:
-            deadline: for the first of them.
-            remaining_entries: how many the caller still needs, or None; limits the permits.
-            idle: seconds of silence on a living connection after which it returns none.
+            deadline: deadline of the first entry.
+            remaining_entries: number of entries that the caller still needs, which limits the permits; or
+                None.
+            idle: seconds of silence on a living connection after which no entries are returned.
 
         Raises:
-            DeadlineError: none came.
-            CorruptError: an entry cannot be parsed; the error names the message. Earlier entries are given
-                out first.
+            DeadlineError: no entry was received.
+            CorruptError: an entry cannot be parsed; the error names the message. Earlier entries are returned
+                first.
             TopicNotFoundError, AuthError, ...: the subscription cannot be opened again.
         """
         if self._corrupt is not None:
             raise self._corrupt
-        # After the deadline only what had come before: more may come without an end.
+        # After the deadline only the entries received before it, because new ones may arrive without end.
         while self._link.inbox.holds_groups or not deadline.passed:
             try:
                 self._link.grant(remaining_entries)
@@ -115,7 +116,7 @@ class Consumer(Closing):
         raise deadline.error("no message was received", topic=str(self.topic))
 
     def ask_for(self, entries: int) -> None:
-        """Grant the permits for ``entries`` more entries, without waiting for them.
+        """Grants the permits for ``entries`` more entries, without waiting for them.
 
         Does nothing if the consumer is :attr:`lost`.
 
@@ -130,10 +131,10 @@ class Consumer(Closing):
         return self._corrupt is None and self._link.inbox.holds_messages
 
     def take_arrived(self) -> Entries:
-        """The entries that have come, maybe none; makes no request and does not wait.
+        """Returns the received entries, maybe none; makes no request and does not wait.
 
         Raises:
-            CorruptError: as ``receive``.
+            CorruptError: an entry cannot be parsed.
             PulsarError: no entries are left, and the consumer is lost.
         """
         if self._corrupt is not None:
@@ -146,17 +147,17 @@ class Consumer(Closing):
 
     @property
     def has_permits(self) -> bool:
-        """Whether the broker may send one more entry after those that were taken; makes no request."""
+        """Whether the broker may send one more entry after the taken ones; makes no request."""
         return self._permits is None or self._permits.is_open
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """The last entry that has come and was not taken; makes no request."""
+        """Returns the last received entry that was not taken; makes no request."""
         return self._link.inbox.newest
 
     @property
     def topic_end(self) -> TopicEnd | None:
-        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        """Returns the broker's reason why the topic gets no more messages, or None; makes no request."""
         return self._link.inbox.topic_end
 
     @property
@@ -165,13 +166,13 @@ class Consumer(Closing):
         return self._link.is_lost
 
     def last_message_id(self, deadline: Deadline | None = None) -> LastMessageId:
-        """Ask for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
+        """Asks for the last visible message and the subscription's position (GET_LAST_MESSAGE_ID).
 
         Args:
-            deadline: for reaching the broker; None: one operation timeout.
+            deadline: limit for reaching the broker; None: one operation timeout.
 
-        A broker that was reached may take two operation timeouts for its answer: while it restores a topic's
-        transactions after a restart it answers after 30 s or more.
+        The broker's answer may then take two operation timeouts, because a broker that restores a topic's
+        transactions after a restart answers after 30 s or more.
         """
         patience = Deadline(2 * self._client.options.operation_timeout)
         return LastMessageId.of(
@@ -181,7 +182,7 @@ class Consumer(Closing):
         )
 
     def begin_last_message_id(self) -> MappedFuture[LastMessageId] | None:
-        """Ask for the last message id without waiting, so that one thread can ask many consumers.
+        """Asks for the last message id without waiting, so that one thread can ask many consumers.
 
         The answer may take two operation timeouts, as in :meth:`last_message_id`, which also retries. None:
         the consumer would have to subscribe again.
@@ -191,22 +192,22 @@ class Consumer(Closing):
         return None if answer is None else MappedFuture(answer, LastMessageId.of)
 
     def backlog(self) -> int:
-        """Ask for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
+        """Asks for the entries between the subscription's position and the topic's end (CONSUMER_STATS).
 
         The broker also counts entries that it never delivers: markers of transactions, and aborted messages.
         """
         return self._backlog_in(self._link.request(commands.consumer_stats, ends_with_consumer=True))
 
     def begin_backlog(self) -> MappedFuture[int] | None:
-        """Ask for the :meth:`backlog` without waiting. None: the consumer would have to subscribe again."""
+        """Asks for the :meth:`backlog` without waiting. None: the consumer would have to subscribe again."""
         answer = self._link.begin(commands.consumer_stats)
         return None if answer is None else MappedFuture(answer, self._backlog_in)
 
     def ack_cumulative(self, message_id: MessageId) -> None:
-        """Acknowledge all entries up to ``message_id``; returns with the broker's receipt (ACK_RESPONSE).
+        """Acknowledges all entries up to ``message_id``; returns after the broker's receipt (ACK_RESPONSE).
 
-        It never moves back, and one that was confirmed is sent again: after a crash a broker's position may
-        be before it. One without a receipt is sent again on closing.
+        The position never moves back. A confirmed acknowledgement is sent again, because a broker may lose
+        its position in a crash. An acknowledgement without a receipt is sent again by ``close``.
         """
         if self._acked is None or message_id > self._acked:
             self._acked = message_id
@@ -214,11 +215,11 @@ class Consumer(Closing):
         self._ack()
 
     def begin_ack_cumulative(self, message_id: MessageId) -> MappedFuture[MessageId] | None:
-        """Acknowledge all entries up to ``message_id`` without waiting.
+        """Acknowledges all entries up to ``message_id`` without waiting.
 
         Returns:
-            Ends with ``message_id`` when the broker has confirmed it; with a DeadlineError after 5 s. None:
-            the consumer would have to subscribe again.
+            A future that ends with ``message_id`` when the broker has confirmed it, or with a DeadlineError
+            after 5 s. None: the consumer would have to subscribe again.
         """
 
         def confirmed(command: pb.BaseCommand) -> MessageId:
@@ -232,14 +233,14 @@ class Consumer(Closing):
         return None if answer is None else MappedFuture(answer, confirmed)
 
     def lose(self, why: PulsarError) -> None:
-        """Subscribe again before the next request: the broker does not answer an ACK.
+        """Subscribes again before the next request, because the broker has left an ACK unanswered.
 
-        It does not if it has closed the consumer.
+        A broker that has closed the consumer does not answer.
         """
         self._link.lose(why)
 
     def ack_unconfirmed(self, message_id: MessageId) -> None:
-        """Acknowledge all entries up to ``message_id``, without a receipt and without retries.
+        """Acknowledges all entries up to ``message_id``, without a receipt and without retries.
 
         Does nothing if the consumer is :attr:`lost`.
 
@@ -249,7 +250,7 @@ class Consumer(Closing):
         self._link.send(lambda consumer_id: commands.ack(None, consumer_id, message_id))
 
     def seek(self, target: MessageId | int) -> None:
-        """Move to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
+        """Moves to ``target``, inclusive: a message id, or a publish time in ms for durable subscriptions.
 
         Raises:
             UnsupportedError: a time on a non-durable subscription, whose cursor SEEK would remove.
@@ -266,16 +267,16 @@ class Consumer(Closing):
         self._link.moved(start)
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
-        """Remove the subscription and its position at the broker, and close.
+        """Removes the subscription and its position at the broker, and closes.
 
         Args:
-            deadline: for the request; None for one operation timeout.
+            deadline: deadline of the request; None: one operation timeout.
         """
         self._link.request(commands.unsubscribe, deadline=deadline)
         self._link.close()
 
     def close(self) -> None:
-        """Close; an acknowledgement without a receipt is sent again before.
+        """Sends an acknowledgement without a receipt again, and closes.
 
         A broker that cannot be reached notices the lost connection.
         """
@@ -288,15 +289,15 @@ class Consumer(Closing):
             self._link.close()
 
     def begin_close(self) -> Future[pb.BaseCommand] | None:
-        """Close without sending an acknowledgement again, and without waiting for the broker's answer.
+        """Closes without sending an acknowledgement again, and without waiting for the broker's answer.
 
         Returns:
-            Ends with the answer, or with an error within 5 s; None if the connection has ended.
+            A future that ends with the answer, or with an error within 5 s; None if the connection has ended.
         """
         return self._link.begin_close()
 
     def _ack(self) -> None:
-        """Send what has no receipt yet."""
+        """Sends the last acknowledgement if it has no receipt yet."""
         mark = self._acked
         if mark is None or self._is_acked:
             return
@@ -319,7 +320,7 @@ class Consumer(Closing):
             raise from_server(answer.error, answer.message, topic=str(self.topic))
 
     def _new_entries(self, received: list[Messages]) -> Entries:
-        """Decode messages, and leave out those given out before."""
+        """Decodes messages, and leaves out the entries that were returned before."""
         entries, corrupt, corrupt_id = decode(received)
         count = len(entries)
         if corrupt is not None:
@@ -337,7 +338,7 @@ class Consumer(Closing):
 
 
 def close_consumers(consumers: Iterable[Consumer]) -> None:
-    """Close consumers together, within 5 s, without sending pending acks."""
+    """Closes consumers together, within 5 s, without sending pending acks."""
     closing = [answer for each in consumers if (answer := each.begin_close()) is not None]
     _, silent = wait(closing, CLOSE_TIMEOUT)
     if silent:
@@ -345,7 +346,7 @@ def close_consumers(consumers: Iterable[Consumer]) -> None:
 
 
 def _new_after(entries: Entries, before: MessageId | None) -> Entries:
-    """The entries after ``before``, each also after all before it."""
+    """Returns the entries after ``before`` whose ids grow."""
     last = (-1, -1) if before is None else (before.ledger, before.entry)
     ledger, entry = entries.ledger, entries.entry
     older = np.zeros(len(entries), np.bool_)

@@ -1,4 +1,4 @@
-"""ConsumerLink: a consumer's subscription on one connection at a time, opened again where it was lost."""
+"""ConsumerLink: a consumer's subscription on one connection at a time; opens a lost one again."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ _log = logging.getLogger(__name__)
 
 
 class ConsumerLink:
-    """Finds the broker, subscribes, and sends what the consumer asks; not thread-safe.
+    """Finds the broker, subscribes, and sends the consumer's requests; not thread-safe.
 
-    Each subscription has an id and its own inbox, so late frames of an older one do not reach the
-    consumer. Messages that were not taken when it subscribes again are dropped: the broker sends them again.
+    Each subscription has an id and an inbox of its own, so late frames of an older one do not reach the
+    consumer. When it subscribes again, messages that were not taken are dropped, because the broker sends
+    them again.
 
-    Its arguments are those of ``Consumer``.
+    The arguments are those of ``Consumer``.
 
     Attributes:
-        inbox: of the last subscription.
-        last: the last entry that the consumer gave out. A non-durable subscription opened again begins
-            after it; None: at the start that the options say.
+        inbox: inbox of the last subscription.
+        last: last entry that the consumer returned. A non-durable subscription that is opened again begins
+            after it; None: at the start of the options.
 
     Raises:
-        PulsarError: as `open`.
+        PulsarError: see ``open``.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ConsumerLink:
         self.open(client.operation())
 
     def open(self, deadline: Deadline) -> None:
-        """Find the broker and subscribe; retries until the deadline.
+        """Finds the broker and subscribes; retries until the deadline.
 
         Raises:
             TopicNotFoundError: there is no such topic, and ``SubscriptionOptions.create`` is false.
@@ -94,7 +95,7 @@ class ConsumerLink:
     # ---- messages
 
     def take_group(self, timeout: float) -> list[Messages]:
-        """Messages to decode together, after waiting for the first; empty if none came in time.
+        """Returns messages to decode together, after waiting for the first one; empty if none is received.
 
         Raises:
             PulsarError: the consumer was lost, and all messages before that were taken.
@@ -105,7 +106,7 @@ class ConsumerLink:
         return group
 
     def grant(self, remaining_entries: int | None) -> None:
-        """Grant the permits that are due (FLOW); does nothing if the consumer is lost.
+        """Grants the permits that are due (FLOW); does nothing if the consumer is lost.
 
         Raises:
             PulsarError: the connection has ended just now.
@@ -128,14 +129,14 @@ class ConsumerLink:
         patience: Deadline | None = None,
         ends_with_consumer: bool = False,
     ) -> pb.BaseCommand:
-        """Send a request to the broker; subscribe again if the consumer was lost.
+        """Sends a request to the broker; subscribes again if the consumer was lost.
 
         Args:
-            build: makes the command from a request id and the consumer id.
-            deadline: for all attempts; None for one operation timeout.
-            attempt_timeout: seconds without an answer after which the consumer counts as lost: the broker
-                does not answer an ACK for a consumer that it has closed.
-            patience: the deadline once a broker is reached; None: the operation timeout.
+            build: function that makes the command from a request id and the consumer id.
+            deadline: deadline of all attempts; None: one operation timeout.
+            attempt_timeout: seconds without an answer after which the consumer counts as lost, because a
+                broker does not answer an ACK for a consumer that it has closed.
+            patience: deadline once a broker is reached; None: the operation timeout.
             ends_with_consumer: whether a broker that closes the consumer may leave it without an answer. (It
                 closes the consumer that is moved by SEEK, and answers all the same.)
         """
@@ -167,10 +168,10 @@ class ConsumerLink:
     def begin(
         self, build: Callable[[int, int], bytes], timeout: float | None = None
     ) -> Future[pb.BaseCommand] | None:
-        """Send a request without waiting; None if the consumer would have to subscribe again.
+        """Sends a request without waiting; None if the consumer would have to subscribe again.
 
         Args:
-            build: makes the command from a request id and the consumer id.
+            build: function that makes the command from a request id and the consumer id.
             timeout: seconds until the future ends with a DeadlineError; None for one operation timeout.
         """
         session, consumer_id = self._live_session, self._id
@@ -187,7 +188,7 @@ class ConsumerLink:
             return None
 
     def send(self, build: Callable[[int], bytes]) -> None:
-        """Send a command that has no answer, made from the consumer id; does nothing if it is lost.
+        """Sends a command that has no answer, made from the consumer id; does nothing after a loss.
 
         Raises:
             PulsarError: the connection has ended just now.
@@ -199,10 +200,10 @@ class ConsumerLink:
     # ---- other subscriptions
 
     def moved(self, start: MessageId | None = None) -> None:
-        """Subscribe again before the next request: the subscription has another position.
+        """Subscribes again before the next request, because the subscription has another position.
 
         Args:
-            start: of a non-durable subscription, inclusive; None: the broker has it.
+            start: start of a non-durable subscription, inclusive; None: the broker knows the position.
         """
         if start is not None:
             self._options = replace(self._options, start=start)
@@ -215,9 +216,9 @@ class ConsumerLink:
         self._is_moved = True
 
     def renew(self) -> None:
-        """Subscribe again before the next request, after what was taken: the broker's permits are wrong.
+        """Subscribes again before the next request, after the taken messages, because permits overflowed.
 
-        It adds up in 32 bits, and may send far too much, or nothing more.
+        Brokers add up permits in 32 bits, and may then send far too much, or nothing more.
         """
         if self._permits is not None:
             self._permits.moved()
@@ -226,15 +227,15 @@ class ConsumerLink:
         self._is_moved = True
 
     def lose(self, why: PulsarError) -> None:
-        """Subscribe again before the next request: the broker seems to have lost the consumer."""
+        """Subscribes again before the next request, because the broker seems to have lost the consumer."""
         self.inbox.lost(why)
 
     def close(self) -> None:
-        """Close the consumer; a broker that cannot be reached notices the lost connection."""
+        """Closes the consumer; a broker that cannot be reached notices the lost connection."""
         self._release(Deadline(CLOSE_TIMEOUT))
 
     def begin_close(self) -> Future[pb.BaseCommand] | None:
-        """Close the consumer without waiting; None if the connection has ended.
+        """Closes the consumer without waiting; None if the connection has ended.
 
         The future ends with the broker's answer, or with an error within 5 s.
         """
@@ -248,7 +249,7 @@ class ConsumerLink:
 
     @property
     def _live_session(self) -> Session | None:
-        """The session of a consumer that is not lost."""
+        """Returns the session of a consumer that is not lost."""
         return None if self.is_lost else self._session
 
     def _opened(self, deadline: Deadline) -> Session:
@@ -258,7 +259,7 @@ class ConsumerLink:
         return self._session
 
     def _open(self, deadline: Deadline) -> None:
-        """Find the broker and subscribe: one attempt."""
+        """Finds the broker and subscribes; makes one attempt."""
         was_lost = self.is_lost and not self._is_moved
         self._release(deadline)
         if not self.is_lost:
@@ -291,7 +292,7 @@ class ConsumerLink:
 
     @property
     def _max_held(self) -> int:
-        """Bytes that may wait for the consumer."""
+        """Returns the maximum bytes of received messages that wait for the consumer."""
         return _MIN_HELD if self._permits is None else max(_MIN_HELD, self._permits.max_bytes)
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:
@@ -305,7 +306,7 @@ class ConsumerLink:
         )
 
     def _release(self, deadline: Deadline) -> None:
-        """Close the consumer; if the connection is alive, the broker may not know that it is lost."""
+        """Closes the consumer; if the connection is alive, the broker may not know that it is lost."""
         answer = self.begin_close()
         if answer is not None:
             try:
@@ -319,7 +320,7 @@ class ConsumerLink:
 
 
 def _begin_close(session: Session, consumer_id: int) -> Future[pb.BaseCommand] | None:
-    """Let a broker send no more to a consumer, without waiting for that."""
+    """Sends CLOSE_CONSUMER and does not wait for the answer."""
     try:
         return session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), CLOSE_TIMEOUT)
     except PulsarError as error:

@@ -1,8 +1,8 @@
 """Inbox: holds a consumer's messages between the session's thread and the consumer's own.
 
-Permits do not bound what comes: they are for messages as small as those before, and a broker believes an
-entry that says it holds -1000 messages. So an inbox that is full ends the consumer, which subscribes again
-after what was taken.
+Permits do not bound the received bytes, because they assume messages as small as earlier ones, and a broker
+believes an entry that claims to hold -1000 messages. So a full inbox ends the consumer, which subscribes
+again after the taken messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pulsar_spark.wire.messages import Messages, group_for_decoding
 
 
 class TopicEnd(Enum):
-    """Why nothing more will come, as the end of a sentence."""
+    """Reasons why a topic gets no more messages, each as the end of a sentence."""
 
     TERMINATED = "it was terminated, and everything in it is acknowledged"
     MIGRATED = "it was migrated to another cluster"
@@ -33,17 +33,17 @@ _ENDS: dict[int, TopicEnd] = {
 
 
 class Inbox:
-    """Messages from the session's thread for a consumer: one per connection, which keeps old frames out.
+    """Received messages of a consumer. Each connection has its own inbox, so that old frames are ignored.
 
     Args:
-        on_arrival: called on the session's thread when something has come, or the consumer has ended; it must
-            not block.
-        max_bytes: that are held before no more is taken in; what comes at once with the last of them may be
-            more.
-        on_full: called once on the session's thread when no more is taken in; it must not block.
+        on_arrival: function that is called on the session's thread when frames are received, or the consumer
+            has ended; it must not block.
+        max_bytes: bytes from which on no more messages are accepted. One read may exceed them.
+        on_full: function that is called once on the session's thread when the inbox is full; it must not
+            block.
 
     Attributes:
-        topic_end: why nothing more will come, as the broker says; None: more may come.
+        topic_end: the broker's reason why the topic gets no more messages, or None.
     """
 
     awaits_receipts = False
@@ -66,7 +66,7 @@ class Inbox:
         self._error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Add frames that have come; once it was full, none."""
+        """Adds received frames, but none once the inbox was full."""
         if self._is_full:
             return
         with self._changed:
@@ -83,14 +83,14 @@ class Inbox:
         self._report()
 
     def lost(self, error: PulsarError) -> None:
-        """The consumer has ended."""
+        """Notes that the consumer has ended."""
         with self._changed:
             self._error = error
             self._changed.notify()
         self._report()
 
     def take_group(self, timeout: float) -> list[Messages]:
-        """Messages to decode together, after waiting for the first; empty if none came in time.
+        """Returns messages to decode together, after waiting for the first one; empty if none is received.
 
         Raises the error by which the consumer was lost once the messages before it are taken.
         """
@@ -110,12 +110,12 @@ class Inbox:
 
     @property
     def error(self) -> PulsarError | None:
-        """The error by which the consumer was lost; None while it is open."""
+        """Returns the error by which the consumer was lost; None while it is open."""
         return self._error
 
     @property
     def holds_messages(self) -> bool:
-        """Whether messages have come that were not taken."""
+        """Whether there are received messages that were not taken."""
         return bool(self._groups or self._messages)
 
     @property
@@ -125,12 +125,12 @@ class Inbox:
 
     @property
     def bytes(self) -> int:
-        """Bytes of what has come and was not taken."""
+        """Returns the bytes of received messages that were not taken."""
         return self._bytes + self._group_bytes
 
     @property
     def newest(self) -> MessageId | None:
-        """The last entry that has come and was not taken, or None."""
+        """Returns the last received entry that was not taken, or None."""
         with self._changed:
             waiting = self._messages or (self._groups[-1] if self._groups else [])
             last = waiting[-1] if waiting else None

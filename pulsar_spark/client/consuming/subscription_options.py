@@ -1,4 +1,4 @@
-"""What a consumer subscribes with, and what the broker says of the position of its subscription."""
+"""Settings of a consumer's subscription, and the broker's answer about its position."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class SubscriptionOptions:
     """The contents of SUBSCRIBE.
 
     Attributes:
-        name: of the subscription; it is exclusive. A non-durable one that is opened again gets a number, too.
-        durable: whether the broker keeps its position and holds what is not acknowledged.
-        initial: where a new subscription begins.
-        start: the first entry wanted, inclusive; non-durable subscriptions only.
-        create: whether the first SUBSCRIBE may create the topic: for a partition that its topic's metadata
-            name, and that the broker has removed as inactive.
+        name: name of the exclusive subscription. A non-durable one that is opened again also gets a number.
+        durable: whether the broker keeps the position and the unacknowledged messages.
+        initial: start of a new subscription.
+        start: first wanted entry, inclusive; non-durable subscriptions only.
+        create: whether the first SUBSCRIBE may create the topic, such as a partition that the broker has
+            removed as inactive, although the topic's metadata name it.
         read_compacted: whether to read the compacted topic, if there is one.
         properties: names and values that a new durable subscription gets.
         is_replicated: whether the broker replicates the position to the other clusters of the topic; None: by
@@ -52,16 +52,16 @@ class SubscriptionOptions:
         last: MessageId | None,
         consumer_name: str | None,
     ) -> bytes:
-        """The SUBSCRIBE command.
+        """Returns the SUBSCRIBE command.
 
         Args:
-            request_id: the answer has it, too.
-            consumer_id: of the consumer that subscribes.
+            request_id: id of the request, which the answer repeats.
+            consumer_id: id of the consumer.
             topic: one partition, or a topic without partitions.
-            openings: how often this consumer was open before; a refused SUBSCRIBE does not count.
-            last: the last entry that it gave out; a non-durable subscription begins after it. None: it begins
-                at :attr:`start`.
-            consumer_name: as the broker shows it; None: the broker makes one.
+            openings: number of earlier openings of this consumer, without refused ones.
+            last: last returned entry; a non-durable subscription begins after it. None: it begins at
+                :attr:`start`.
+            consumer_name: name that the broker shows; None: the broker chooses one.
         """
         is_new = openings == 0
         start = self.start if last is None else MessageId(last.ledger, last.entry + 1)
@@ -82,10 +82,10 @@ class SubscriptionOptions:
         )
 
     def _name(self, openings: int) -> str:
-        """The name to subscribe with; a reader that was open before has another one.
+        """Returns the name to subscribe with; a reader that is opened again has another one.
 
-        A broker that removes a reader's subscription may also remove the cursor of a new one of that name: it
-        then gets nothing for ever.
+        A broker that removes a reader's subscription may also remove the cursor of a new one of that name,
+        which then never receives anything.
         """
         return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name
 
@@ -94,9 +94,9 @@ class LastMessageId(NamedTuple):
     """Answer to GET_LAST_MESSAGE_ID.
 
     Attributes:
-        last: the last visible message; entry -1 if the topic has none.
-        mark_delete: everything up to here is acknowledged; right after SUBSCRIBE it is where reading begins,
-            exclusive.
+        last: last visible message; entry -1 if the topic has none.
+        mark_delete: position up to which all messages are acknowledged; right after SUBSCRIBE, the start of
+            reading, exclusive.
     """
 
     last: MessageId
@@ -104,10 +104,10 @@ class LastMessageId(NamedTuple):
 
     @classmethod
     def of(cls, command: pb.BaseCommand) -> LastMessageId:
-        """Read the answer.
+        """Reads the broker's answer.
 
         Raises:
-            UnsupportedError: it has no position of the subscription.
+            UnsupportedError: the answer has no position of the subscription.
         """
         answer = command.getLastMessageIdResponse
         if not answer.HasField("consumer_mark_delete_position"):

@@ -1,4 +1,4 @@
-"""Admin: requests of Pulsar's admin REST API, for what the binary protocol has no command for."""
+"""Admin: requests of Pulsar's admin REST API that have no command in the binary protocol."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.FORBIDDEN: AuthError,
     HTTPStatus.NOT_FOUND: TopicNotFoundError,
     HTTPStatus.METHOD_NOT_ALLOWED: NotAllowedError,  # the path names nothing that the service has
-    HTTPStatus.CONFLICT: NotAllowedError,  # what is to be created exists
+    HTTPStatus.CONFLICT: NotAllowedError,  # the resource that is created exists already
     HTTPStatus.PRECONDITION_FAILED: BusyError,  # the subscription has consumers
 }
 
@@ -51,9 +51,9 @@ class Ledger(NamedTuple):
     """One ledger of a topic partition, oldest first.
 
     Attributes:
-        id: of the ledger.
-        entries: how many it holds; they are numbered from 0 without gaps.
-        size: bytes of them.
+        id: id of the ledger.
+        entries: number of its entries, which are numbered from 0 without gaps.
+        size: bytes of its entries.
     """
 
     id: int
@@ -65,7 +65,7 @@ class SubscriptionStats(NamedTuple):
     """One subscription of a topic partition.
 
     Attributes:
-        name: of the subscription.
+        name: name of the subscription.
         durable: whether the broker keeps it without a consumer.
         connected: whether a consumer is connected.
         backlog: entries after its position.
@@ -78,7 +78,7 @@ class SubscriptionStats(NamedTuple):
 
 
 def checked_admin_url(text: str) -> str:
-    """Check ``http(s)://host[:port][/path]``; return it without a slash at its end.
+    """Checks ``http(s)://host[:port][/path]``; returns it without a slash at its end.
 
     Raises:
         OptionError: it has another form. The text is not repeated: it may hold a password.
@@ -125,7 +125,7 @@ class Admin:
         self._identity = identity or Identity(None, TlsOptions())
 
     def topics(self, namespace: str) -> list[TopicName]:
-        """The persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
+        """Returns the persistent topics of ``tenant/namespace``, each partition by its own name, sorted."""
         tenant, name = namespace_parts(namespace)
         names = self._get(f"persistent/{_part(tenant)}/{_part(name)}", list)
         try:
@@ -137,7 +137,7 @@ class Admin:
         return sorted(topic for topic in found.values() if topic is not None)
 
     def subscriptions(self, topic: TopicName) -> list[str]:
-        """The names of all subscriptions of a topic partition."""
+        """Returns the names of all subscriptions of a topic partition."""
         names = self._get(f"{_path(topic)}/subscriptions", list, topic)
         try:
             return [_checked(name, str).encode().decode() for name in names]
@@ -161,7 +161,7 @@ class Admin:
             raise _strange(f"stats without {error}", topic) from error
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
-        """The ledgers of a topic partition, oldest first; the one that is written to as it is now."""
+        """Returns the ledgers of a topic partition, oldest first; the one that is written to as it is now."""
         stats = self._get(f"{_path(topic)}/internalStats", dict, topic)
         try:
             ledgers = [
@@ -177,7 +177,7 @@ class Admin:
         return ledgers
 
     def remove_subscription(self, topic: TopicName, name: str) -> None:
-        """Remove a durable subscription from a topic partition; the broker refuses it while it is in use.
+        """Removes a durable subscription from a topic partition; the broker refuses it while it is in use.
 
         Raises:
             BusyError: a consumer is connected.
@@ -186,10 +186,10 @@ class Admin:
         self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
     def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
-        """Send any other request; return the JSON of its answer, or None if that is empty.
+        """Sends any other request; returns the JSON of its answer, or None if that is empty.
 
         Args:
-            method: of HTTP.
+            method: method of HTTP.
             parts: names that make the path below ``admin/v2``; a topic is four of them.
             query: parameters of the URL.
             body: sent as JSON; None: nothing is sent.
@@ -202,7 +202,7 @@ class Admin:
             raise _strange(f"unusable JSON: {error}", None) from error
 
     def create_scalable(self, topic: TopicName, segments: int) -> None:
-        """Create a scalable topic with this many segments.
+        """Creates a scalable topic with this many segments.
 
         Raises:
             NotAllowedError: it exists.
@@ -211,7 +211,7 @@ class Admin:
         self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
     def scalable_topics(self, tenant: str, namespace: str) -> list[TopicName]:
-        """The scalable topics of a namespace.
+        """Returns the scalable topics of a namespace.
 
         Raises:
             TopicNotFoundError: it does not exist, or the broker has no scalable topics.
@@ -223,14 +223,14 @@ class Admin:
             raise _strange(f"a name of no topic: {error}", None) from error
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
-        """Register a subscription on a scalable topic, so that its segments stay until it has read them.
+        """Registers a subscription on a scalable topic, so that its segments stay until it has read them.
 
         Nothing changes where it is registered already. Cursors that it has on segments stay where they are.
         """
         self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
     def scalable_subscriptions(self, topic: TopicName) -> set[str]:
-        """The names of the subscriptions that are registered on a scalable topic."""
+        """Returns the names of the subscriptions that are registered on a scalable topic."""
         stats = self._get(f"{_scalable_path(topic)}/stats", dict, topic)
         try:
             return set(_checked(stats["subscriptions"], dict))
@@ -238,7 +238,7 @@ class Admin:
             raise _strange(f"stats without {error}", topic) from error
 
     def release_scalable(self, topic: TopicName, name: str) -> None:
-        """Remove a subscription from a scalable topic, with its cursors on all segments."""
+        """Removes a subscription from a scalable topic, with its cursors on all segments."""
         self._request("DELETE", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
     def _get(self, path: str, kind: type, topic: TopicName | None = None) -> Any:
@@ -291,7 +291,7 @@ class Admin:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
-    """A broker sends requests on to the one that serves the topic (307), with their method and body."""
+    """Returns the request that follows a broker's redirect (307), with the same method and body."""
     # Brokers share logins. A login that was sent with TLS is not sent to another broker in clear.
     leaves_tls = request.type == "https" and not url.startswith("https:")
     trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
@@ -300,7 +300,7 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _checked(value: Any, kind: type[T]) -> T:
-    """Return ``value``; raises TypeError if JSON had another type than ``kind``."""
+    """Returns ``value``; raises TypeError if JSON had another type than ``kind``."""
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} (it has a {type(value).__name__})")
     return value
@@ -326,7 +326,7 @@ def _scalable_subscription(topic: TopicName, name: str) -> str:
 
 
 def _part(name: str) -> str:
-    """A name as one part of a path.
+    """Returns a name as one part of a path.
 
     Servers resolve ``.`` and ``..``, also where they are escaped: the request would be one about another
     resource.
@@ -345,7 +345,7 @@ def _strange(what: str, topic: TopicName | None) -> ProtocolError:
 
 
 def _reason(status: int, body: bytes) -> str:
-    """The broker's text; if that is not readable, the text of the HTTP status."""
+    """Returns the broker's text; if that is not readable, the text of the HTTP status."""
     try:
         found = parse_json(body)
     except ValueError:

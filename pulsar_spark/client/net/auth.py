@@ -26,7 +26,7 @@ class Credentials:
 
     Attributes:
         plugin: a short name, the Java client's class name, or the dotted name of the user's own.
-        params: as in the Java client; secret.
+        params: parameters in the Java client's form; secret.
     """
 
     plugin: str
@@ -44,7 +44,7 @@ class Authentication(Protocol):
     method: str
 
     def data(self) -> bytes:
-        """The credentials to send now. Called for each connection and at each challenge. May block.
+        """Returns the credentials to send now. Called for each connection and at each challenge. May block.
 
         Raises:
             PulsarError: there are no credentials. The text must not contain a secret.
@@ -71,7 +71,7 @@ class Token:
                 raise _bad("token", "token:TEXT, file:///PATH or env:NAME")
 
     def data(self) -> bytes:
-        """The token as it is now."""
+        """Returns the token as it is now."""
         token = self._read().strip()
         if not token:
             raise AuthError(
@@ -165,7 +165,7 @@ class OAuth2:
         )
 
     def data(self) -> bytes:
-        """An access token that is valid for a while."""
+        """Returns an access token that is valid for a while."""
         return self._source.token().encode()
 
 
@@ -183,10 +183,10 @@ _KNOWN = {
 
 
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
-    """Make the plugin that ``credentials`` name; no file is read and no request is made yet.
+    """Makes the plugin that ``credentials`` name; no file is read and no request is made yet.
 
     Args:
-        credentials: of the user.
+        credentials: login that the user gave.
         timeout: seconds for one request, where an issuer has to be asked.
 
     Raises:
@@ -227,15 +227,15 @@ def _users_own(plugin: str, params: str) -> Authentication:
 
 
 class Identity:
-    """The login of a client, for both that need it: TLS and CONNECT.
+    """A client's credentials, for the TLS handshake and the CONNECT command.
 
     Args:
-        credentials: of the user, or None. A certificate in ``tls`` without them is a login by that.
-        tls: of the user.
+        credentials: login that the user gave, or None. Without it a certificate in ``tls`` is the login.
+        tls: TLS settings that the user gave.
         timeout: seconds for one request, where an issuer has to be asked.
 
     Attributes:
-        tls: with this client's certificate, wherever it was named.
+        tls: TLS settings with this client's certificate, from ``tls`` or from the credentials.
 
     Raises:
         OptionError: see :func:`authentication_of`; a login by certificate without one, or with two.
@@ -278,13 +278,13 @@ class Identity:
         return isinstance(self._authentication, ClientCertificate)
 
     def login(self) -> Login | None:
-        """The login to send now; None without authentication. Raises what ``Authentication.data`` raises."""
+        """Returns the current login; None without authentication. Raises as ``Authentication.data``."""
         if self._authentication is None:
             return None
         return Login(self._authentication.method, self._authentication.data())
 
     def explain_refused(self, error: AuthError) -> AuthError:
-        """Add to a refusal what this side knows: the broker does not say what is wrong with a token."""
+        """Adds the expiry of a token to a refusal, because the broker does not give the reason."""
         login = self.login()
         expired = None if login is None or login.method != Token.method else _expired(login.data)
         if expired is None:
@@ -298,12 +298,12 @@ class Identity:
 
     @property
     def issuer_url(self) -> str | None:
-        """Where an OAuth2 token comes from; None for other logins."""
+        """Returns the URL of the OAuth2 issuer; None for other logins."""
         return self._authentication.issuer_url if isinstance(self._authentication, OAuth2) else None
 
     @staticmethod
     def http_headers(login: Login | None) -> dict[str, str]:
-        """The result of :meth:`login` as HTTP headers for the admin service."""
+        """Returns the result of :meth:`login` as HTTP headers for the admin service."""
         if login is None or login.method == ClientCertificate.method:
             return {}
         if login.method == Basic.method:
@@ -316,7 +316,7 @@ class Identity:
 
 
 def _expired(token: bytes) -> float | None:
-    """Seconds since a JWT expired; None if it has not, or has no expiry."""
+    """Returns seconds since a JWT expired; None if it has not, or has no expiry."""
     try:
         claims = parse_json(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
         # A fraction of a second does not count: the broker ignores it.
@@ -327,7 +327,7 @@ def _expired(token: bytes) -> float | None:
 
 
 def _key_of(key: str) -> str:
-    """The text that ``file:///PATH`` or ``data:[TYPE][;base64],DATA`` means."""
+    """Returns the text that ``file:///PATH`` or ``data:[TYPE][;base64],DATA`` means."""
     if key.startswith("file:"):
         return text_at(key, "authParams", AuthError)
     kind, _, data = key.partition(",")

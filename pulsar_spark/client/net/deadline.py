@@ -8,12 +8,12 @@ from pulsar_spark.errors import DeadlineError
 
 
 def now() -> float:
-    """Seconds of a clock that never goes back."""
+    """Returns seconds of a clock that never goes back."""
     return time.monotonic()
 
 
 def epoch_ms() -> int:
-    """The time of day, in ms since the epoch."""
+    """Returns the time of day, in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -21,7 +21,7 @@ class Deadline:
     """A point in monotonic time.
 
     Args:
-        seconds: from now.
+        seconds: seconds from now.
     """
 
     __slots__ = ("at", "seconds")
@@ -32,7 +32,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left, never below 0."""
+        """Returns seconds left, never below 0."""
         return max(0.0, self.at - time.monotonic())
 
     @property
@@ -41,9 +41,9 @@ class Deadline:
         return time.monotonic() >= self.at
 
     def at_most(self, seconds: float) -> Deadline:
-        """The earlier of this deadline and ``seconds`` from now."""
+        """Returns the earlier of this deadline and ``seconds`` from now."""
         return Deadline(min(seconds, self.left))
 
     def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
-        """Make the error that says that ``what`` did not happen in time."""
+        """Makes the error whose text is ``what`` and the seconds."""
         return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)

@@ -1,4 +1,4 @@
-"""Secrets that options refer to by where they are: a file, or an environment variable."""
+"""Secrets that options name by a file or an environment variable."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _WHERE = "on the hosts of the query's driver and its tasks"
 
 
 def path_of(url: str) -> Path:
-    """The path of ``file:///PATH`` or ``file:PATH``."""
+    """Returns the path of ``file:///PATH`` or ``file:PATH``."""
     return Path(unquote(url.removeprefix("file:").removeprefix("//")))
 
 
 def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
-    """The text that ``file:///PATH`` or ``env:NAME`` names, as it is now; any other text is given as it is.
+    """Reads the text of ``file:///PATH`` or ``env:NAME``; returns any other text unchanged.
 
     Args:
-        place: of the user; secret.
-        option: the name of the user's option.
-        kind: of the error.
+        place: value of the user's option; secret.
+        option: name of the user's option.
+        kind: class of the error.
 
     Raises:
-        BrokerError: of that kind; there is no such file, or no such variable.
+        BrokerError: an error of that class; there is no such file, or no such variable.
     """
     scheme, separator, name = place.partition(":")
     if scheme == "file" and separator:

@@ -44,7 +44,7 @@ class HttpError(Exception):
     """A request got no usable answer; the text says why.
 
     Attributes:
-        cause: what the socket, TLS or HTTP layer raised, where it was one of them.
+        cause: error of the socket, TLS or HTTP layer, or None.
         is_too_large: whether the answer came, and is larger than the limit.
     """
 
@@ -63,12 +63,12 @@ def fetch(
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     max_size: int = MAX_ANSWER,
 ) -> tuple[int, bytes]:
-    """Send a request and return the status and the body of its answer, whatever the status.
+    """Sends a request and returns the status and the body of its answer, whatever the status.
 
     Args:
-        request: to send.
-        redirect: decides about each redirect to a URL of HTTP; its body is never read.
-        timeout: seconds for the whole: connecting, redirects, headers and body.
+        request: request to send.
+        redirect: function that decides about each redirect to an HTTP URL; a redirect's body is never read.
+        timeout: seconds for connecting, redirects, headers and body together.
         environment_proxy: whether to go through the proxy that the environment names.
         tls: makes the context of connections with TLS, also after a redirect.
         max_size: maximum bytes of the body.
@@ -115,7 +115,7 @@ def is_on_this_host(url: str) -> bool:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON; raises ValueError if it is invalid, nested too deeply, or takes too much memory."""
+    """Parses JSON; raises ValueError if it is invalid, nested too deeply, or takes too much memory."""
     objects = data.count(b"[") + data.count(b"{")
     if objects > _MAX_OBJECTS or objects + data.count(b",") > _MAX_VALUES:
         raise ValueError("JSON with too many values")
@@ -151,7 +151,7 @@ def _answer(
 
 
 def _body(response: HTTPResponse, max_size: int) -> bytes:
-    """The body, or a part of it that is too large.
+    """Returns the body, or a part of it that is too large.
 
     Read in blocks: the standard library keeps a whole answer's chunks, of a byte or two each, as objects.
     """
@@ -186,12 +186,12 @@ class _Guard:
             each.close()
 
     def watched(self, connection: C) -> C:
-        """Let a connection open its socket through this guard."""
+        """Lets a connection open its socket through this guard."""
         connection._create_connection = self._connect  # type: ignore[attr-defined]  # its own seam
         return connection
 
     def _connect(self, *args: Any, **more: Any) -> socket.socket:
-        """``socket.create_connection``, noted."""
+        """Opens a socket and remembers it, so that the guard can shut it down."""
         opened = socket.create_connection(*args, **more)
         with self._lock:
             self._sockets.append(opened.dup())

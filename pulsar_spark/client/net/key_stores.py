@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
-    """The private key of a store after its certificate and the chain of that, all in PEM.
+    """Returns the private key of a store after its certificate and the chain of that, all in PEM.
 
     Args:
         data: the file.
-        password: of the store, or None.
+        password: password of the store, or None.
         passphrase: the returned key is encrypted with it.
 
     Raises:
@@ -40,11 +40,11 @@ def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
 
 
 def certificates_of(data: bytes, password: str | None) -> bytes:
-    """All certificates of a store in DER, one after the other.
+    """Returns all certificates of a store in DER, one after the other.
 
     Args:
         data: the file.
-        password: of the store, or None.
+        password: password of the store, or None.
 
     Raises:
         ValueError: it is not PKCS#12, has another password, or holds no certificate.

@@ -51,7 +51,7 @@ class ClientCredentials:
         self._used_until = 0.0
 
     def token(self) -> str:
-        """A valid token; requests one if there is none.
+        """Returns a valid token; requests one if there is none.
 
         Raises:
             ConnectError: the issuer does not answer, or is not available now.
@@ -114,7 +114,7 @@ class ClientCredentials:
             )
         except HttpError as error:
             cause = error.cause
-            # Other texts of causes may repeat what was sent.
+            # Other texts of causes may repeat the request, which has the secret.
             reason = str(error) if cause is None else getattr(cause, "strerror", None) or type(cause).__name__
             raise ConnectError(f"the OAuth2 issuer does not answer: {reason}", advice=_ADVICE) from None
         if status >= 300:
@@ -129,7 +129,7 @@ class ClientCredentials:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
-    """Follow redirects, but never with the secret, and never from TLS to none: the target could get it."""
+    """Follows redirects, but never with the secret, and never from TLS to none: the target could get it."""
     leaves_tls = request.type == "https" and not url.startswith("https:")
     if request.data is not None or leaves_tls:
         return None  # then the redirect is the issuer's answer
@@ -146,7 +146,7 @@ def _lifetime(given: object) -> float:
 
 
 def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
-    """Make the error. Only the standard error code of the answer is shown: the rest may repeat secrets."""
+    """Makes the error. Only the standard error code of the answer is shown: the rest may repeat secrets."""
     try:
         code = str(parse_json(body)["error"])
     except (ValueError, KeyError, TypeError):

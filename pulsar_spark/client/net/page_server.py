@@ -1,4 +1,4 @@
-"""PageServer: answers GET requests in its own threads, for pages that show what a process does.
+"""PageServer: answers GET requests in its own threads, for pages about a process.
 
 Anybody on the network may connect, so nothing that a client does holds up the process or other clients: there
 are a maximum number of clients and of bytes that they are sent, each has one deadline for its whole request,
@@ -40,9 +40,9 @@ class HttpAnswer(NamedTuple):
     """The answer to a GET request.
 
     Attributes:
-        content_type: of the body.
-        body: its bytes.
-        headers: besides the usual ones.
+        content_type: content type of the body.
+        body: bytes of the body.
+        headers: headers besides the usual ones.
     """
 
     content_type: str
@@ -65,13 +65,13 @@ class PageServer:
         ===============================  ==============================================================
 
     Args:
-        answer: gives the answer for a path without its query; None if there is no such page.
+        answer: function that returns the answer for a path without its query; None: there is no such page.
         host: address or name to listen on.
-        port: to listen on; 0: any that is free.
+        port: port to listen on; 0: any free port.
         allowed_hosts: more names that requests may name as their host.
 
     Attributes:
-        url: of its root.
+        url: URL of the root.
 
     Raises:
         OSError: it cannot listen there.
@@ -97,7 +97,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and end the connections of all clients; takes less than two seconds."""
+        """Stops, and ends the connections of all clients; takes less than two seconds."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -131,7 +131,7 @@ class _Server(TCPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in its own thread."""
+        """Answers in its own thread."""
         with self._lock:
             if len(self._deadlines) >= _MAX_CLIENTS:
                 self._end_client(next(iter(self._deadlines)))
@@ -144,7 +144,7 @@ class _Server(TCPServer):
             self._threads.add(thread)
 
     def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
-        """Make an answer, and end the clients that hold too many others."""
+        """Makes an answer, and ends the clients that hold too many others."""
         with self._making:
             with self._lock:
                 is_over = request not in self._deadlines
@@ -160,14 +160,14 @@ class _Server(TCPServer):
         return found
 
     def service_actions(self) -> None:
-        """End the clients whose time is over; called every 0.1 s."""
+        """Ends the clients whose time is over; called every 0.1 s."""
         now = time.monotonic()
         with self._lock:
             for client in [client for client, deadline in self._deadlines.items() if deadline <= now]:
                 self._end_client(client)
 
     def end_clients(self) -> None:
-        """End all clients, and wait a while for their threads."""
+        """Ends all clients, and waits a while for their threads."""
         with self._lock:
             for client in list(self._deadlines):
                 self._end_client(client)
@@ -209,7 +209,7 @@ def _handler_class(
         server_version, sys_version = "pulsar_spark", ""
 
         def handle(self) -> None:
-            """Answer one request, of which the standard library would read up to 6 MiB."""
+            """Answers one request, of which the standard library would read up to 6 MiB."""
             head = b""
             with self.rfile as received:
                 while b"\n\r\n" not in head and b"\n\n" not in head:
@@ -254,7 +254,7 @@ def _handler_class(
 
 
 def _path_of(target: str) -> str | None:
-    """The path of a request's target, without its query; None if the target is not a URL."""
+    """Returns the path of a request's target, without its query; None if the target is not a URL."""
     try:
         return urlsplit(target).path
     except ValueError:

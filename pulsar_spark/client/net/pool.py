@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Purpose(Enum):
-    """What a connection is for: a broker that throttles publishing stops reading the whole connection."""
+    """Purposes of connections. A broker that throttles publishing stops reading the whole connection."""
 
     READ = "read"
     WRITE = "write"
@@ -62,7 +62,7 @@ class SessionPool:
         self._closed = False
 
     def get(self, address: Address, purpose: Purpose, deadline: Deadline) -> Session:
-        """The session with one broker; raises what ``Session`` raises."""
+        """Returns the session with one broker; raises as ``Session``."""
         with self._lock:
             slot = self._slots.get((address, purpose))
             if slot is None:
@@ -78,7 +78,7 @@ class SessionPool:
                 slot.session = Session(
                     address,
                     self._identity,
-                    timeout=timeout,  # what is left for this attempt; the session lives longer
+                    timeout=timeout,  # the rest of the time for this attempt; the session lives longer
                     patience=self._connection_timeout,
                     keep_alive=self._keep_alive,
                     max_idle=self._max_idle,
@@ -89,7 +89,7 @@ class SessionPool:
             slot.lock.release()
 
     def service(self, purpose: Purpose, deadline: Deadline) -> Session:
-        """A session with the first address of the service URL that answers; raises the first one's error."""
+        """Returns a session with the first address that answers; raises the first address's error."""
         failures: list[PulsarError] = []
         for left in range(len(self._service), 0, -1):
             address = self._service[self._preferred]
@@ -102,14 +102,14 @@ class SessionPool:
         raise failures[0]
 
     def _ping_all(self) -> None:
-        """Ask all sessions for a sign of life: what has silenced one may have silenced others."""
+        """Pings all sessions, because the cause of one session's silence may affect others."""
         with self._lock:
             sessions = [slot.session for slot in self._slots.values() if slot.session is not None]
         for session in sessions:
             session.ping()
 
     def close(self) -> None:
-        """Close all sessions; no more are opened."""
+        """Closes all sessions; no more are opened."""
         with self._lock:
             self._closed = True
             slots = list(self._slots.values())

@@ -35,12 +35,12 @@ _repeated = _Count()
 
 
 def retry_count() -> int:
-    """How often this process has repeated a request, or opened a lost producer or consumer again."""
+    """Returns how often this process has repeated a request, or opened a lost producer or consumer again."""
     return _repeated.value
 
 
 def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
-    """Wait for the pause that is due before ``what`` is opened, and count it if it was lost.
+    """Waits for the pause before a consumer or producer is opened again, and counts its loss.
 
     Raises:
         DeadlineError: the deadline has passed.
@@ -55,9 +55,10 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 
 
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
-    """Run ``action`` until it succeeds or its error is final.
+    """Runs ``action`` until it succeeds or its error is final.
 
-    An action that retries by itself is insisted on: a timeout is not final, and another owner of a name is.
+    ``insists`` is for an action that retries by itself: a timeout is not final, and another owner of a name
+    is.
 
     Raises:
         PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt

@@ -37,7 +37,7 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum buffers and bytes taken for writing: what one call writes, and little more.
+# Maximum buffers and bytes taken for writing: as many as one call writes, and little more.
 _SEND_BUFFERS = 64
 _SEND_SIZE = 2 << 20
 
@@ -46,17 +46,17 @@ _log = logging.getLogger(__name__)
 
 
 class Handler(Protocol):
-    """Receives what a session delivers, on the session's thread; its methods must not block."""
+    """Receives the frames of a session, on the session's thread; its methods must not block."""
 
     @property
     def awaits_receipts(self) -> bool:
         """Whether silence may mean that the broker throttles publishing: then the session continues."""
 
     def deliver(self, frames: list[Any]) -> None:
-        """Take frames, in the order they came; ``Messages`` or ``Receipts`` instead of whole ones."""
+        """Takes frames in the order of receipt; ``Messages`` or ``Receipts`` stand for several frames."""
 
     def lost(self, error: PulsarError) -> None:
-        """The session has ended; nothing more will be delivered."""
+        """Notes that the session has ended; nothing more will be delivered."""
 
 
 class Session:
@@ -74,13 +74,13 @@ class Session:
         max_idle: seconds without use after which it is closed.
 
     Attributes:
-        address: as given.
-        max_message_size: of the broker, in bytes.
+        address: address of the broker.
+        max_message_size: the broker's maximum message size in bytes.
         topic_watchers: whether the broker reports which topics come and go.
         scalable_topics: whether it has topics with segments.
         error: the error that ended the session, or None.
-        written_at: when the peer last took bytes, in monotonic seconds.
-        on_doubt: called on the session's thread when the peer is silent; must not block.
+        written_at: time when the peer last took bytes, in monotonic seconds.
+        on_doubt: function that is called on the session's thread when the peer is silent; it must not block.
 
     Raises:
         ConnectError: nothing listens there, or does not answer in time.
@@ -155,7 +155,7 @@ class Session:
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> Future[pb.BaseCommand]:
-        """Send a request; the future ends with its answer, or with a PulsarError after ``timeout``.
+        """Sends a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
         If nothing is received for half of the connection timeout, a PING is sent; without a PONG in the other
         half, the session ends with a ConnectError, so that the caller asks again on a new connection.
@@ -182,11 +182,11 @@ class Session:
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> pb.BaseCommand:
-        """Send a request and wait for its answer; see ``ask``."""
+        """Sends a request and waits for its answer; see ``ask``."""
         return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Send whole frames; the mark is updated when they no longer wait. Raises the session's error."""
+        """Sends whole frames; the mark is updated when they no longer wait. Raises the session's error."""
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
@@ -194,25 +194,25 @@ class Session:
         self._wake()
 
     def ping(self) -> None:
-        """Ask for a sign of life (PING): the session ends without one, as after a request."""
+        """Asks for a sign of life (PING): the session ends without one, as after a request."""
         with self._lock:
             self._connection.ping(time.monotonic())
         self._wake()
 
     def attach(self, role: Role, handler_id: int, handler: Handler) -> None:
-        """Deliver the frames for an id to ``handler`` from now on; raises the session's error."""
+        """Delivers the frames for an id to ``handler`` from now on; raises the session's error."""
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
             self._handlers[role, handler_id] = handler
 
     def detach(self, role: Role, handler_id: int) -> None:
-        """Drop frames for an id from now on."""
+        """Drops frames for an id from now on."""
         with self._lock:
             self._handlers.pop((role, handler_id), None)
 
     def close(self) -> None:
-        """Close the connection and wait for the thread's end."""
+        """Closes the connection and waits for the thread's end."""
         self._ending = self._ending or ConnectError(
             f"the connection to {self.address} was closed by this client"
         )
@@ -220,7 +220,7 @@ class Session:
         self._thread.join()
 
     def _log_in(self) -> None:
-        """Answer challenges, on its own thread; without an answer the connection is closed."""
+        """Answers challenges, on its own thread; without an answer the connection is closed."""
         login = None
         why = "there is no login"
         try:
@@ -266,7 +266,7 @@ class Session:
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
-        """Wait once, and handle the events."""
+        """Waits once, and handles the events."""
         selector.modify(self._transport, self._transport.interest(has_output=bool(self._out)))
         for key, mask in selector.select(self._wait_time()):
             if key.fileobj is self._wake_receiver:
@@ -313,7 +313,7 @@ class Session:
         self._handle(events)
 
     def _flush(self) -> None:
-        """Write until nothing is left or the transport takes no more."""
+        """Writes until nothing is left or the transport takes no more."""
         while True:
             now = time.monotonic()
             if len(self._out) < _SEND_BUFFERS and self._out_size < _SEND_SIZE:
@@ -343,7 +343,7 @@ class Session:
                 self._out.popleft()
 
     def _handle(self, events: Iterable[Event]) -> None:
-        """Pass events on; frames of one read for the same handler are delivered in one call."""
+        """Passes events on; frames of one read for the same handler are delivered in one call."""
         for target, group in itertools.groupby(events, key=_target):
             if target is None:
                 for event in group:
@@ -378,7 +378,7 @@ class Session:
                 raise event.error
 
     def _end(self, error: PulsarError) -> None:
-        """Report the end to all, once; the socket is closed before anyone can act on that."""
+        """Reports the end to all, once; the socket is closed before anyone can act on that."""
         self._transport.close()
         self._wake_receiver.close()
         with self._lock:

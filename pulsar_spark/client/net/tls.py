@@ -43,7 +43,7 @@ _CIPHERS = {
     "AES_128_CBC_SHA": "AES128-SHA",
 }
 
-# How files in JKS and JCEKS begin: what keytool made by default before Java 9.
+# First bytes of files in JKS and JCEKS, the formats that keytool made by default before Java 9.
 _JAVAS_OWN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
@@ -52,8 +52,8 @@ class KeyStore:
     """A file in PKCS#12.
 
     Attributes:
-        path: of the file.
-        password: of the store, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none. Secret.
+        path: path of the file.
+        password: password of the store, or ``file:///PATH`` or ``env:NAME`` of it; None: no password. Secret.
     """
 
     path: str
@@ -66,7 +66,8 @@ class TlsOptions:
 
     Attributes:
         trust_certs: PEM file of the authorities' certificates.
-        trust_store: the same in a store. With neither of them the system's authorities are trusted.
+        trust_store: store of the authorities' certificates. Without it and ``trust_certs`` the system's
+            authorities are trusted.
         certificate: PEM file of this client's certificate, with its chain, for mutual TLS.
         key: PEM file of its private key.
         key_password: passphrase of that, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none.
@@ -74,9 +75,9 @@ class TlsOptions:
         key_store: this client's certificate and key in a store, instead of the two files.
         allow_insecure: whether any broker certificate is accepted.
         verify_hostname: whether the broker's certificate must name the requested host.
-        protocols: by Java's names; none: all that are safe.
-        ciphers: suites by Java's names; none: OpenSSL's default.
-        proxy: the address to connect to instead of brokers: it forwards connections to the host that the
+        protocols: protocols by Java's names; none: all safe ones.
+        ciphers: cipher suites by Java's names; none: OpenSSL's default.
+        proxy: address to connect to instead of brokers. The proxy forwards connections to the host that the
             handshake names (SNI).
     """
 
@@ -99,12 +100,12 @@ class TlsOptions:
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """Make the SSL context for ``tls``, with the files as they are now.
+    """Makes the SSL context for ``tls``, with the files as they are now.
 
     Raises:
         TlsError: a file cannot be used.
         LibraryError: a store needs ``cryptography``, which is not installed.
-        OptionError: as :func:`context_without_files`.
+        OptionError: protocols and suites do not fit together.
     """
     context = context_without_files(tls)
     context.check_hostname = tls.verify_hostname and not tls.allow_insecure
@@ -124,7 +125,7 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 def context_without_files(tls: TlsOptions) -> ssl.SSLContext:
-    """The part of it that needs no file; raises OptionError if protocols and suites do not fit together."""
+    """Returns the context without the files; raises OptionError if protocols and suites do not match."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     restrict(context, tls.protocols, tls.ciphers)
     return context
@@ -160,7 +161,7 @@ def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
 
 @contextmanager
 def _using(option: str, more_advice: str = "") -> Iterator[None]:
-    """Turn errors of the file that an option names into TlsError."""
+    """Turns errors of the file that an option names into TlsError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -174,7 +175,7 @@ def _using(option: str, more_advice: str = "") -> Iterator[None]:
 
 
 def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
-    """The bytes of a store and its password; ``kind`` is how its options begin. Raises TlsError, OSError."""
+    """Returns the bytes and the password of a store; ``kind`` is the prefix of its options."""
     data = Path(store.path).read_bytes()
     if data.startswith(_JAVAS_OWN):
         raise TlsError(
@@ -186,12 +187,12 @@ def _read(store: KeyStore, kind: str) -> tuple[bytes, str | None]:
 
 
 def _password(place: str, option: str) -> str:
-    """A password; a line break at the end of a file is removed."""
+    """Returns a password; a line break at the end of a file is removed."""
     return text_at(place, option, TlsError).rstrip("\r\n")
 
 
 def _stores() -> _Stores:
-    """The module that needs ``cryptography``: loaded on first use, as that is an extra and slow to load."""
+    """Returns the module that needs ``cryptography``, an extra that loads slowly; loads it on first use."""
     try:
         module: _Stores = pkgutil.resolve_name("pulsar_spark.client.net.key_stores:")
     except ImportError as error:
@@ -209,10 +210,10 @@ class _Stores(Protocol):
     """The functions used of that module."""
 
     def certificates_of(self, data: bytes, password: str | None) -> bytes:
-        """All certificates of a store."""
+        """Returns all certificates of a store."""
 
     def key_of(self, data: bytes, password: str | None, passphrase: str) -> bytes:
-        """The private key of a store, with its certificates."""
+        """Returns the private key of a store, with its certificates."""
 
 
 def has_suite(name: str) -> bool:
@@ -224,13 +225,13 @@ def has_suite(name: str) -> bool:
 
 
 def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collection[str]) -> None:
-    """Restrict ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
+    """Restricts ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
 
     Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if all of its suites are named
     that OpenSSL would offer.
 
     Args:
-        context: of a client.
+        context: context of a client.
         protocols: keys of :data:`PROTOCOLS`; none: all of them.
         suites: names for which :func:`has_suite` is true; none: OpenSSL's own choice.
 
@@ -266,7 +267,7 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
 
 
 def _choose(context: ssl.SSLContext, names: list[str]) -> set[str]:
-    """Let OpenSSL choose among these suites of TLS 1.2; return those that it lacks, which it ignores."""
+    """Lets OpenSSL choose among these suites of TLS 1.2; returns those that it lacks, which it ignores."""
     try:
         context.set_ciphers(":".join(names))
     except ssl.SSLError:  # it lacks all of them

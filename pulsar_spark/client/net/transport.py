@@ -46,18 +46,18 @@ class Transport:
         return self._socket.fileno()
 
     def interest(self, *, has_output: bool) -> int:
-        """The selector events to wait for."""
+        """Returns the selector events to wait for."""
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_output else 0)
 
     def receive(self) -> bytes | None:
-        """The bytes that have come; b"" at the end, None if none came. Raises OSError or a PulsarError."""
+        """Returns the received bytes: b"" at the end, None for none. Raises OSError or a PulsarError."""
         try:
             return self._socket.recv(_RECEIVE_SIZE)
         except BlockingIOError:
             return None
 
     def send(self, buffers: Sequence[Buffer]) -> int:
-        """Send from the first buffer on; return how many bytes were taken, 0 if none can be sent now.
+        """Sends from the first buffer on; returns how many bytes were taken, 0 if none can be sent now.
 
         Until they are taken, the next call must begin with the same bytes. Raises OSError.
         """
@@ -67,7 +67,7 @@ class Transport:
             return 0
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._socket.close()
 
 
@@ -82,12 +82,12 @@ class TlsTransport(Transport):
         self._write_wants_read = False
 
     def interest(self, *, has_output: bool) -> int:
-        """The selector events to wait for."""
+        """Returns the selector events to wait for."""
         writes = self.read_wants_write or (has_output and not self._write_wants_read)
         return super().interest(has_output=writes)
 
     def receive(self) -> bytes | None:
-        """The bytes that have come, of many TLS records; see ``Transport``.
+        """Returns the received bytes of many TLS records; see ``Transport``.
 
         Raises:
             AuthError: the broker refused this client's certificate, which with TLS 1.3 shows only here.
@@ -132,7 +132,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """The bytes that one call encrypts. They stay the same when buffers are added at the end."""
+    """Returns the bytes that one call encrypts. They stay the same when buffers are added at the end."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -145,7 +145,7 @@ def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
 
 
 def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transport:
-    """Connect, with the TLS handshake where ``address`` says TLS.
+    """Connects, with the TLS handshake where ``address`` says TLS.
 
     Args:
         address: where to connect.
@@ -157,7 +157,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
         TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
             a proxy would have to find a host without a name.
         AuthError: the peer refused this client's certificate.
-        LibraryError, OptionError: as ``tls_context``.
+        LibraryError, OptionError: see ``tls_context``.
     """
     deadline = Deadline(timeout)
     if not address.tls:
@@ -174,7 +174,7 @@ def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transpo
 
 
 def explain_closed(address: Address, timeout: float) -> PulsarError | None:
-    """The error for a plain connection that was closed before any answer, if the port expects TLS."""
+    """Returns the error for a plain connection that was closed before any answer, if the port expects TLS."""
     if address.tls or not _speaks_tls(address, Deadline(timeout)):
         return None
     return TlsError(
@@ -184,7 +184,7 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
 
 
 def _proxy_to(address: Address, proxy: Address) -> Address:
-    """The proxy, where it can find a broker."""
+    """Returns the proxy, where it can find a broker."""
     try:
         ipaddress.ip_address(address.host)
     except ValueError:
@@ -203,7 +203,7 @@ def _connect(address: Address, deadline: Deadline) -> socket.socket:
 def _connect_for_tls(
     address: Address, host: str, context: ssl.SSLContext, deadline: Deadline
 ) -> ssl.SSLSocket:
-    """Connect without the handshake, which will name ``host``."""
+    """Connects without the handshake, which will name ``host``."""
 
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before it is connected: ssl does not close a socket that is reset while it is being wrapped.
@@ -219,7 +219,7 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connect to the first of the host's addresses that accepts; none may use up the time of the others."""
+    """Connects to the first of the host's addresses that accepts; none may use up the time of the others."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # the latter for an invalid host name
@@ -286,7 +286,7 @@ def _shake_hands(wrapped: ssl.SSLSocket, peer: str, deadline: Deadline) -> None:
 
 
 def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
-    """Make the error that says what is wrong with the broker's certificate."""
+    """Makes the error for the fault of the broker's certificate."""
     code = error.verify_code
     if code in _WRONG_HOST:
         return TlsError(
@@ -307,7 +307,7 @@ def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
 
 
 def _refused_by_peer(error: ssl.SSLError, peer: str, *, shown: bool) -> PulsarError | None:
-    """The error for a TLS alert of the peer. Java sends "internal error" if it distrusts a certificate."""
+    """Returns the error for a TLS alert. Java sends "internal error" if it distrusts a certificate."""
     reason = error.reason or ""
     if "ALERT" not in reason:
         return None

@@ -1,4 +1,4 @@
-"""Reads a topic partition backwards from its end, until the entries that are wanted are found."""
+"""Reads a topic partition backwards from its end, until the wanted entries are found."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Wanted(Protocol):
-    """What a search looks for."""
+    """The goal of a search."""
 
     @property
     def is_passed(self) -> bool:
@@ -52,21 +52,21 @@ class Wanted(Protocol):
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether an entry is there that is not visible yet: it is waited for until the deadline."""
+        """Whether a stored entry is not visible yet, so that the search waits for it until the deadline."""
 
     @property
     def jump(self) -> MessageId | None:
-        """The entry before which a quick look back continues; None: there is none, or no more."""
+        """Returns the entry before which a quick search continues; None: the quick search has ended."""
 
     @property
     def unseen(self) -> Unseen | None:
-        """Wanted entries that a quick look has passed over; None: none is known of."""
+        """Returns the wanted entries that a quick search has passed over; None: none are known."""
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
-    """Give a proof the stored entries that it needs, as far as they are found in time.
+    """Gives a proof the stored entries that it needs.
 
-    It takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
+    The search takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
     """
     step = max(_FIRST_STEP, proof.count)
     proven = _Proven(proof)
@@ -85,25 +85,25 @@ def search_back(
     max_steps: int | None = None,
     known: KnownBatch | None = None,
 ) -> bool:
-    """Read backwards from the end of a topic partition until all that is wanted was read.
+    """Reads backwards from the end of a topic partition until all wanted entries were read.
 
-    Entries after the first message of an open transaction are not visible, nor are those that the broker is
-    still writing: it waits for both. Deleted entries are not found. It takes at most one operation timeout
-    after the last entry that gives it time anew.
+    Entries after the first message of an open transaction are not visible, nor are entries that the broker is
+    still writing: the search waits for both. Deleted entries are not found. The search takes at most one
+    operation timeout after the last entry that restarts it.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        wanted: what to look for.
-        take: takes entries that were read, those of one call in order; returns whether the search has time
-            anew.
+        wanted: goal of the search.
+        take: function that takes read entries, in order within a call; it returns whether the timeout
+            restarts.
         first_step: entries of the first step back.
-        growth: by which each step takes the search further back than the one before.
+        growth: factor from one step back to the next.
         max_steps: maximum number of steps; None: back to the topic's beginning.
-        known: the part that was read before, which is not read again; what is read now is added to it.
+        known: parts that were read before, and are not read again; the parts that are read now are added.
 
     Returns:
-        Whether there was time to read everything that is needed, and nothing is hidden.
+        Whether all needed entries were read in time, and none is hidden.
     """
     search = _Search(client, topic, wanted, take, known or KnownBatch())
     try:
@@ -114,9 +114,9 @@ def search_back(
 
 
 class _Proven:
-    """The entries that a proof needs."""
+    """The goal of a search for the entries of a proof."""
 
-    is_newest_expected = False  # what is not found soon fails the task, whose next attempt looks for longer
+    is_newest_expected = False  # a missing entry soon fails the task, whose next attempt searches for longer
     jump = unseen = None
 
     def __init__(self, proof: StoredProof) -> None:
@@ -198,7 +198,7 @@ class _Search:
             end, step = (jump.previous, first_step) if jump and is_far else (start, ceil(step * growth))
 
     def _look_between(self, end: MessageId) -> None:
-        """Read what was passed over, also where enough seems to be known, until nothing of it is wanted."""
+        """Reads the parts that were passed over until none of them is wanted."""
         while self._wanted.unseen is not None:
             part = self._known.likely(self._wanted.unseen, end)
             if part is None:
@@ -207,7 +207,7 @@ class _Search:
 
     def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
         known = self._known
-        if known.parts:  # what has come since
+        if known.parts:  # entries since the last search
             self._between(known.parts[-1][1], end)
         low = known.parts[-1][0] if known.parts else end
         for start in islice(
@@ -219,7 +219,7 @@ class _Search:
             low = start
 
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
-        """Read entries that were not read before; a quick look ends when nothing newer is wanted."""
+        """Reads entries that were not read before; a quick search ends when nothing newer is wanted."""
         options = RangeOptions(
             poll_timeout=self._deadline.left,
             visible=False,

@@ -32,11 +32,11 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 # The first step back has at most this many entries, as the number of chunks that a message declares may be
 # wrong.
 _MAX_FIRST_STEP = 1000
-# Entries between two chunks that are read, too, where another reader would take longer.
+# Maximum entries between two chunks that one reader reads, too, because a second reader would take longer.
 _MAX_BETWEEN = 50
 # Bytes by which encryption makes a chunk larger.
 _TAG_SIZE = 16
-# Chunks that are remembered for the next ranges, of all topics of a client; each takes 40 bytes.
+# Maximum chunks that are kept for the next ranges, of all topics of a client; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
 # Bytes probed for chunks at a time: chunks are large.
 _PROBED_MESSAGES = 4
@@ -46,17 +46,17 @@ _PROBED_BYTES = 1 << 20
 class ChunkSearch:
     """Finds chunks before a range whose message ends within the range; one object for each range.
 
-    It searches further and further back: to the topic's beginning, to entries that are older than a message
-    may take to complete, or up to the maximum of a task. It never searches the same entries twice, and the
-    next range of the topic that this process reads begins with what this one knows.
+    Each step goes further back: to the topic's beginning, to entries that are older than the maximum age of
+    an incomplete message, or to the maximum of a task. No entry is searched twice. The next range of the
+    topic in this process begins with the known chunks.
 
     Args:
-        client: where to connect.
-        topic: the topic partition.
-        start: of the range; nothing before it is known.
-        limits: ``expire`` counts.
-        options: how to read.
-        decryption: of the chunks.
+        client: client of the cluster.
+        topic: topic partition.
+        start: start of the range; nothing before it is known.
+        limits: limits of chunked messages, of which ``expire`` is used.
+        options: settings of the reading.
+        decryption: decryption of the chunks.
     """
 
     def __init__(
@@ -75,31 +75,31 @@ class ChunkSearch:
         self._decryption = decryption
         self._start = start
         self._name = topic, limits.expire, options.read_compacted
-        # Made when the first chunk has come: most topics have none. What was known before ends further back.
+        # Made with the first chunk, because most topics have none. Chunks known before lie further back.
         self._index: ChunkIndex | None = None
         self._older: ChunkIndex | None = None
         # The positions further back, where the next searches begin.
         self._positions: Iterator[MessageId] | None = None
 
     def add(self, chunk: Entry) -> None:
-        """Add a chunk that was read in the range."""
+        """Adds a chunk that was read in the range."""
         self._known.add(_found(chunk, len(chunk.payload)))
 
     def settle(self, last: Entry) -> None:
-        """Note that a message was complete with its last chunk, or given up then."""
+        """Notes that the message of a last chunk was completed or given up."""
         self._known.settle(message_key(last.metadata), MessageId(last.ledger, last.entry))
 
     def find(self, last: Entry) -> Assembled | Dropped | None:
-        """Assemble the message whose last chunk is ``last``, decrypted, from the entries before that.
+        """Assembles the message whose last chunk is ``last``, decrypted, from the entries before it.
 
         Returns:
-            The message; why it cannot be completed; or None where ``last`` repeats the last chunk of a
-            message that was complete before it.
+            The message; or why it cannot be completed; or None if ``last`` repeats the last chunk of a
+            message that was complete before.
         """
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
         if index.is_settled(found.key, found.place):
-            self.settle(last)  # what lies before it need not be looked at for the next one
+            self.settle(last)  # the next search need not go further back
             return None
         chunks, total = metadata.num_chunks_from_msg, metadata.total_chunk_msg_size
         while True:
@@ -109,7 +109,7 @@ class ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If all seem to be known, one of them is a stranger's: the right one may be anywhere before.
+            # If all chunks seem to be known, one belongs to another message. The right one may be anywhere before.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):
@@ -119,11 +119,11 @@ class ChunkSearch:
         return message
 
     def remember(self, end: MessageId, last: Entries) -> None:
-        """Keep what is known for the next range.
+        """Keeps the known chunks for the next range.
 
         Args:
-            end: of the range; all up to there was read.
-            last: the last entries that were read.
+            end: end of the range; all entries up to it were read.
+            last: last entries that were read.
         """
         if self._index is not None:
             self._index.read_up_to(end, last.publish_time)
@@ -141,7 +141,7 @@ class ChunkSearch:
         return self._index
 
     def _assembled(self, key: bytes, places: list[MessageId], last: Entry) -> Assembled | Dropped | None:
-        """Assemble a message from the chunks at some positions, and its last chunk; as ``find``."""
+        """Assembles a message from the chunks at some positions and its last chunk; returns as ``find``."""
         assembler = ChunkAssembler(self._limits)
         for entry in self._read(key, places):
             take(assembler, entry)
@@ -152,7 +152,7 @@ class ChunkSearch:
         return Dropped.OUT_OF_ORDER if has_beginning else Dropped.NO_BEGINNING
 
     def _read(self, key: bytes, places: list[MessageId]) -> Iterator[Entry]:
-        """The chunks of a message at some positions, decrypted."""
+        """Yields the chunks of a message at some positions, decrypted."""
         for first, last in _spans(places):
             for entries in read_entries(self._client, self._topic, first.previous, last, self._options):
                 for entry in _chunks_in(entries):
@@ -162,7 +162,7 @@ class ChunkSearch:
                             yield plain
 
     def _look_back(self, step: int) -> None:
-        """Search the entries before all known ones for chunks."""
+        """Searches the entries before all known ones for chunks."""
         index, older = self._known, self._older
         if self._positions is None:
             first_step = min(step, _MAX_FIRST_STEP)
@@ -186,19 +186,19 @@ _Name: TypeAlias = "tuple[TopicName, float, bool]"
 
 
 class _Memory:
-    """What is known of the chunks of topics, for the next ranges of one client's tasks."""
+    """The known chunks of topics, for the next ranges of one client's tasks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Name, ChunkIndex] = OrderedDict()
 
     def take(self, name: _Name) -> ChunkIndex | None:
-        """Take what is known of a topic: it is used by one range at a time."""
+        """Removes and returns the known chunks of a topic, because one range at a time uses them."""
         with self._lock:
             return self._kept.pop(name, None)
 
     def put(self, name: _Name, index: ChunkIndex) -> None:
-        """Keep it, and forget topics that were not read for longest where that is too much."""
+        """Keeps the known chunks of a topic; drops the least recently read topics if there are too many."""
         with self._lock:
             self._kept[name] = index
             while sum(map(len, self._kept.values())) > _MAX_REMEMBERED:
@@ -220,7 +220,7 @@ def _found(chunk: Entry, size: int) -> FoundChunk:
 
 
 def _plain_size(chunk: Entry) -> int:
-    """Bytes of a chunk once it is decrypted."""
+    """Returns the bytes of a chunk after decryption."""
     return len(chunk.payload) - (_TAG_SIZE if chunk.metadata.encryption_keys else 0)
 
 
@@ -229,7 +229,7 @@ def _chunks_in(entries: Entries) -> Iterator[Entry]:
 
 
 def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
-    """First and last positions of parts that are each read by one reader."""
+    """Yields the first and last position of each part that one reader reads."""
     first = last = places[0]
     for place in places[1:]:
         if place.ledger != last.ledger or place.entry > last.entry + _MAX_BETWEEN:
@@ -240,7 +240,7 @@ def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
-    """Give an assembler the chunk of an entry; return the result of :meth:`ChunkAssembler.take`."""
+    """Gives an assembler the chunk of an entry; returns the result of :meth:`ChunkAssembler.take`."""
     message_id = MessageId(entry.ledger, entry.entry)
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
@@ -248,14 +248,14 @@ def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
 def positions_before(
     client: Client, topic: TopicName, position: MessageId, step: int, growth: float = 2.0
 ) -> Iterator[MessageId]:
-    """Positions before an entry, each further back, the last of them the topic's beginning.
+    """Yields ever earlier positions before an entry; the last is the topic's beginning.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: the topic partition.
         position: the entry.
-        step: the entries between it and the first position.
-        growth: how much further back each position is than the one before, within a ledger; above 1.
+        step: number of entries between the entry and the first position.
+        growth: factor from one step back to the next, within a ledger; above 1.
     """
     while True:
         while step < position.entry:
@@ -272,10 +272,10 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
     """Whether chunked messages lie among the last entries up to a position.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: the topic partition.
         position: a visible entry.
-        entries: how many are probed, ``position`` among them.
+        entries: number of probed entries, with that at ``position``.
 
     Raises:
         BrokerError, DeadlineError: the broker does not answer.
@@ -289,14 +289,14 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
                         return True
                 return False
             except DeadlineError:
-                # The broker may drop an entry together with others, and deliver it to a new reader.
+                # A broker may drop an entry together with others, and deliver it to a new reader.
                 if probe.position == after:
                     raise
                 after = probe.position
 
 
 def _position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
-    """The position ``entries`` entries before another one, or the topic's beginning."""
+    """Returns the position ``entries`` entries before another one, or the topic's beginning."""
     while position.entry + 1 < entries:
         before = _end_of_ledger_before(client, topic, position)
         if before is None:
@@ -307,6 +307,6 @@ def _position_back(client: Client, topic: TopicName, position: MessageId, entrie
 
 
 def _end_of_ledger_before(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
-    """The last entry before the ledger of ``position``; None where the topic begins with that."""
+    """Returns the last entry before the ledger of ``position``; None if the topic begins with this ledger."""
     before = position_before(client, topic, position.ledger_start.next_entry)
     return before if before.ledger < position.ledger else None

@@ -1,8 +1,8 @@
-"""Entries -> decoded messages: the hot path of reading, bounded in what it takes.
+"""Entries -> decoded messages: the hot path of reading, with bounds on memory.
 
-Owns decompression, decoding, the bounds on both, and the error that names the entry that is corrupt. No
-Python object is made for a message, and small entries are decoded together. Must not know what becomes of
-the columns, nor where the entries come from.
+Owns decompression, decoding, the bounds on both, and the error that names a corrupt entry. No Python object
+is made for a message, and small entries are decoded together. Must not know the source of entries, nor the
+use of the columns.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompres
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
-# Maximum bytes that one entry may decompress to, far above what producers send: 2 KB can be made to
-# decompress to gigabytes. So the bytes are also bounded by a multiple of the received bytes plus a multiple
-# of the maximum message size. Producers compare what is compressed with that size: what is refused here is
-# four times as large, and compresses to a hundredth.
+# Maximum bytes that one entry may decompress to. It is far above real entries, but 2 KB can decompress to
+# gigabytes. So the bytes are also bounded by a multiple of the received bytes plus a multiple of the maximum
+# message size. Producers compare that size with the compressed bytes: an entry that is refused here is four
+# times as large, and compresses to a hundredth.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
 # Maximum messages of an entry; for those of few bytes, see `entry_work`.
 MAX_MESSAGES = 1_000_000
-# For chunked messages instead of MAX_UNCOMPRESSED: as much as Arrow can hold, if enough bytes have come.
+# The same as MAX_UNCOMPRESSED for chunked messages: as much as Arrow can hold, if enough bytes were received.
 MAX_CHUNKED = 2**31 - 1
 # The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
 _FORMAT = b"entry.format"
@@ -54,26 +54,27 @@ def decode_entries(
     leave_out_corrupt: bool = False,
     max_message_size: Callable[[], int] | None = None,
 ) -> Iterator[DecodedMessages]:
-    """Decode whole entries in order, and group them for record batches.
+    """Decodes whole entries in order, and groups them for record batches.
 
-    Messages are given together when their entries reach ``max_rows`` or ``max_bytes``. The entry that does so
-    is among them, so that they are more than that, but fewer than twice as many unless a single entry is
+    Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
+    reaches the limit. So they are more than the limit, but fewer than twice as many unless a single entry is
     larger. There may be none, if all rows lie before the start or after the end.
 
     Args:
-        topic: the topic partition they are from.
-        entries: as :func:`pulsar_spark.client.read_ranges` gives them; chunked messages whole, and
-            nothing encrypted.
-        start: where this has a batch index, rows of its entry up to that index are left out.
-        end: where this has a batch index, rows of its entry after that index are left out.
-        max_rows: of the messages given together.
-        max_bytes: of the entries given together, uncompressed, with their metadata.
+        topic: topic partition of the entries.
+        entries: entries of :func:`pulsar_spark.client.read_ranges`; chunked messages are whole, and no entry
+            is encrypted.
+        start: position; if it has a batch index, rows of its entry up to that index are left out.
+        end: position; if it has a batch index, rows of its entry after that index are left out.
+        max_rows: limit of messages that are yielded together.
+        max_bytes: limit of the entries' bytes, uncompressed, with metadata.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
-        max_message_size: gives that of the cluster, bytes, when entries have come; None for the default.
+        max_message_size: function that returns the cluster's maximum message size in bytes; None: the
+            default.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
-            ``leave_out_corrupt`` is false; topic and message id are in it.
+            ``leave_out_corrupt`` is false; the error has topic and message id.
         UnsupportedError: an entry holds records of Kafka.
     """
     decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
@@ -98,13 +99,13 @@ def decode_entries(
 def _cuts(
     counts: Ints, sizes: Ints, rows: int, size: int, max_rows: int, max_bytes: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Cut entries where the rows or the bytes since the last cut reach their limit.
+    """Cuts entries where the rows or the bytes since the last cut reach their limit.
 
     Args:
         counts: rows of each entry.
         sizes: bytes of each entry.
-        rows: how many rows were collected before these entries.
-        size: how many bytes were collected before these entries.
+        rows: number of rows collected before these entries.
+        size: number of bytes collected before these entries.
         max_rows: rows at which a cut is full.
         max_bytes: bytes at which a cut is full.
 
@@ -127,7 +128,7 @@ def _cuts(
 
 
 class _Collected:
-    """Checked entries that wait for more, to be decoded together."""
+    """Checked entries that wait for more entries, to be decoded together."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -135,7 +136,7 @@ class _Collected:
         self._entries: list[Entries] = []
 
     def add(self, entries: Entries, rows: int, size: int) -> None:
-        """Add entries with a number of rows and uncompressed bytes."""
+        """Adds entries with a number of rows and uncompressed bytes."""
         self.rows += rows
         self.size += size
         is_batch = entries.messages > 0
@@ -147,7 +148,7 @@ class _Collected:
         self._entries.append(entries[first:])
 
     def take(self) -> tuple[list[Entries], int]:
-        """Return and drop what was collected: parts, each of batches only or of none, and their bytes."""
+        """Removes and returns the collected parts, each of batches only or of none, and their bytes."""
         entries, size = self._entries, self.size
         self._entries, self.rows, self.size = [], 0, 0
         return entries, size
@@ -172,11 +173,11 @@ class _Decoder:
         self._leave_out_corrupt = leave_out_corrupt
 
     def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
-        """Give the entries that are not too large to be decoded.
+        """Yields the entries that are not too large to be decoded.
 
         Yields:
-            Entries, and the bytes that each takes: payload, as declared or, where it is not compressed, as it
-            is; metadata; and its names and schema version once for each message, as they are columns.
+            Entries, and the bytes that each takes: the uncompressed payload (as declared); the metadata; and
+            its names and schema version once for each message, because they become columns.
         """
         for entries in groups:
             chunked, messages, compression = entries.chunked, entries.messages, entries.compression
@@ -208,7 +209,7 @@ class _Decoder:
                 yield entries[first:], taken[first:]
 
     def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
-        """Raise the error of an entry that is too large, or leave it out."""
+        """Raises the error of an entry that is too large, or leaves it out."""
         messages = entries.messages
         if messages[row] < 0:
             refused = CorruptError("a batch of no messages, which no producer sends")
@@ -226,7 +227,7 @@ class _Decoder:
         self._leave_out(refused, entries, row)
 
     def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:
-        """Decode entries that :class:`_Collected` gave out; nothing where all of them are left out."""
+        """Decodes entries of :class:`_Collected`; yields nothing if all of them are left out."""
         runs: list[DecodedRun] = []
         for is_batch, parts in groupby(entries, _is_batch):
             if is_batch:
@@ -238,7 +239,7 @@ class _Decoder:
             yield DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
 
     def _run(self, decode: Callable[[list[Entries]], DecodedRun], parts: list[Entries]) -> list[DecodedRun]:
-        """One run, or none if all entries are left out as corrupt."""
+        """Returns one run, or none if all entries are left out as corrupt."""
         try:
             return [decode(parts)]
         except CorruptError:
@@ -248,9 +249,9 @@ class _Decoder:
         return [decode(good)] if good else []
 
     def _good(self, decode: Callable[[list[Entries]], object], parts: list[Entries]) -> list[Entries]:
-        """Return the entries that can be decoded; raise or log the error of each other one.
+        """Returns the entries that can be decoded; raises or logs the error of each bad entry.
 
-        They are halved again and again: one bad entry must not slow down thousands of others.
+        The entries are halved again and again, because one bad entry must not slow down thousands of others.
         """
         good = []
         for half in _halves(parts):
@@ -266,7 +267,7 @@ class _Decoder:
         return good
 
     def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
-        """Log that an entry is left out, or raise its error."""
+        """Logs that an entry is left out, or raises its error."""
         if entries.messages[row] > 0:
             _check_format(entries.one(row), str(self._topic))
         located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
@@ -305,7 +306,7 @@ class _Decoder:
         return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
     def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
-        """Which rows of batches lie after the start and not after the end; None where all do."""
+        """Returns which rows of batches lie after the start and not after the end; None if all do."""
         inside = None
         for position in (self._start, self._end):
             if position is None or position.batch_index < 0:
@@ -324,7 +325,7 @@ class _Decoder:
         return inside
 
     def _plain(self, entries: Entries) -> list[Buffer]:
-        """The payloads, decompressed."""
+        """Returns the payloads, decompressed."""
         payloads, kinds = entries.payloads, entries.compression
         sizes, chunked = entries.uncompressed_size, entries.chunked
         for row in np.flatnonzero(kinds):
@@ -334,7 +335,7 @@ class _Decoder:
 
 
 def _check_format(batch: Entry, topic: str) -> None:
-    """Raise UnsupportedError for records of Kafka. No client gives properties to a batch itself."""
+    """Raises UnsupportedError for records of Kafka. No client gives properties to a batch itself."""
     for one in batch.metadata.properties:
         if one.key == _FORMAT:
             raise UnsupportedError(
@@ -346,7 +347,7 @@ def _check_format(batch: Entry, topic: str) -> None:
 
 
 def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
-    """The entries of parts in two lists; in one if there is one entry."""
+    """Returns the entries of parts in two lists; in one if there is one entry."""
     left = sum(map(len, parts)) // 2
     halves: list[list[Entries]] = [[], []]
     for part in parts:
@@ -359,7 +360,7 @@ def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
 
 
 def _max_messages(entries: Entries) -> Ints:
-    """How many messages each entry may hold."""
+    """Returns how many messages each entry may hold."""
     return np.minimum(entry_work.max_messages(entries.sizes), MAX_MESSAGES)
 
 

@@ -1,7 +1,7 @@
 """Decoded messages by column: a column is made when it is requested, and unused ones cost nothing.
 
-Owns the columns of messages and of the entries that held them. Must not know how entries are decoded, nor
-what a reader makes of the columns.
+Owns the columns of messages and of their entries. Must not know how entries are decoded, nor the use of the
+columns.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class DecodedRun:
 
     Attributes:
         entries: n entries, in parts.
-        columns: their messages, m rows.
-        counts: int64[n], rows of each entry.
-        batch_index: returns each row's index in its batch, int64[m]; None where the entries are no batches,
-            so that each has one row.
+        columns: messages of the entries, m rows.
+        counts: rows of each entry, int64[n].
+        batch_index: function that returns each row's index in its batch, int64[m]; None if the entries are no
+            batches, so that each has one row.
     """
 
     entries: Sequence[Entries]
@@ -52,16 +52,16 @@ class DecodedRun:
         return len(self.columns)
 
     def of_entries(self, column: Callable[[Entries], Ints]) -> Ints:
-        """A column of the entries, int64[n]."""
+        """Returns a column of the entries, int64[n]."""
         parts = [column(part) for part in self.entries]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def of_rows(self, column: Callable[[Entries], Ints]) -> Ints:
-        """A column of the entries for each row, int64[m]."""
+        """Returns a column of the entries for each row, int64[m]."""
         return self.repeated(self.of_entries(column))
 
     def repeated(self, values: _Array) -> _Array:
-        """Repeat the value of each entry for each of its rows: [n] -> [m]."""
+        """Repeats the value of each entry for each of its rows: [n] -> [m]."""
         return values if self.batch_index is None else np.repeat(values, self.counts)
 
 
@@ -73,10 +73,10 @@ class DecodedMessages:
     is None if no message has the field.
 
     Attributes:
-        topic: the topic partition.
-        runs: the messages, in their order.
-        count: m.
-        size: bytes of their entries, uncompressed, with metadata.
+        topic: topic partition.
+        runs: messages, in their order.
+        count: number of messages, m.
+        size: bytes of the entries, uncompressed, with metadata.
     """
 
     topic: TopicName
@@ -94,7 +94,7 @@ class DecodedMessages:
 
     @property
     def is_null(self) -> pa.BooleanArray:
-        """Which messages are tombstones; null-free."""
+        """Returns which messages are tombstones; null-free."""
         return self._column(lambda run: run.columns.value.is_null())
 
     @property
@@ -148,7 +148,7 @@ class DecodedMessages:
 
     @property
     def broker_time(self) -> pa.Int64Array:
-        """``int64``, when the broker took each message's entry, in ms; null where it does not say."""
+        """``int64``, time when the broker stored each message's entry, in ms; null if unknown."""
         return self._column(_broker_times)
 
     @property
@@ -158,7 +158,7 @@ class DecodedMessages:
 
     @property
     def items_per_byte(self) -> Floats | None:
-        """How many items each message's value may have for each of its bytes, float64[m]; None: any.
+        """Returns how many items each message's value may have for each of its bytes, float64[m]; None: any.
 
         See :mod:`pulsar_spark.wire.entry.entry_work`.
         """
@@ -171,7 +171,7 @@ class DecodedMessages:
         )
 
     def entry_field(self, field: EntryField, convert: Callable[[Ints], Ints] | None = None) -> pa.Array:
-        """A field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
+        """Returns a field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
         Null where it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
         negative, as in Java.
@@ -253,7 +253,7 @@ def _broker_times(run: DecodedRun) -> pa.Int64Array:
 
 
 def _broker_indexes(run: DecodedRun) -> pa.Int64Array:
-    """The broker's index counts messages; an entry has that of its last one."""
+    """Returns the broker's index of each message; an entry has the index of its last message."""
     index = run.of_rows(lambda part: part.index)
     is_known = index >= 0
     if run.batch_index is not None:
@@ -302,8 +302,8 @@ class SchemaVersions(NamedTuple):
     """The schema versions of m messages.
 
     Attributes:
-        distinct: the numbers of versions; instead of one that is none, words that say why.
-        of_row: which of ``distinct`` each message has, int64[m]; None where all have the first.
+        distinct: numbers of versions; for messages without a version, the reason as text.
+        of_row: index in ``distinct`` of each message, int64[m]; None: all messages have the first.
     """
 
     distinct: Sequence[int | str]
@@ -311,7 +311,7 @@ class SchemaVersions(NamedTuple):
 
 
 def schema_versions(messages: DecodedMessages) -> SchemaVersions:
-    """Read the versions of at least one message; no work is done for single messages of a batch."""
+    """Reads the versions of at least one message; no work is done for single messages of a batch."""
     parts = [part for run in messages.runs for part in run.entries]
     found = pa.concat_arrays([part.texts(EntryField.SCHEMA_VERSION) for part in parts]).dictionary_encode()
     distinct = [_version(text) for text in found.dictionary.to_pylist()]

@@ -61,9 +61,9 @@ class RangeOptions:
 def read_entries(
     client: Client, topic: TopicName, start: MessageId, end: MessageId, options: RangeOptions
 ) -> Generator[Entries, None, None]:
-    """Give all entries in ``(start, end]``, whole, in order, each once.
+    """Yields all entries in ``(start, end]``, whole, in order, each once.
 
-    Raises what :func:`pulsar_spark.client.read_ranges` does.
+    Raises as :func:`pulsar_spark.client.read_ranges`.
     """
     if start < end:
         subscription = reader_options(
@@ -75,7 +75,7 @@ def read_entries(
 
 
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:
-    """The entry directly before ``position``, in whichever ledger; entry -1 where the topic begins there.
+    """Returns the entry directly before ``position``, in any ledger; entry -1 at the topic's beginning.
 
     If ``position`` lies after the end of its ledger, that is the ledger's last entry. If its ledger is
     deleted, it is the position before everything that is left.
@@ -123,7 +123,7 @@ class _RangeReader:
             entries = None
 
     def _first(self) -> Entries | None:
-        """The range's first entries, if it is within a ledger and they come at once."""
+        """Returns the range's first entries if the range is within a ledger and they are received at once."""
         if self._progress.entries_left is not None and not self._options.read_compacted:
             with suppress(CorruptError):  # the next call raises it again
                 deadline = Deadline(self._options.poll_timeout)
@@ -131,7 +131,7 @@ class _RangeReader:
         return None
 
     def _next(self) -> Entries:
-        """The next entries; none if the broker has no more in this range."""
+        """Returns the next entries; none if the broker has no more in this range."""
         deadline, idle = Deadline(self._options.poll_timeout), _FIRST_IDLE
         while True:
             entries = self._consumer.receive(deadline, self._progress.entries_left, idle)
@@ -140,7 +140,7 @@ class _RangeReader:
             idle = min(2 * idle, _MAX_IDLE)
 
     def _take(self, entries: Entries) -> int:
-        """Process received entries; return how many of them are the next ones of the range."""
+        """Processes received entries; returns how many of them are the next entries of the range."""
         progress, end = self._progress, self._progress.end
         if not len(entries):
             self._report(progress.passed(None))
@@ -162,7 +162,7 @@ class _RangeReader:
         return count
 
     def _is_exhausted(self) -> bool:
-        """Ask whether what is left of the range will never be delivered."""
+        """Asks the broker whether it will never deliver the rest of the range."""
         position = self._progress.position
         try:
             if position > self._acked:
@@ -183,7 +183,7 @@ class _RangeReader:
         return self._progress.judge_silence(last, mark_delete)
 
     def _is_empty_before(self, found: MessageId) -> bool:
-        """Whether nothing visible lies between the position and ``found``, which came next."""
+        """Whether nothing visible lies between the position and ``found``, the next received entry."""
         if self._options.read_compacted or found == self._progress.position.next_entry:
             return True
         mark_delete = self._consumer.last_message_id(Deadline(self._options.poll_timeout)).mark_delete
@@ -198,7 +198,7 @@ class _RangeReader:
                 return self._read_again(found)
 
     def _read_again(self, found: MessageId | None) -> bool:
-        """Begin again after the position, and return False; True after a few times in vain: it is lost."""
+        """Begins again after the position; returns True after some vain attempts: the entry is lost."""
         progress = self._progress
         lost = progress.repeat(found)
         if lost is not None:
@@ -210,7 +210,7 @@ class _RangeReader:
         return False
 
     def _probe(self, found: MessageId | None) -> Gap:
-        """Let a second reader begin after the position, and at it if the position's ledger seems gone."""
+        """Opens a second reader after the position, and at the position if its ledger seems deleted."""
         progress, topic = self._progress, self._consumer.topic
         options = reader_options(
             self._client, "reader", progress.position.next_entry, read_compacted=self._options.read_compacted
@@ -226,7 +226,7 @@ class _RangeReader:
         return probed.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
-        """The first entry that a reader receives; None if there is none for this range."""
+        """Returns the first entry that a reader receives; None if there is none for this range."""
         deadline = Deadline(self._options.poll_timeout)
         opening = deadline.at_most(OPENS_COMPACTED_WITHIN) if self._options.read_compacted else Deadline(0.0)
         while True:
@@ -241,7 +241,7 @@ class _RangeReader:
                 return None
 
     def _skip(self, error: CorruptError) -> None:
-        """Skip an entry that cannot be decoded, if lost data is not an error."""
+        """Skips an entry that cannot be decoded, if lost data is not an error."""
         found = _corrupt_id(error)
         if not self._is_empty_before(found):
             return

@@ -41,15 +41,15 @@ class TopicRange(Protocol):
 
     @property
     def topic(self) -> TopicName:
-        """One partition, or a topic without partitions."""
+        """Returns one partition, or a topic without partitions."""
 
     @property
     def start(self) -> MessageId:
-        """The last position taken before; if it is within a batch, the whole batch is read."""
+        """Returns the position before the range; if it is within a batch, the whole batch is read."""
 
     @property
     def end(self) -> MessageId:
-        """The last entry wanted."""
+        """Returns the last entry of the range."""
 
     @property
     def visible(self) -> bool:
@@ -74,35 +74,35 @@ def read_ranges(
     chunks: ChunkLimits | None = None,
     decryptor: Decryptor | None = None,
 ) -> Generator[Generator[Entries, None, None], None, None]:
-    """Give all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
+    """Yields all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
 
-    A chunked message belongs to the range that holds its last chunk, and is given as one entry instead of
-    that chunk. Its other chunks are left out; those before the range are fetched. Messages that stay
+    A chunked message belongs to the range that holds its last chunk, and is yielded as one entry instead of
+    that chunk. Its other chunks are left out; chunks before the range are fetched. Messages that stay
     incomplete are left out and named in one WARNING.
 
-    Ranges are read through their own non-durable subscriptions, so nothing is left at the broker. Callers
-    that do not read to the end must close this: garbage collection runs in any thread, and might wait for
-    that thread's own locks.
+    Ranges are read through non-durable subscriptions, so nothing is left at the broker. Callers that do not
+    read to the end must close the generator, because garbage collection runs in any thread, and might wait
+    for locks of that thread.
 
-    An error of a range is raised where its entries would be, and the next ranges can still be read. Entries
-    that are left when the next range is requested are dropped. Entries are decrypted, and chunks put
-    together, in the caller's thread.
+    An error of a range is raised in the place of its entries, and the next ranges can still be read. When the
+    next range is requested, the rest of the range before is dropped. Entries are decrypted, and chunks put
+    together, on the caller's thread.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         ranges: the ranges to read.
         poll_timeout: seconds to wait for each next entry.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
             continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
-        chunks: bounds of incomplete chunked messages; None for the defaults.
-        decryptor: for encrypted entries; None: they are an error.
+        chunks: bounds of incomplete chunked messages; None: the defaults.
+        decryptor: decryptor of encrypted entries; None: encrypted entries are an error.
 
     Raises:
-        DataLossError: something of the range has been deleted.
-        DeadlineError: nothing came for ``poll_timeout``, and the broker did not say that nothing will.
-        CorruptError: an entry that cannot be decoded, where that is an error.
-        CryptoError: an entry that cannot be decrypted, where that is an error.
+        DataLossError: an entry of the range has been deleted.
+        DeadlineError: nothing was received for ``poll_timeout``, and the broker has more.
+        CorruptError: an entry cannot be decoded, and that is an error.
+        CryptoError: an entry cannot be decrypted, and that is an error.
     """
     is_one = len(ranges) == 1
     options = [
@@ -139,7 +139,7 @@ def whole_messages(
     chunks: ChunkLimits | None,
     decryptor: Decryptor | None,
 ) -> Generator[Entries, None, None]:
-    """The stored entries in ``(start, end]``, decrypted, with chunked messages assembled."""
+    """Yields the stored entries in ``(start, end]``, decrypted, with chunked messages assembled."""
     decryption = Decryption(decryptor or Decryptor(), topic)
     assembly: _Assembly | None = None  # most ranges have no chunk
     last = _NOTHING
@@ -161,7 +161,7 @@ def whole_messages(
 
 
 def _size(entries: Entries) -> int:
-    """Bytes of entries as they were sent."""
+    """Returns the bytes of entries as they were sent."""
     return int(entries.sizes.sum())
 
 
@@ -174,7 +174,7 @@ class _Assembly:
         self._chunks = ChunkAssembler(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
-        """Give the entries, with messages instead of their last chunks."""
+        """Yields the entries, with messages instead of their last chunks."""
         first = 0
         for row in np.flatnonzero(entries.chunked).tolist():
             if row > first:
@@ -187,7 +187,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
-        """Log the messages that were left out, and remember chunks; ``last`` are the last entries."""
+        """Logs the messages that were left out, and keeps known chunks; ``last`` are the last entries."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -211,7 +211,7 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
-        """Search before the range for chunks of a message; ``known`` is what those within it give."""
+        """Searches before the range for chunks of a message; ``known`` is the result within the range."""
         message = self._search.find(last)
         is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
         if isinstance(message, Assembled):

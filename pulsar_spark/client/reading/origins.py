@@ -18,8 +18,8 @@ class OriginReader:
     """Decodes the origins of entries.
 
     Args:
-        secret: of the query.
-        topic: the topic partition.
+        secret: secret of the query.
+        topic: topic partition.
     """
 
     def __init__(self, secret: bytes, topic: TopicName) -> None:
@@ -27,7 +27,7 @@ class OriginReader:
         self._topic = str(topic)
 
     def own(self, entries: Entries) -> list[OwnEntry]:
-        """The entries of the query; those that have the same origin are one."""
+        """Returns the entries of the query; entries with the same origin are one item."""
         counts = np.maximum(entries.messages, 1)
         last = entries.sequence_id + counts - 1
         for row in np.flatnonzero(entries.chunked).tolist():
@@ -55,9 +55,9 @@ class OriginReader:
         return found
 
     def origins(self, entries: Entries) -> tuple[list[Origin | None], Ints]:
-        """Distinct origins and None; and the number among them of each entry's origin, int64[n].
+        """Returns the distinct origins, and the index of each entry's origin among them, int64[n].
 
-        Entries that have none, or one that the query has not signed, have the number of a None.
+        The origin of an entry without a field, or with one that the query has not signed, is None.
         """
         fields, numbers = distinct(entries, EntryField.ORIGIN)
         names_begin = np.array([field is None or has_begin(field) for field in fields], np.bool_)
@@ -71,7 +71,7 @@ class OriginReader:
         return origins, numbers
 
     def _origin_of_first(self, entries: Entries, row: int, field: bytes) -> Origin | None:
-        """The origin of a first entry: signed with its payload and, unless it is a chunk, its metadata."""
+        """Returns the origin of a first entry; payload and, unless it is a chunk, metadata are signed."""
         entry = entries.one(row)
         metadata = b"" if entries.chunked[row] else metadata_before(field, entry.metadata)
         if metadata is None:
@@ -80,11 +80,11 @@ class OriginReader:
 
 
 def distinct(entries: Entries, field: EntryField) -> tuple[list[Any], Ints]:
-    """The distinct values of a field, None where it is not set; and the number of each entry's, int64[n]."""
+    """Returns the distinct values of a field (None: not set), and the index of each entry's, int64[n]."""
     encoded = entries.texts(field).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def id_of(entries: Entries, row: int) -> MessageId:
-    """The id of an entry."""
+    """Returns the id of an entry."""
     return MessageId(int(entries.ledger[row]), int(entries.entry[row]))

@@ -1,4 +1,4 @@
-"""PlanningClient: one interface to everything that planning needs of a cluster.
+"""PlanningClient: one interface to a cluster for planning.
 
 Planning uses nothing else of the client, so a test can drive it with topics in memory.
 """
@@ -26,10 +26,10 @@ from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
 from pulsar_spark.protocol.layout import TopicLayout
 
-# Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
+# Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which no more of a segment are taken to be visible, by a read that asks
-# again. One that ends there waits for an operation timeout.
+# Seconds without an entry after which a stream takes the rest of a segment to be invisible: it asks again. A
+# read that ends there waits for an operation timeout.
 _SILENCE = 1.0
 
 
@@ -39,11 +39,11 @@ class PlanningClient:
     Its methods raise the errors of the functions and classes of this package that they wrap.
 
     Args:
-        client: where to connect.
-        read_compacted: whether bounds and searches for times are those of the compacted topic.
+        client: client of the cluster.
+        read_compacted: whether bounds and searches for times use the compacted topic.
 
     Attributes:
-        read_compacted: as given.
+        read_compacted: see the argument.
     """
 
     def __init__(self, client: Client, *, read_compacted: bool = False) -> None:
@@ -53,21 +53,21 @@ class PlanningClient:
 
     @classmethod
     def shared(cls, options: ClientOptions, *, read_compacted: bool = False) -> PlanningClient:
-        """One around this process's client for ``options``."""
+        """Returns a PlanningClient of this process's client for ``options``."""
         return cls(shared_client(options), read_compacted=read_compacted)
 
     @contextmanager
     def impatient(self) -> Iterator[PlanningClient]:
-        """The same for the first contact: a cluster that cannot be reached is an error in seconds."""
+        """Yields a PlanningClient for the first contact, by which an unreachable cluster fails in seconds."""
         with impatient_client(self._client.options) as client:
             yield PlanningClient(client, read_compacted=self.read_compacted)
 
     def now(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Returns seconds of a clock that never goes back."""
         return now()
 
     def time_ms(self) -> int:
-        """This machine's time, in ms since 1970."""
+        """Returns this machine's time, in ms since 1970."""
         return time.time_ns() // 1_000_000
 
     def retries(self) -> int:
@@ -75,22 +75,22 @@ class PlanningClient:
         return retry_count()
 
     def operation(self) -> Deadline:
-        """A new deadline of the operation timeout."""
+        """Returns a new deadline of the operation timeout."""
         return self._client.operation()
 
     # ---- topics
 
     def partitions(self, topic: TopicName) -> list[TopicName]:
-        """The partitions or segments of a topic, or the topic itself where it has neither."""
+        """Returns the partitions or segments of a topic, or the topic itself if it has neither."""
         return list(self.layout(topic).segments) if topic.is_scalable else self._client.partitions(topic)
 
     def layout(self, topic: TopicName) -> TopicLayout:
-        """The segments of a topic now."""
+        """Returns the segments of a topic now."""
         with self.watch_layout(topic) as watch:
             return watch.layout()
 
     def watch_layout(self, topic: TopicName) -> SegmentWatch:
-        """Watch the segments of a topic."""
+        """Watches the segments of a topic."""
         return SegmentWatch(self._client, topic)
 
     def has_scalable_topics(self) -> bool:
@@ -98,31 +98,31 @@ class PlanningClient:
         return self._client.service(self._client.operation()).scalable_topics
 
     def topics_matching(self, pattern: TopicPattern) -> dict[TopicName, frozenset[TopicName]]:
-        """The topics that ``pattern`` means, each with its partitions that the broker has made."""
+        """Returns the topics that match a pattern, each with its partitions that exist at the broker."""
         return self._client.topics_matching(pattern)
 
     def watch_topics(self, pattern: TopicPattern, *, may_list: bool) -> TopicWatch:
-        """Watch the topics that ``pattern`` means."""
+        """Watches the topics that match a pattern."""
         return TopicWatch(self._client, pattern, may_list=may_list)
 
     def admin(self, url: str) -> Admin:
-        """The admin service at ``url``, with this client's login."""
+        """Returns the admin service at ``url``, with this client's login."""
         return self._client.admin(url)
 
     # ---- subscriptions
 
     def subscribe(self, topic: TopicName, options: SubscriptionOptions) -> Consumer:
-        """A consumer that sends requests and acknowledges, but receives no messages."""
+        """Returns a consumer that sends requests and acknowledges, but receives no messages."""
         return Consumer(self._client, topic, options)
 
     def has_subscription(self, topic: TopicName, name: str) -> bool:
         """Whether a durable subscription exists on a partition."""
         return probe.has_subscription(self._client, topic, name)
 
-    # ---- what a partition holds
+    # ---- contents of partitions
 
     def bounds(self, topic: TopicName) -> PartitionBounds:
-        """Where a partition begins and ends now."""
+        """Returns the current bounds of a partition."""
         if not topic.is_segment or self.read_compacted:
             return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         stored = self.stored_end(topic)
@@ -151,12 +151,12 @@ class PlanningClient:
         return self._has_transactions
 
     def visible_end(self, topic: TopicName, told: MessageId, seen: MessageId) -> MessageId:
-        """The last visible entry of a segment, by what a reader is given; or an earlier one.
+        """Returns the last visible entry of a segment, by a reader's entries; or an earlier one.
 
         Args:
-            topic: the segment.
-            told: the last message, as the broker says.
-            seen: an entry that was visible before.
+            topic: segment.
+            told: last message by the broker's answer.
+            seen: entry that was visible before.
         """
         # Of a long range the next answer continues where this one ends.
         stored = self.stored_end(topic)
@@ -167,25 +167,25 @@ class PlanningClient:
         return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:
-        """The position of the last entry of a partition, whether readers are given it or not."""
+        """Returns the position of the last entry of a partition, visible or not."""
         return probe.stored_end(self._client, topic)
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """The first visible entry at or after ``position``, which must exist."""
+        """Returns the first visible entry at or after ``position``, which must exist."""
         compacted = self._is_only_kept(topic, position)
         return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
 
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
-        """The first visible entry after ``position``; None if the broker knows of none."""
+        """Returns the first visible entry after ``position``; None if the broker knows of none."""
         return probe.first_after(self._client, topic, position)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
-        """A probe of the entries after a position."""
+        """Returns a probe of the entries after a position."""
         compacted = self._is_only_kept(topic, after)
         return EntryProbe(self._client, topic, after, read_compacted=compacted)
 
     def _is_only_kept(self, topic: TopicName, position: MessageId) -> bool:
-        """Whether compacted topics are read, and compaction has what follows, which the log has no more."""
+        """Whether compacted topics are read, and only compaction still has the entries that follow."""
         if not self.read_compacted:
             return False
         log = probe.probe_bounds(self._client, topic)
@@ -194,16 +194,16 @@ class PlanningClient:
     def first_at(
         self, topic: TopicName, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
     ) -> MessageId | None:
-        """The first visible entry in ``[first, last]`` published at ``time_ms`` or later, or None."""
+        """Returns the first visible entry in ``[first, last]`` published at ``time_ms`` or later, or None."""
         compacted = self.read_compacted
         return probe.first_at(self._client, topic, time_ms, margin_ms, first, last, read_compacted=compacted)
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> int:
-        """The number of the last entry in the ledger of ``position``; -1 if it does not exist."""
+        """Returns the number of the last entry in the ledger of ``position``; -1 if it does not exist."""
         return probe.ledger_end(self._client, topic, position, last)
 
     def count_entries(self, topic: TopicName, end: MessageId, position: MessageId) -> tuple[MessageId, int]:
-        """The last entry before ``position``, and the number of entries from there on, up to ``end``."""
+        """Returns the last entry before ``position``, and the number of entries after it, up to ``end``."""
         return retry(lambda: probe.count_entries(self._client, topic, end, position), self.operation())
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
@@ -211,12 +211,12 @@ class PlanningClient:
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:
-        """Whether the broker says that no message comes after a position any more; waits for that a while."""
+        """Whether the broker reports that no message follows a position any more; waits for the report."""
         came = threading.Event()
         with Tail(self._client, topic, after, came.set) as tail:
             came.wait(_END_TIMEOUT)
             return tail.topic_end is not None and tail.newest <= after.whole_entry
 
     def open_tail(self, topic: TopicName, after: MessageId, on_arrival: Callable[[], object]) -> Tail:
-        """Open a tail, which shows new entries after a position."""
+        """Opens a tail, which shows new entries after a position."""
         return Tail(self._client, topic, after, on_arrival)

@@ -56,15 +56,15 @@ class EntryInfo:
     """One visible entry.
 
     Attributes:
-        id: the whole entry.
-        messages: how many it holds, at least 1.
-        size: bytes of its metadata and payload as they are stored.
-        publish_time: when it was published, in ms since 1970.
+        id: position of the whole entry.
+        messages: number of its messages, at least 1.
+        size: stored bytes of its metadata and payload.
+        publish_time: publish time in ms since 1970.
         index: the broker's index of its last message, if the broker sends it.
-        chunk: whether it is a part of a chunked message that it does not complete.
-        chunked: whether it is any part of a chunked message.
-        corrupt: whether it cannot be decoded. Then only its id is known: it counts as one message of one
-            byte, published in 1970. The task that reads it decides what to do.
+        chunk: whether it is a chunk that does not complete its message.
+        chunked: whether it is any chunk.
+        corrupt: whether it cannot be decoded. Then only the id is known: the entry counts as one message of
+            one byte, published in 1970. The task that reads it fails or leaves it out.
     """
 
     id: MessageId
@@ -78,11 +78,11 @@ class EntryInfo:
 
 
 class PartitionBounds(NamedTuple):
-    """What a partition holds.
+    """The bounds of a partition.
 
     Attributes:
-        begin: the position before the first entry.
-        last: the last visible message, as a whole entry; ``begin`` where there is none.
+        begin: position before the first entry.
+        last: last visible message, as a whole entry; ``begin`` if there is none.
     """
 
     begin: MessageId
@@ -90,18 +90,18 @@ class PartitionBounds(NamedTuple):
 
 
 def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = False) -> PartitionBounds:
-    """Where a partition begins and ends now.
+    """Returns the current bounds of a partition.
 
     Args:
-        client: where to connect.
-        topic: one partition, which is created again where the broker has removed it; or a topic without
+        client: client of the cluster.
+        topic: one partition, which is created again if the broker has removed it; or a topic without
             partitions.
-        read_compacted: whether the compacted topic counts, too. It outlives the log that it was made of, so
-            it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins. A broker
-            that has not opened it yet answers as if it were empty; the caller asks again.
+        read_compacted: whether the compacted topic counts, too. It outlives the log from which it was made,
+            so it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins. A
+            broker that has not opened it yet answers as if it were empty; the caller asks again.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     options = SubscriptionOptions(
         name=client.reader_name("planner"),
@@ -121,12 +121,12 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
 
 
 def stored_end(client: Client, topic: TopicName) -> MessageId:
-    """The position of the last entry of a partition, whether readers are given it or not.
+    """Returns the position of the last entry of a partition, visible or not.
 
-    Markers of transactions, and what was aborted, lie after the last visible message.
+    Markers of transactions, and aborted messages, may lie after the last visible message.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     options = SubscriptionOptions(
         name=client.reader_name("planner"), durable=False, initial=InitialPosition.LATEST
@@ -136,12 +136,12 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists: brokers refuse a non-durable one of its name then.
+    """Whether a durable subscription exists, because brokers then refuse a non-durable one of its name.
 
-    They refuse one that would be too many only if there is none of its name.
+    Brokers check the maximum number of subscriptions only for a name that does not exist.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     try:
         Consumer(client, topic, SubscriptionOptions(name=name, durable=False)).close()
@@ -153,16 +153,16 @@ def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
 def probe_entry(
     client: Client, topic: TopicName, position: MessageId, *, read_compacted: bool = False
 ) -> EntryInfo:
-    """The first visible entry at or after ``position``.
+    """Returns the first visible entry at or after ``position``.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        position: of an entry, or of none; a visible entry at it or after it must exist.
+        position: position, with or without an entry; a visible entry at or after it must exist.
         read_compacted: whether to read the compacted topic.
 
     Raises:
-        DeadlineError: there is none, or the broker did not send it within the operation timeout.
+        DeadlineError: no entry was received within the operation timeout.
     """
     options = reader_options(client, "probe", position, read_compacted=read_compacted)
     with Consumer(client, topic, options, Permits(1)) as consumer:
@@ -170,10 +170,10 @@ def probe_entry(
 
 
 def first_after(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
-    """The first visible entry after ``position``; None if the broker knows of none.
+    """Returns the first visible entry after ``position``; None if the broker knows of none.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     with Consumer(
         client, topic, reader_options(client, "probe", position.next_entry), Permits(1)
@@ -193,19 +193,19 @@ def first_at(
     *,
     read_compacted: bool = False,
 ) -> MessageId | None:
-    """The first visible entry that was published at ``time_ms`` or later; None if there is none.
+    """Returns the first visible entry that was published at ``time_ms`` or later; None if there is none.
 
-    It probes few entries, about 2 log2 of their number, and reads those of about ``margin_ms`` before it.
-    An entry that cannot be decoded is replaced by the next one. If there is none before ``last``, or if many
-    in a row cannot be decoded, it counts as published in time.
+    It probes few entries, about 2 log2 of their number, and reads the entries of about ``margin_ms`` before
+    the result. Instead of an entry that cannot be decoded the next one is probed. If there is none before
+    ``last``, or many in a row cannot be decoded, the entry counts as published in time.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
         time_ms: publish time in ms since 1970.
         margin_ms: maximum by which publish times go back along the topic.
-        first: where to begin, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
-        last: the last visible message, or one before it.
+        first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
+        last: last visible message, or an earlier one.
         read_compacted: whether to read the compacted topic.
     """
     if read_compacted:
@@ -236,13 +236,13 @@ def first_at(
 
 
 def ledger_end(client: Client, topic: TopicName, position: MessageId, last: MessageId) -> int:
-    """The number of the last entry in the ledger of ``position``; -1 for a ledger that does not exist.
+    """Returns the number of the last entry in the ledger of ``position``; -1 for a missing ledger.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        position: names the ledger.
-        last: the last visible message, which counts as the end of its ledger.
+        position: any position in the ledger.
+        last: last visible message, which counts as the end of its ledger.
     """
     if position.ledger >= last.ledger:
         return last.entry
@@ -256,15 +256,15 @@ def ledger_end(client: Client, topic: TopicName, position: MessageId, last: Mess
 def count_entries(
     client: Client, topic: TopicName, end: MessageId, position: MessageId
 ) -> tuple[MessageId, int]:
-    """The last entry before ``position``; and the number of entries from there on, up to ``end``.
+    """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
-    Instead of the entry it may be the next ledger's ``(ledger, -1)``: if there is none, or after a rollover.
+    If there is no entry before, or after a rollover, the entry may be the next ledger's ``(ledger, -1)``.
     Brokers count up to the topic's end, which may grow: a count between two equal ones is exact. ``end`` must
-    exist, because a reader that begins after a topic's last entry may begin after one that comes meanwhile.
+    exist, because a reader that begins after a topic's last entry may begin after a newer entry.
 
     Raises:
         NotReadyError: a reader was lost.
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     with (
         Consumer(client, topic, reader_options(client, "planner", position)) as reader,
@@ -282,7 +282,7 @@ def count_entries(
 
 
 def opening_turns() -> Iterator[None]:
-    """Give turns to ask again whether compacted topics are empty, each after a longer pause.
+    """Yields turns to ask again whether compacted topics are empty, each after a longer pause.
 
     A broker that has not opened a compacted topic yet answers as if it were empty.
     """
@@ -294,7 +294,7 @@ def opening_turns() -> Iterator[None]:
 
 
 def _last_kept(consumer: Consumer) -> MessageId:
-    """The last message for a reader of the compacted topic; no message if nothing is kept."""
+    """Returns the last message for a reader of the compacted topic; no message if nothing is kept."""
     last = consumer.last_message_id().last
     for _ in () if last.is_message else opening_turns():
         last = consumer.last_message_id().last
@@ -304,20 +304,20 @@ def _last_kept(consumer: Consumer) -> MessageId:
 
 
 class EntryProbe(Closing):
-    """Gives the entries after a position, in order; a context manager, not thread-safe.
+    """Reads the entries after a position, in order; a context manager, not thread-safe.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        after: the entry before the first that is wanted; ``MessageId.EARLIEST`` for the topic's beginning.
-        read_compacted: whether to read the compacted topic. Its last entries may be gone, so a silence of a
-            few seconds counts as its end.
+        after: entry before the first wanted one; ``MessageId.EARLIEST`` for the topic's beginning.
+        read_compacted: whether to read the compacted topic. Its last entries may be missing, so a silence of
+            a few seconds counts as its end.
 
     Attributes:
-        position: the last entry that was given out, at first ``after``.
+        position: last returned entry, at first ``after``.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
 
     def __init__(
@@ -334,20 +334,21 @@ class EntryProbe(Closing):
         self._late: DeadlineError | None = None
 
     def read(self, messages: int, size: int, end: MessageId) -> list[EntryInfo]:
-        """The next entries, until they hold enough or ``end`` is reached.
+        """Returns the next entries, up to one of three limits.
 
         Args:
-            messages: stop when they hold this many messages; a chunked message counts with its last chunk.
-            size: or this many bytes.
-            end: or here, inclusive: the last visible message, or one before it.
+            messages: number of messages; a chunked message counts with its last chunk.
+            size: number of bytes.
+            end: last entry, inclusive: the last visible message, or an earlier one.
 
         Returns:
-            Fewer where the broker has read up to ``end`` and delivers nothing more, or where the next entry
-            did not come within the operation timeout.
+            The entries; fewer if the broker has read up to ``end`` and delivers nothing more, or if the next
+            entry was not received within the operation timeout.
 
         Raises:
-            DeadlineError: not one came within the operation timeout. Every later call raises it, too: an
-                entry that the broker drops together with others may be delivered to a new probe.
+            DeadlineError: no entry was received within the operation timeout. Every later call raises it,
+                too, because an entry that the broker drops together with others may be delivered to a new
+                probe.
             PulsarError: the broker does not answer.
         """
         taken: list[EntryInfo] = []
@@ -369,7 +370,7 @@ class EntryProbe(Closing):
         return taken
 
     def close(self) -> None:
-        """Close the reader, without waiting for the broker's answer."""
+        """Closes the reader, without waiting for the broker's answer."""
         self._consumer.begin_close()
 
     def _receive(self, messages: int, size: int, end: MessageId) -> None:
@@ -393,14 +394,14 @@ class EntryProbe(Closing):
         self._found.extend(found)
 
     def _is_read_over(self, end: MessageId) -> bool:
-        """Whether nothing more comes up to ``end``."""
+        """Whether the broker delivers nothing more up to ``end``."""
         if self._read_compacted:
             return True
         return has_read_over(self._consumer, self._after, self.position, end)
 
 
 class _Totals:
-    """The totals of the entries so far, from which those to come are estimated."""
+    """The totals of the entries so far, for estimates of the next entries."""
 
     def __init__(self) -> None:
         self._entries = self._messages = self._bytes = 0
@@ -411,7 +412,7 @@ class _Totals:
         self._bytes += sum(entry.size for entry in found)
 
     def entries_for(self, messages: int, size: int) -> int:
-        """How many entries hold either, by estimate; one before any was seen."""
+        """Returns the estimated number of entries with so many messages or bytes; 1 at first."""
         if self._entries == 0:
             return 1
         estimate = min(messages * self._entries // self._messages, size * self._entries // self._bytes)
@@ -421,7 +422,7 @@ class _Totals:
 def reader_options(
     client: Client, role: str, start: MessageId, *, read_compacted: bool = False
 ) -> SubscriptionOptions:
-    """A non-durable subscription with its own name, which begins at ``start``, inclusive."""
+    """Returns the options of a non-durable subscription with a unique name; ``start`` is inclusive."""
     return SubscriptionOptions(
         name=client.reader_name(role), durable=False, start=start, read_compacted=read_compacted
     )
@@ -430,9 +431,9 @@ def reader_options(
 def receive_infos(
     consumer: Consumer, deadline: Deadline, remaining_entries: int | None, idle: float | None = None
 ) -> list[EntryInfo]:
-    """What is known of the next entries without decoding their payloads; ``Consumer.receive`` otherwise.
+    """Receives the next entries without decoding their payloads; see ``Consumer.receive``.
 
-    One that cannot be decoded comes alone, and the consumer continues after it.
+    An entry that cannot be decoded is returned alone, and the consumer continues after it.
     """
     try:
         return entry_infos(consumer.receive(deadline, remaining_entries, idle))
@@ -444,13 +445,13 @@ def receive_infos(
 
 
 def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end: MessageId) -> bool:
-    """Whether the broker has read up to ``end``: it acknowledges by itself what it does not deliver.
+    """Whether the broker has read up to ``end``, by its acknowledgement of entries that it does not deliver.
 
     Args:
         consumer: a reader of the entries after ``after``.
-        after: where it began.
-        position: the last entry that was received, or ``after``.
-        end: of the range.
+        after: entry before the reader's first one.
+        position: last received entry, or ``after``.
+        end: end of the range.
     """
     if position > after:
         consumer.ack_cumulative(position)
@@ -458,7 +459,7 @@ def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end
 
 
 def entry_infos(entries: Entries) -> list[EntryInfo]:
-    """What is known of entries, by column; metadata is parsed only of chunks."""
+    """Returns the facts about entries, by column; only the metadata of chunks are parsed."""
     columns = (
         entries.ledger.tolist(),
         entries.entry.tolist(),

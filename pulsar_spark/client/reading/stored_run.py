@@ -1,7 +1,7 @@
-"""Reads what earlier runs of a task, or of all tasks, have stored of a micro-batch in a topic partition.
+"""Reads the messages of a micro-batch that earlier runs of a task, or of all tasks, have stored.
 
-Its entries are found by their origins. They are decoded as a reader of the topic decodes them, so batches,
-compression and chunks may differ from those of this run.
+The entries are found by their origins, and decoded like those of any reader. So batches, compression and
+chunks may differ from this run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pulsar_spark.wire.wire_schema import from_wire_version
 # Rows that are decoded at a time.
 _ROWS = 10_000
 
-# How much further back each step of the search goes: little is read in vain.
+# Factor from one step back to the next. It is small, so that little is read in vain.
 _GROWTH = 1.25
 
 # Entries that are searched if the broker does not know the producer's name, or knows it from an earlier
@@ -52,12 +52,12 @@ _BATCH_WINDOW = 4 << 20
 
 _log = logging.getLogger(__name__)
 
-# Of the last run of a micro-batch that a client's tasks have read, by topic partition.
+# Knowledge of the last micro-batch that a client's tasks have searched, by topic partition.
 _known: WeakKeyDictionary[Client, tuple[object, dict[TopicName, KnownBatch]]] = WeakKeyDictionary()
 
 
 class _Opened(Iterator[Rows]):
-    """Blocks of which the first one is read already; ``close`` it."""
+    """Blocks of rows, of which the first one is read already."""
 
     def __init__(self, blocks: Generator[Rows, None, None]) -> None:
         self._blocks = blocks
@@ -68,24 +68,24 @@ class _Opened(Iterator[Rows]):
         return next(self._blocks) if first is None else first
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         self._first = None
         self._blocks.close()
 
 
 @dataclass(slots=True)
 class StoredRun:
-    """What was found.
+    """Stored messages of a task in one micro-batch.
 
     Attributes:
         begin: id of the first entry that the task stored in the micro-batch; None if there is none.
         newest: highest sequence id of an entry that was found; -1 if there is none.
         version: number of the schema version of the first entry; None if it has none.
-        unread: why messages that are stored may be missing; None if all were read so far.
-        is_replay: whether an earlier run has stored rows of the micro-batch, also another task's.
-        is_again: whether some of these rows were sent when others were stored.
+        unread: reason why stored messages may be missing; None if all were read so far.
+        is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
+        is_again: whether some of these rows were sent when others were stored already.
         is_late: whether the query has written a later micro-batch.
-        blocks: the messages, which are read as they are taken.
+        blocks: messages, which are read when they are taken.
     """
 
     begin: MessageId | None = None
@@ -98,7 +98,7 @@ class StoredRun:
     blocks: Iterator[Rows] = field(default_factory=lambda: iter(()))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         if isinstance(self.blocks, _Opened):
             self.blocks.close()
 
@@ -113,14 +113,15 @@ _WHY = {
 def read_stored_run(
     client: Client, topic: TopicName, run: RunToFind, decryptor: Decryptor, window_bytes: int
 ) -> StoredRun:
-    """Search for the stored messages of a micro-batch, and begin to read them.
+    """Searches for the stored messages of a micro-batch, and begins to read them.
 
     The search ends one operation timeout after the last entry of the micro-batch. The tasks of a process
-    share what they see. ``window_bytes`` may be in flight, and about as many are decoded at a time.
+    share the entries that they find. ``window_bytes`` may be in flight, and about as many are decoded at a
+    time.
 
     Raises:
         PulsarError: the topic cannot be read. A missing permission, a missing key and a search that takes too
-            long are not raised: they are ``unread``.
+            long are not raised, but are the reason ``unread``.
     """
     found = StoredRun()
     reader = _RunReader(client, topic, run, window_bytes)
@@ -135,10 +136,11 @@ def read_stored_run(
 
 
 def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Origin) -> BatchSearch:
-    """Find all entries of a micro-batch, of which ``batch`` is an origin, back to where the query began it.
+    """Finds all entries of the micro-batch of the origin ``batch``, back to its first entry.
 
     Raises:
-        PulsarError: the topic cannot be read, or no entry of the micro-batch came for an operation timeout.
+        PulsarError: the topic cannot be read, or no entry of the micro-batch was found for an operation
+            timeout.
     """
     search, deadline, origins = BatchSearch(batch), client.operation(), OriginReader(secret, topic)
 
@@ -154,12 +156,12 @@ def find_stored_batch(client: Client, topic: TopicName, secret: bytes, batch: Or
 def stored_digests(
     client: Client, topic: TopicName, secret: bytes, batch: Origin, decryptor: Decryptor
 ) -> tuple[Words, Ints]:
-    """First words of the digests of rows that earlier runs have stored, and the numbers of their tasks.
+    """Returns the first words of the digests of rows of earlier runs, and the numbers of the rows' tasks.
 
-    A process reads them once for all tasks of the micro-batch.
+    A process reads the rows once for all tasks of the micro-batch.
 
     Raises:
-        PulsarError: they cannot be read.
+        PulsarError: the rows cannot be read.
     """
 
     def is_wanted(origin: Origin | None) -> bool:
@@ -183,7 +185,7 @@ def stored_digests(
 
 @contextmanager
 def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin) -> Iterator[KnownBatch]:
-    """Lend what this process knows of a micro-batch in its current run, to one caller at a time."""
+    """Lends this process's KnownBatch of a micro-batch in its current run, to one caller at a time."""
     key = secret, origin.when, origin.run
     last, parts = _known.get(client, (None, {}))
     if last != key:
@@ -206,11 +208,11 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # Where the broker names an id of an earlier micro-batch, or none, little can be stored.
+        # If the broker's last id is of an earlier micro-batch, or there is none, few rows can be stored.
         self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
-        """Search, read the first messages, and fill ``found``."""
+        """Searches, reads the first messages, and fills ``found``."""
         search = self._search
         verdict = search.verdict(is_hidden=not self._search_shared())
         found.unread = _WHY.get(verdict)
@@ -226,17 +228,17 @@ class _RunReader:
             found.unread = "the broker has deleted some of them"
 
     def _search_shared(self) -> bool:
-        """Search for the begin, with what this process knows; return whether nothing can be hidden.
+        """Searches for the begin, also in known entries; returns whether nothing can be hidden.
 
-        What is no replay, as far as Spark tells, is searched for anew: it is looked for among the last
-        entries, to which other tasks have added.
+        Rows that Spark does not report as a replay are always searched anew, because other tasks have added
+        entries at the end.
         """
         run = self._run
         if run.is_claimed and not run.may_be_replay:
             return self._search_back(KnownBatch())
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
-            # What earlier runs have stored was there when this process first looked.
+            # Rows of earlier runs were stored before this process first looked.
             if self._is_look and known.has_looked:
                 return True
             is_searched = self._search_back(known)
@@ -297,8 +299,8 @@ class _StoredMessages:
     def read(
         self, start: MessageId, end: MessageId, decryptor: Decryptor
     ) -> Generator[DecodedMessages, None, None]:
-        """Give the messages in ``(start, end]``."""
-        # A gap is no error: others' entries may be anything, and the query's own are compared anyway.
+        """Yields the messages in ``(start, end]``."""
+        # A gap is no error: other programs' entries do not matter, and the query's own rows are compared.
         options = RangeOptions(
             poll_timeout=self.client.options.operation_timeout,
             visible=False,
@@ -325,7 +327,7 @@ class _StoredMessages:
             yield messages
 
     def _own(self, stored: Generator[Entries, None, None]) -> Generator[Entries, None, None]:
-        """Only the entries that are wanted; not those that are replicated in another way than all."""
+        """Yields the wanted entries, without those that have their own replication clusters."""
         with closing(stored):
             for entries in stored:
                 origins, numbers = self.origins.origins(entries)
@@ -339,7 +341,7 @@ class _StoredMessages:
 
 
 def _rows_of(messages: DecodedMessages) -> tuple[Rows, Ints]:
-    """Messages as rows to be compared; and the number of the schema version of each, -1 for none."""
+    """Returns messages as rows to be compared, and each message's schema version, -1 for none."""
     columns = MessageColumns(
         value=messages.value,
         key=messages.key,
@@ -355,19 +357,19 @@ def _rows_of(messages: DecodedMessages) -> tuple[Rows, Ints]:
 
 
 def _versions_of(entries: Entries) -> Ints:
-    """Numbers of schema versions, int64[n]; -1 for none."""
+    """Returns numbers of schema versions, int64[n]; -1 for none."""
     fields, numbers = distinct(entries, EntryField.SCHEMA_VERSION)
     versions = [from_wire_version(field or b"") for field in fields]
     return np.array([-1 if each is None else each for each in versions], np.int64)[numbers]
 
 
 def _deliver_at_of(entries: Entries) -> Ints:
-    """Times of delivery in ms since the epoch, int64[n]; -1 for none."""
+    """Returns times of delivery in ms since the epoch, int64[n]; -1 for none."""
     times, has = entries.numbers(EntryField.DELIVER_AT)
     return np.where(has, times, -1)
 
 
 def _tasks_of(entries: Entries) -> Ints:
-    """Numbers of the tasks that have sent entries, int64[n]."""
+    """Returns numbers of the tasks that have sent entries, int64[n]."""
     fields, numbers = distinct(entries, EntryField.ORIGIN)
     return np.array([task_of_origin(field) for field in fields], np.int64)[numbers]

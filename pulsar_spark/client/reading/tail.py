@@ -1,4 +1,4 @@
-"""Tail: shows new entries of a topic partition without requests. Arrivals: which of many tails got some."""
+"""Tail: receives new entries of a partition without requests. Arrivals: partitions with new entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsar_spark.protocol.reading.permits import Permits
 
 # Bytes that may be in flight to a tail, unless one entry is larger.
 _WINDOW_BYTES = 1 << 20
-# Maximum entries, and about how many bytes, that a tail follows at a time: only tasks read more.
+# Maximum entries, and approximate bytes, that a tail follows at a time, because only tasks read more.
 _FOLLOWED_ENTRIES = 16
 _FOLLOWED_BYTES = 64 << 10
 
@@ -30,25 +30,25 @@ K = TypeVar("K")
 class Tail(Closing):
     """A reader at the end of a partition; a context manager, not thread-safe.
 
-    The broker sends it the next entry by itself. :meth:`follow` gives it the partition's end: it then takes
-    the entries up to there, and again the next one. So it sees each entry.
+    The broker sends the next entry by itself. With the partition's end, :meth:`follow` requests the entries
+    up to the end, and again the next one. So the tail sees each entry.
 
     Args:
-        client: where to connect.
+        client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        after: the entry before the first that it sees; ``MessageId.EARLIEST`` for the topic's beginning.
-        on_arrival: called on the connection's thread when something came, or the broker was lost so that
-            something may have come; it must not block. :meth:`take` or :meth:`follow` is due then.
+        after: entry before the first one of the tail; ``MessageId.EARLIEST`` for the topic's beginning.
+        on_arrival: function that is called on the connection's thread when an entry is received, or the
+            broker is lost; it must not block. :meth:`take` or :meth:`follow` is due then.
 
     Attributes:
-        after: as given.
-        reached: every visible entry after ``after`` up to this one was seen.
-        has_chunks: whether one of them was a chunk.
-        was_waiting: whether at the last :meth:`follow` all entries up to its end had come, and the broker was
-            free to send the next one: so there was none.
+        after: see the argument.
+        reached: last entry up to which the tail has seen every visible entry after ``after``.
+        has_chunks: whether one of these entries was a chunk.
+        was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
+            broker was free to send the next one, so there was none.
 
     Raises:
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
 
     def __init__(
@@ -72,27 +72,27 @@ class Tail(Closing):
             raise
 
     def has_passed(self, end: MessageId) -> bool:
-        """Whether an entry after ``end`` came, or may have since the broker was lost; makes no request."""
+        """Whether an entry after ``end`` was received, or the broker is lost; makes no request."""
         return self.is_lost or self.newest > end
 
     @property
     def newest(self) -> MessageId:
-        """The newest entry that came, or that it began after; makes no request."""
+        """Returns the newest received entry, at first ``after``; makes no request."""
         newest = self._consumer.newest_arrived
         return self.reached if newest is None else max(self.reached, newest)
 
     @property
     def topic_end(self) -> TopicEnd | None:
-        """Why nothing more will come, as the broker says; None: more may come. Makes no request."""
+        """Returns the broker's reason why the topic gets no more messages, or None; makes no request."""
         return self._consumer.topic_end
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing more will come, so it must be closed; makes no request."""
+        """Whether the tail receives nothing more and must be closed; makes no request."""
         return self._is_lost or self._consumer.lost
 
     def take(self) -> None:
-        """Process the entries that have come; makes no request. A corrupt entry makes the tail lost."""
+        """Processes the received entries; makes no request. A corrupt entry makes the tail lost."""
         try:
             while len(entries := self._consumer.take_arrived()):
                 self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
@@ -104,15 +104,15 @@ class Tail(Closing):
             _log.info("a reader that waits for new entries has ended: %s", error)
 
     def follow(self, end: MessageId) -> bool:
-        """Process the entries that have come; request those up to ``end`` and the next one. Does not wait.
+        """Processes the received entries; requests the entries up to ``end`` and the next one. Does not wait.
 
-        Processed entries are acknowledged: the broker counts all others as the reader's backlog.
+        Processed entries are acknowledged, because the broker counts all others as the reader's backlog.
 
         Args:
-            end: the last visible message of the partition, a whole entry.
+            end: last visible message of the partition, a whole entry.
 
         Returns:
-            False if it is lost, or too many entries lie before the end.
+            False if the tail is lost, or too many entries lie before the end.
         """
         self.take()
         self.was_waiting = self.reached >= end and self._consumer.has_permits
@@ -134,19 +134,19 @@ class Tail(Closing):
         return not self._is_lost
 
     def close(self) -> None:
-        """Close the reader, without waiting for the broker's answer."""
+        """Closes the reader, without waiting for the broker's answer."""
         self._consumer.begin_close()
 
 
 class Arrivals(Generic[K]):
-    """Partitions whose tails got entries; connections' threads add them, one thread takes them."""
+    """Partitions whose tails have received entries; connections' threads add them, one thread takes them."""
 
     def __init__(self) -> None:
         self._partitions: set[K] = set()
         self._came = threading.Condition()
 
     def add(self, partition: K) -> None:
-        """Note that the tail of a partition got an entry."""
+        """Notes that the tail of a partition has received an entry."""
         with self._came:
             self._partitions.add(partition)
             self._came.notify()
@@ -155,12 +155,12 @@ class Arrivals(Generic[K]):
         return bool(self._partitions)
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is one, for at most ``seconds``."""
+        """Waits until there is a partition, for at most ``seconds``."""
         with self._came:
             self._came.wait_for(lambda: self._partitions, seconds)
 
     def take(self) -> set[K]:
-        """All of them, each once."""
+        """Removes and returns the partitions."""
         with self._came:
             found, self._partitions = self._partitions, set()
             return found

@@ -1,8 +1,8 @@
-"""Payloads of messages -> a typed column, each decoded with the schema version that it was written with.
+"""Payloads of messages -> a typed column; each payload is decoded with its own schema version.
 
-Messages are grouped by their versions, decoded a group at a time, and put back into their order. Owns the
-choice of each message's schema, and the error of a message without one. Must not know how values are laid
-out, or how bad rows are handled.
+Messages are grouped by version, decoded a group at a time, and put back into their order. Owns the choice of
+each message's schema, and the error of a message without a schema. Must not know the layout of values, nor
+the handling of bad rows.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from pulsar_spark.wire.entry.entry_work import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
-# The decoder of a version's values, or a text that says why there is none.
+# The decoder of a version's values, or the reason why there is none.
 _Reader: TypeAlias = "ValueDecoder | str"
 
-# For messages whose schema the user gave: their own versions do not matter.
+# The version of messages whose schema the user gave, because their own versions do not matter.
 _UNASKED = SchemaVersions([""], None)
 
 _SHOWN = 500  # characters of the names of fields, in an error
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
-# Maximum versions of one topic that are remembered; with more, producers have invented numbers.
+# Maximum versions of one topic that are kept, because producers may invent numbers.
 _MAX_VERSIONS = 10_000
 
 # Maximum bytes of the schemas whose decoders are kept, and bytes counted for each besides their texts.
@@ -61,17 +61,16 @@ _LOOK_UP = "See docs/schemas.md for what may be wrong with such messages"
 
 @dataclass(frozen=True, slots=True)
 class ReaderSchema:
-    """The schemas that values of a read are resolved to, from its start to its end.
+    """The schemas to which the values of a read are resolved, from its start to its end.
 
     Attributes:
-        schema: gives the columns.
-        pinned: by topic, without its partition, the version that the read began with. Values of the topic are
-            resolved to it, or to ``schema`` if it lacks the columns. Topics that are not pinned use the
-            versions that their messages name. A topic that was deleted and created again may have another
-            schema with the same number, so the schemas of messages are always requested.
-        is_given: whether the user gave the schema: it is then used for all messages, whatever version they
-            name.
-        load: unique name of this read: versions kept for another read are not used.
+        schema: schema of the columns.
+        pinned: version at the start of the read, by topic (without its partition). Values of the topic are
+            resolved to this version, or to ``schema`` if it lacks the columns. Topics that are not pinned use
+            the versions of their messages. A topic that was deleted and created again may have another schema
+            with the same number, so the schemas of messages are always requested.
+        is_given: whether the user gave the schema, which is then used for all messages of any version.
+        load: unique name of this read, because versions kept for another read are not used.
     """
 
     schema: Schema
@@ -81,23 +80,23 @@ class ReaderSchema:
 
     @property
     def type(self) -> pa.DataType:
-        """The type of a column with all fields of the schema; raises as ``formats.column_type``."""
+        """Returns the type of a column with all fields of the schema; raises as ``formats.column_type``."""
         return formats.column_type(self.schema)
 
     def check_columns(self) -> None:
-        """Raise UnsupportedError for a field that has no column; ``type`` leaves it out."""
+        """Raises UnsupportedError for a field that has no column; ``type`` leaves it out."""
         formats.check_columns(self.schema)
 
     def check(self, target: pa.DataType) -> None:
-        """Raise SchemaError if values of the schema cannot be read as a type."""
+        """Raises SchemaError if values of the schema cannot be read as a type."""
         _compiled(self.schema, self.schema, target)
 
     def has_all_of(self, own: Schema) -> bool:
-        """Whether the column has all that values of another topic's schema have; raises as ``type`` does."""
+        """Whether the column has all fields of another topic's schema; raises as ``type``."""
         return not any(changed_fields(self.type, formats.column_type(own)))
 
     def can_read(self, own: Schema, target: pa.DataType) -> bool:
-        """Whether values of another topic's schema are read as a type, by itself or resolved to this one."""
+        """Whether values of another topic's schema can be read as a type, directly or by this schema."""
         return not isinstance(_decoder(own, (own, self.schema), target), str)
 
 
@@ -105,18 +104,18 @@ class TypedValues:
     """n values as a column, and the errors of bad ones.
 
     Args:
-        messages: what they are of.
-        first: the message that the first one is of.
-        payloads: ``binary`` [n].
-        keys: ``binary`` [n].
-        groups: of the n rows.
-        work: what they may take.
-        pinned: the version that the read began with, or -1.
+        messages: messages of the values.
+        first: index of the first value's message.
+        payloads: payloads, ``binary`` [n].
+        keys: keys, ``binary`` [n].
+        groups: groups of the n rows.
+        work: allowance of work for the values.
+        pinned: version at the start of the read, or -1.
 
     Attributes:
-        column: n rows of the target's type; null where the row is bad, a tombstone or a deletion.
-        payloads: what they were made of, ``binary`` [n]; null for tombstones and deletions.
-        keys: of the messages, where the schema is of keys and values, ``binary`` [n]; else nulls.
+        column: n rows of the target's type; null if the row is bad, a tombstone or a deletion.
+        payloads: payloads of the values, ``binary`` [n]; null for tombstones and deletions.
+        keys: keys of the messages if the schema is KEY_VALUE, ``binary`` [n]; else nulls.
         is_bad: bool[n]; None where all rows are good.
     """
 
@@ -149,9 +148,9 @@ class TypedValues:
             self.is_bad = self._has_too_much if self.is_bad is None else self.is_bad | self._has_too_much
 
     def _deleted(self) -> Flags | None:
-        """Return the bad rows that are deletions, bool[n]; None if there are none.
+        """Returns the bad rows that are deletions, bool[n]; None if there are none.
 
-        Most clients cannot send a null: for the broker's compaction an empty payload with a key is one.
+        Most clients cannot send a null, so the broker's compaction takes an empty payload with a key for one.
         """
         if self.is_bad is None:
             return None
@@ -163,10 +162,10 @@ class TypedValues:
         return deleted if deleted.any() else None
 
     def error(self, row: int, *, is_fatal: bool) -> SchemaError:
-        """The error of a bad row, with its position, version and field.
+        """Returns the error of a bad row, with its position, version and field.
 
         Args:
-            row: its number.
+            row: index of the row.
             is_fatal: whether the error ends the read; else it is a warning, and advises no other ``mode``.
         """
         version, reader = self._groups.of(row)
@@ -191,13 +190,12 @@ class TypedValueReader:
     """Reads the values of one range of a topic partition; all of its messages already exist.
 
     Args:
-        versions_of: gives the versions that the partition's topic has now; it need not cache those that do
-            not exist.
-        topic: the partition.
-        reader: the schemas that values are read as.
-        target: the column's type: that of ``reader``, or a projection of it.
+        versions_of: function that returns the current versions of the topic; it need not cache missing ones.
+        topic: topic partition.
+        reader: schemas of the read.
+        target: type of the column: the type of ``reader``, or a projection of it.
         refuse_changes: whether a newer version whose values the columns cannot hold is an error.
-        pool: allowance of work of the task that reads; None: the values are all that it reads.
+        pool: allowance of work of the task that reads; None: the task reads nothing else.
     """
 
     def __init__(
@@ -223,13 +221,13 @@ class TypedValueReader:
         self._readers: dict[int, _Reader] = {}
 
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
-        """Read the values of at least one message, in parts that each take bounded memory.
+        """Reads the values of at least one message, in parts that each take bounded memory.
 
         Parts are read lazily, and not kept; most messages are one part.
 
         Raises:
-            SchemaChangedError: one was written with a newer version whose values the columns cannot hold,
-                where that is an error.
+            SchemaChangedError: a value has a newer version whose values the columns cannot hold, and that is
+                an error.
             BrokerError: a version could not be requested from the broker.
         """
         payloads = messages.value
@@ -257,14 +255,14 @@ class TypedValueReader:
         )
 
     def _work(self, rates: Floats | None, payloads: pa.BinaryArray, keys: pa.BinaryArray) -> ValueWork:
-        """Return the work that values may make; each byte pays for ``rates`` items."""
+        """Returns the allowance of work for values; each byte allows ``rates`` items."""
         if rates is None:
             return ANY_WORK
         sizes = sum(pc.fill_null(pc.binary_length(each), 0).to_numpy() for each in (payloads, keys))
         return ValueWork(rates * np.maximum(sizes, 1), self._pool)
 
     def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
-        """The decoder of each version, or a text that says why there is none."""
+        """Returns the decoder of each version, or the reason why there is none."""
         if len(self._readers) > _MAX_VERSIONS:
             self._readers.clear()
         numbers = [version for version in versions.distinct if not isinstance(version, str)]
@@ -292,7 +290,7 @@ class TypedValueReader:
     def _check_changes(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages
     ) -> None:
-        """Raise the error of a newer version that has values which the columns cannot hold."""
+        """Raises the error of a newer version that has values which the columns cannot hold."""
         try:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
@@ -322,17 +320,17 @@ class _Groups:
 
     @property
     def costs(self) -> list[ValueCost]:
-        """What values of each version may take."""
+        """Returns the cost of the values of each version."""
         return [ValueCost() if isinstance(reader, str) else reader.cost for reader in self._readers]
 
     def part(self, first: int, end: int) -> _Groups:
-        """Some of the rows."""
+        """Returns some of the rows."""
         of_row = self._versions.of_row
         some = None if of_row is None else of_row[first:end]
         return _Groups(SchemaVersions(self._versions.distinct, some), self._readers, self._target)
 
     def of(self, row: int) -> tuple[int | None, _Reader]:
-        """The version of a row, None if it has none; and its decoder."""
+        """Returns the version of a row (None: no version), and its decoder."""
         place = 0 if self._versions.of_row is None else int(self._versions.of_row[row])
         version = self._versions.distinct[place]
         return None if isinstance(version, str) else version, self._readers[place]
@@ -340,7 +338,7 @@ class _Groups:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork
     ) -> tuple[pa.Array, Flags | None]:
-        """Decode each group, and put the rows back into their order."""
+        """Decodes each group, and puts the rows back into their order."""
         if len(self._readers) == 1:
             return self._decode(self._readers[0], values, keys, work)
         groups = list(self._rows())
@@ -358,7 +356,7 @@ class _Groups:
         return column, is_bad if is_bad.any() else None
 
     def _rows(self) -> Iterator[tuple[_Reader, Ints]]:
-        """One of the decoders of each plan, and the rows of all of them; rows without one are one group."""
+        """Yields one decoder for each plan, and its rows' indexes. Rows without a version are one group."""
         assert self._versions.of_row is not None
         groups: dict[Hashable, int] = {}
         readers: list[_Reader] = []
@@ -390,7 +388,7 @@ class _Groups:
 
 
 def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterator[str]:
-    """Name the fields, at any depth, that a newer type has and an older one lacks or cannot hold."""
+    """Returns the names of fields, at any depth, that an older type lacks or cannot hold."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         names = {each.name: each.type for each in old}
         for each in new:
@@ -407,7 +405,7 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
 
 
 def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:
-    """The decoder that resolves values to the first fitting schema that has the target."""
+    """Returns the decoder that resolves values to the first fitting schema that has the target."""
     words = ""
     for reader in dict.fromkeys(readers):
         try:
@@ -418,12 +416,12 @@ def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> 
 
 
 def _compiled(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """A decoder is made once in a process, whatever tasks use it."""
+    """Returns the decoder of this process for some schemas; all tasks share it."""
     return _DECODERS.get(writer, reader, target)
 
 
 class _Decoders:
-    """Keeps decoders, those used last, of schemas of at most some bytes together. Thread-safe."""
+    """Keeps the last used decoders, up to a total size of their schemas. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

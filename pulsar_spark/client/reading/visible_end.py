@@ -1,7 +1,8 @@
-"""The last visible message of a segment, where brokers with transactions do not tell it.
+"""Finds the last visible message of a segment at brokers with transactions that do not report it.
 
 Such brokers (5.0.0-M1, 5.0.1) repeat their first answer to GET_LAST_MESSAGE_ID until they load the segment
-again, though they deliver all that comes. So what is stored is compared with what a reader is given.
+again, although they deliver all new messages. So the stored entries are compared with those that a reader
+receives.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pulsar_spark.protocol.reading.permits import Permits
 
 _log = logging.getLogger(__name__)
 
-# Seconds of silence after which the broker is asked how far it has read.
+# Seconds of silence after which the broker is asked for its position.
 _ASKED_AFTER = 0.5
 
 # Bytes that may be in flight: the broker itself reads up to 5 MiB at a time.
@@ -34,21 +35,21 @@ def visible_end(
     seen: MessageId = MessageId.EARLIEST,
     patience: float = math.inf,
 ) -> MessageId:
-    """The last visible entry of a segment, at least what the broker told.
+    """Returns the last visible entry of a segment, at least the broker's answer.
 
     Args:
-        client: where to connect.
-        topic: the segment.
+        client: client of the cluster.
+        topic: segment.
         told: the broker's answer, or the position before the first entry.
-        stored: the last entry, visible or not.
-        silence: seconds without an entry, and without word that the broker has read all, after which no more
-            are taken to be visible: what is stored after the last one belongs to an open transaction.
-        seen: an entry that was visible before.
-        patience: seconds after which the last one found so far will do.
+        stored: last entry, visible or not.
+        silence: seconds after which the rest counts as invisible, because it belongs to an open transaction.
+            They begin again with each received entry, and end early if the broker has read all entries.
+        seen: entry that was visible before.
+        patience: seconds after which the last entry found so far is returned.
 
     Raises:
         DeadlineError: the connection was lost for longer than the operation timeout.
-        TopicNotFoundError, BrokerError: as ``Consumer``.
+        TopicNotFoundError, BrokerError: see ``Consumer``.
     """
     if stored <= told.whole_entry:
         return told
@@ -63,7 +64,7 @@ def visible_end(
 def _last_given(
     client: Client, topic: TopicName, after: MessageId, end: MessageId, silence: float, patience: float
 ) -> MessageId:
-    """The last entry that a reader is given after a position, up to ``end`` or the first one after it."""
+    """Returns the last entry that a reader receives after a position, up to ``end`` or the entry after it."""
     position, until, quiet = after, Deadline(patience), Deadline(silence)
     options = reader_options(client, "planner", after.next_entry)
     with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:

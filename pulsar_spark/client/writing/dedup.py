@@ -222,7 +222,7 @@ class DedupTask:
         self.warning = f"producers {self.name.rpartition('-')[0]}-*: {text}, and others may be duplicated"
 
     def duplicates(self, topic: TopicName, text: str, what: str) -> DuplicatesError:
-        """Makes the error of a strict task; ``what`` says which rows are not sent."""
+        """Makes the error of a strict task from a reason and the rows that are not sent."""
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:
