@@ -346,7 +346,6 @@ class Decryption:
             return self._undecrypted(entry, located)
 
     def _undecrypted(self, entry: Entry, error: CryptoError) -> Entry | None:
-        """Returns the replacement of an entry that cannot be decrypted, by the failure action."""
         match self._decryptor.action:
             case ConsumerCryptoFailureAction.FAIL:
                 raise error from None
@@ -410,7 +409,6 @@ def _as_stored(entry: Entry) -> Entry:
 
 
 def _asked(reader: CryptoKeyReader, kind: str, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
-    """Calls a key reader, which may be the user's code."""
     try:
         ask = reader.get_public_key if kind == "public" else reader.get_private_key
         info = ask(name, metadata)
@@ -445,15 +443,12 @@ def _ciphers() -> _Ciphers:
 
 
 class _Ciphers(Protocol):
-    """The functions used of that module."""
-
     Opener: type[Opener]
     PublicKey: type[PublicKey]
     Sealer: type[Sealer]
 
 
 def _text(value: bytes) -> str:
-    """Returns a text of a message, which may be any bytes."""
     return value.decode(errors="replace")
 
 

@@ -123,8 +123,6 @@ def prefetch_each(
 
 
 class _Prefetched(Generic[T]):
-    """One stream of :func:`prefetch_each`."""
-
     def __init__(
         self, make: Callable[[], Generator[T, None, None]], size: Callable[[T], int], max_size: int
     ) -> None:

@@ -172,7 +172,6 @@ class PendingCalls(Generic[K]):
         (self._waiting_late if key in self._late else self._waiting).append((key, call))
 
     def _start_threads(self) -> None:
-        """Starts a thread for each call that may run now; call it with the lock held."""
         while (taken := self._next()) is not None:
             threading.Thread(target=self._work, args=taken, name="pulsar planner", daemon=True).start()
 
@@ -192,7 +191,6 @@ class PendingCalls(Generic[K]):
         return key, call
 
     def _work(self, key: K, call: Callable[[], object]) -> None:
-        """Makes one call after the other until none may run."""
         taken: tuple[K, Callable[[], object]] | None = key, call
         while taken is not None:
             key, call = taken

@@ -151,7 +151,6 @@ class TopicSchemas:
         return version, _schema_of(answer, name)
 
     def _at(self, key: _Key, ask: _Ask) -> Schema | None:
-        """Returns one version, from memory or from a broker."""
         schema = self._kept_at(key)
         if schema is not None:
             return schema
@@ -171,7 +170,6 @@ class TopicSchemas:
             return schema
 
     def _get(self, name: str, version: int | None, ask: _Ask) -> pb.CommandGetSchemaResponse | None:
-        """Returns the broker's answer; None if there is no such schema."""
         deadline = self._operation()
 
         def attempt() -> pb.CommandGetSchemaResponse:
@@ -208,7 +206,6 @@ class TopicSchemas:
 
 
 def _schema_of(answer: pb.CommandGetSchemaResponse, topic: str) -> Schema | None:
-    """Returns the schema of an answer; None for a deleted schema."""
     if not answer.HasField("schema"):
         raise ProtocolError("the broker's answer has no schema", topic=topic)
     schema = from_wire_schema(answer.schema)

@@ -33,8 +33,6 @@ _log = logging.getLogger(__name__)
 
 
 class _Deleted:
-    """Deleted topics that the broker has reported, until they are taken."""
-
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
         self._changed = threading.Condition()
@@ -60,8 +58,6 @@ class _Deleted:
 
 
 class _Updates:
-    """The updates of one watch; the session's thread calls ``deliver`` and ``lost``."""
-
     awaits_receipts = False
 
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:

@@ -249,7 +249,6 @@ class ConsumerLink:
 
     @property
     def _live_session(self) -> Session | None:
-        """Returns the session of a consumer that is not lost."""
         return None if self.is_lost else self._session
 
     def _opened(self, deadline: Deadline) -> Session:
@@ -292,7 +291,6 @@ class ConsumerLink:
 
     @property
     def _max_held(self) -> int:
-        """Returns the maximum bytes of received messages that wait for the consumer."""
         return _MIN_HELD if self._permits is None else max(_MIN_HELD, self._permits.max_bytes)
 
     def _subscribe(self, request_id: int, consumer_id: int) -> bytes:

@@ -300,7 +300,6 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _checked(value: Any, kind: type[T]) -> T:
-    """Returns ``value``; raises TypeError if JSON had another type than ``kind``."""
     if type(value) is not kind:
         raise TypeError(f"a {kind.__name__} (it has a {type(value).__name__})")
     return value

@@ -132,7 +132,6 @@ def _answer(
     timeout: float,
     max_size: int,
 ) -> tuple[int, bytes]:
-    """Status and body of the last answer."""
     for _ in range(_MAX_REDIRECTS + 1):
         response: HTTPResponse = opener.open(request, timeout=timeout)
         with response:

@@ -266,7 +266,6 @@ class Session:
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
-        """Waits once, and handles the events."""
         selector.modify(self._transport, self._transport.interest(has_output=bool(self._out)))
         for key, mask in selector.select(self._wait_time()):
             if key.fileobj is self._wake_receiver:

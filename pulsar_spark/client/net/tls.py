@@ -207,8 +207,6 @@ def _stores() -> _Stores:
 
 
 class _Stores(Protocol):
-    """The functions used of that module."""
-
     def certificates_of(self, data: bytes, password: str | None) -> bytes:
         """Returns all certificates of a store."""
 

@@ -203,8 +203,6 @@ def _connect(address: Address, deadline: Deadline) -> socket.socket:
 def _connect_for_tls(
     address: Address, host: str, context: ssl.SSLContext, deadline: Deadline
 ) -> ssl.SSLSocket:
-    """Connects without the handshake, which will name ``host``."""
-
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
         # Wrapped before it is connected: ssl does not close a socket that is reset while it is being wrapped.
         with socket.socket(family, kind) as bare:  # which is empty once it is wrapped
@@ -250,7 +248,6 @@ def _cannot_connect(address: Address, error: Exception) -> ConnectError:
 
 
 def _shake_hands_or_say_why(wrapped: ssl.SSLSocket, address: Address, peer: str, deadline: Deadline) -> None:
-    """Shake hands with ``peer`` through the connection to ``address``."""
     try:
         _shake_hands(wrapped, peer, deadline)
     except ssl.SSLCertVerificationError as error:
@@ -286,7 +283,6 @@ def _shake_hands(wrapped: ssl.SSLSocket, peer: str, deadline: Deadline) -> None:
 
 
 def _distrusted(error: ssl.SSLCertVerificationError, peer: str) -> TlsError:
-    """Makes the error for the fault of the broker's certificate."""
     code = error.verify_code
     if code in _WRONG_HOST:
         return TlsError(

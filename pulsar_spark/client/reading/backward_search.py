@@ -114,8 +114,6 @@ def search_back(
 
 
 class _Proven:
-    """The goal of a search for the entries of a proof."""
-
     is_newest_expected = False  # a missing entry soon fails the task, whose next attempt searches for longer
     jump = unseen = None
 
@@ -198,7 +196,6 @@ class _Search:
             end, step = (jump.previous, first_step) if jump and is_far else (start, ceil(step * growth))
 
     def _look_between(self, end: MessageId) -> None:
-        """Reads the parts that were passed over until none of them is wanted."""
         while self._wanted.unseen is not None:
             part = self._known.likely(self._wanted.unseen, end)
             if part is None:

@@ -109,7 +109,7 @@ class ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If all chunks seem to be known, one belongs to another message. The right one may be anywhere before.
+            # If all chunks seem to be known, one belongs to another message: the right one may be anywhere.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):
@@ -152,7 +152,6 @@ class ChunkSearch:
         return Dropped.OUT_OF_ORDER if has_beginning else Dropped.NO_BEGINNING
 
     def _read(self, key: bytes, places: list[MessageId]) -> Iterator[Entry]:
-        """Yields the chunks of a message at some positions, decrypted."""
         for first, last in _spans(places):
             for entries in read_entries(self._client, self._topic, first.previous, last, self._options):
                 for entry in _chunks_in(entries):
@@ -162,7 +161,6 @@ class ChunkSearch:
                             yield plain
 
     def _look_back(self, step: int) -> None:
-        """Searches the entries before all known ones for chunks."""
         index, older = self._known, self._older
         if self._positions is None:
             first_step = min(step, _MAX_FIRST_STEP)
@@ -220,7 +218,6 @@ def _found(chunk: Entry, size: int) -> FoundChunk:
 
 
 def _plain_size(chunk: Entry) -> int:
-    """Returns the bytes of a chunk after decryption."""
     return len(chunk.payload) - (_TAG_SIZE if chunk.metadata.encryption_keys else 0)
 
 
@@ -296,7 +293,6 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
 
 
 def _position_back(client: Client, topic: TopicName, position: MessageId, entries: int) -> MessageId:
-    """Returns the position ``entries`` entries before another one, or the topic's beginning."""
     while position.entry + 1 < entries:
         before = _end_of_ledger_before(client, topic, position)
         if before is None:

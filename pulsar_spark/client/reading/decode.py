@@ -209,7 +209,6 @@ class _Decoder:
                 yield entries[first:], taken[first:]
 
     def _refuse(self, entries: Entries, row: int, size: int, limit: int) -> None:
-        """Raises the error of an entry that is too large, or leaves it out."""
         messages = entries.messages
         if messages[row] < 0:
             refused = CorruptError("a batch of no messages, which no producer sends")
@@ -239,7 +238,6 @@ class _Decoder:
             yield DecodedMessages(self._topic, runs, sum(map(len, runs)), size)
 
     def _run(self, decode: Callable[[list[Entries]], DecodedRun], parts: list[Entries]) -> list[DecodedRun]:
-        """Returns one run, or none if all entries are left out as corrupt."""
         try:
             return [decode(parts)]
         except CorruptError:
@@ -267,7 +265,6 @@ class _Decoder:
         return good
 
     def _leave_out(self, error: CorruptError, entries: Entries, row: int) -> None:
-        """Logs that an entry is left out, or raises its error."""
         if entries.messages[row] > 0:
             _check_format(entries.one(row), str(self._topic))
         located = error.located(str(self._topic), f"{entries.ledger[row]}:{entries.entry[row]}")
@@ -325,7 +322,6 @@ class _Decoder:
         return inside
 
     def _plain(self, entries: Entries) -> list[Buffer]:
-        """Returns the payloads, decompressed."""
         payloads, kinds = entries.payloads, entries.compression
         sizes, chunked = entries.uncompressed_size, entries.chunked
         for row in np.flatnonzero(kinds):
@@ -347,7 +343,6 @@ def _check_format(batch: Entry, topic: str) -> None:
 
 
 def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
-    """Returns the entries of parts in two lists; in one if there is one entry."""
     left = sum(map(len, parts)) // 2
     halves: list[list[Entries]] = [[], []]
     for part in parts:
@@ -360,7 +355,6 @@ def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
 
 
 def _max_messages(entries: Entries) -> Ints:
-    """Returns how many messages each entry may hold."""
     return np.minimum(entry_work.max_messages(entries.sizes), MAX_MESSAGES)
 
 

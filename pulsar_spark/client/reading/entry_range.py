@@ -85,8 +85,6 @@ def position_before(client: Client, topic: TopicName, position: MessageId) -> Me
 
 
 class _RangeReader:
-    """Drives a :class:`RangeProgress` with a consumer."""
-
     def __init__(
         self, client: Client, consumer: Consumer, start: MessageId, end: MessageId, options: RangeOptions
     ) -> None:
@@ -131,7 +129,6 @@ class _RangeReader:
         return None
 
     def _next(self) -> Entries:
-        """Returns the next entries; none if the broker has no more in this range."""
         deadline, idle = Deadline(self._options.poll_timeout), _FIRST_IDLE
         while True:
             entries = self._consumer.receive(deadline, self._progress.entries_left, idle)
@@ -140,7 +137,6 @@ class _RangeReader:
             idle = min(2 * idle, _MAX_IDLE)
 
     def _take(self, entries: Entries) -> int:
-        """Processes received entries; returns how many of them are the next entries of the range."""
         progress, end = self._progress, self._progress.end
         if not len(entries):
             self._report(progress.passed(None))
@@ -226,7 +222,6 @@ class _RangeReader:
         return probed.gap
 
     def _first_of(self, second: Consumer) -> MessageId | None:
-        """Returns the first entry that a reader receives; None if there is none for this range."""
         deadline = Deadline(self._options.poll_timeout)
         opening = deadline.at_most(OPENS_COMPACTED_WITHIN) if self._options.read_compacted else Deadline(0.0)
         while True:
@@ -241,7 +236,6 @@ class _RangeReader:
                 return None
 
     def _skip(self, error: CorruptError) -> None:
-        """Skips an entry that cannot be decoded, if lost data is not an error."""
         found = _corrupt_id(error)
         if not self._is_empty_before(found):
             return

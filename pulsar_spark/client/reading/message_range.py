@@ -161,13 +161,10 @@ def whole_messages(
 
 
 def _size(entries: Entries) -> int:
-    """Returns the bytes of entries as they were sent."""
     return int(entries.sizes.sum())
 
 
 class _Assembly:
-    """Chunked messages of one range."""
-
     def __init__(self, topic: TopicName, limits: ChunkLimits, search: ChunkSearch) -> None:
         self._topic = topic
         self._search = search

@@ -294,7 +294,6 @@ def opening_turns() -> Iterator[None]:
 
 
 def _last_kept(consumer: Consumer) -> MessageId:
-    """Returns the last message for a reader of the compacted topic; no message if nothing is kept."""
     last = consumer.last_message_id().last
     for _ in () if last.is_message else opening_turns():
         last = consumer.last_message_id().last
@@ -394,15 +393,12 @@ class EntryProbe(Closing):
         self._found.extend(found)
 
     def _is_read_over(self, end: MessageId) -> bool:
-        """Whether the broker delivers nothing more up to ``end``."""
         if self._read_compacted:
             return True
         return has_read_over(self._consumer, self._after, self.position, end)
 
 
 class _Totals:
-    """The totals of the entries so far, for estimates of the next entries."""
-
     def __init__(self) -> None:
         self._entries = self._messages = self._bytes = 0
 

@@ -57,8 +57,6 @@ _known: WeakKeyDictionary[Client, tuple[object, dict[TopicName, KnownBatch]]] = 
 
 
 class _Opened(Iterator[Rows]):
-    """Blocks of rows, of which the first one is read already."""
-
     def __init__(self, blocks: Generator[Rows, None, None]) -> None:
         self._blocks = blocks
         self._first = next(blocks, None)
@@ -199,8 +197,6 @@ def _known_batch(client: Client, topic: TopicName, secret: bytes, origin: Origin
 
 
 class _RunReader:
-    """Searches and reads the entries of one run."""
-
     def __init__(self, client: Client, topic: TopicName, run: RunToFind, window_bytes: int) -> None:
         self._window_bytes = window_bytes
         self._client = client

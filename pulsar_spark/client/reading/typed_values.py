@@ -262,7 +262,6 @@ class TypedValueReader:
         return ValueWork(rates * np.maximum(sizes, 1), self._pool)
 
     def _of_versions(self, versions: SchemaVersions, messages: DecodedMessages) -> list[_Reader]:
-        """Returns the decoder of each version, or the reason why there is none."""
         if len(self._readers) > _MAX_VERSIONS:
             self._readers.clear()
         numbers = [version for version in versions.distinct if not isinstance(version, str)]
@@ -290,7 +289,6 @@ class TypedValueReader:
     def _check_changes(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages
     ) -> None:
-        """Raises the error of a newer version that has values which the columns cannot hold."""
         try:
             changes = list(changed_fields(self._reader.type, formats.column_type(writer)))
             changes += formats.new_values(writer, self._own or writer)
@@ -311,8 +309,6 @@ class TypedValueReader:
 
 
 class _Groups:
-    """n rows, grouped by their decoders."""
-
     def __init__(self, versions: SchemaVersions, readers: Sequence[_Reader], target: pa.DataType) -> None:
         self._versions = versions
         self._readers = readers
@@ -405,7 +401,6 @@ def changed_fields(old: pa.DataType, new: pa.DataType, path: str = "") -> Iterat
 
 
 def _decoder(writer: Schema, readers: Iterable[Schema], target: pa.DataType) -> _Reader:
-    """Returns the decoder that resolves values to the first fitting schema that has the target."""
     words = ""
     for reader in dict.fromkeys(readers):
         try:

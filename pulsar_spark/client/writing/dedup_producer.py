@@ -165,7 +165,6 @@ class DedupProducer(Producer):
             self._held.append((send, items[1:]))
 
     def _sign(self) -> None:
-        """Gives the next packed entries their origin."""
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
         # Only an origin without a begin depends on the entry that it is in.
@@ -175,7 +174,6 @@ class DedupProducer(Producer):
         )
 
     def _read_first(self) -> None:
-        """Begins to read the stored messages of this micro-batch, if there may be any."""
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
         if last_of_name >= 0:  # else earlier runs have used the name before, if any

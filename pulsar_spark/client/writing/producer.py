@@ -303,7 +303,6 @@ class Producer:
             self._changed.notify_all()
 
     def _take_receipts(self, receipts: Receipts) -> bool:
-        """Takes receipts; returns whether one of them acknowledges an entry."""
         has_acknowledged = False
         for sequence_id, ledger, entry_id in zip(*receipts[1:], strict=True):
             entry = self._writer.receipt(sequence_id, ledger, entry_id)
@@ -400,7 +399,6 @@ class Producer:
         retry(lambda: self._open(deadline), deadline)
 
     def _open(self, deadline: Deadline) -> None:
-        """Finds the broker, registers there and sends the pending entries; makes one attempt."""
         self._writer.check()  # a producer that was closed meanwhile must not be opened again
         self._drop_link()
         wait_to_reopen(self._reopening, deadline, "the producer")

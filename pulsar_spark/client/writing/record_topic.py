@@ -347,6 +347,5 @@ def _stored(entry: Entry) -> StoredRecord:
 
 
 def _record(metadata: pb.MessageMetadata) -> bytes | None:
-    """Returns the record in a message's properties; None if there is none, or several."""
     values = [each.value for each in metadata.properties if each.key == _PROPERTY]
     return values[0] if len(values) == 1 else None

@@ -384,7 +384,6 @@ class TopicWriter(Closing):
             self._send_window(window)
 
     def _send_held(self) -> None:
-        """Sends the rows that wait for other rows of their keys."""
         rows = self._window.take()
         if rows is not None:
             self._send_window(rows)
@@ -394,7 +393,6 @@ class TopicWriter(Closing):
         self._send_encoded(groups.body, groups.offsets, groups.bounds, groups.starts)
 
     def _send_batched(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
-        """Sends rows that may all share batches."""
         order, bounds = self._by_partition(partitions)
         encoded = encode_batch_messages(columns, keys, order=order if len(self._names) > 1 else None)
         self._send_encoded(encoded.buffer, encoded.offsets, bounds)
@@ -454,7 +452,6 @@ class TopicWriter(Closing):
         self._changed.notify_all()
 
     def _own_ids(self, given: pa.Int64Array, bounds: Ints) -> tuple[Ints, Flags]:
-        """Returns the id of each row, and which rows begin a batch."""
         parts = [
             self._producers[number].packer.own_ids.take(given[first:last])
             for number, first, last in _parts(bounds)

@@ -142,6 +142,5 @@ class Transaction:
 
 
 def _check(answer: Any) -> None:
-    """Raises the error in the body of an answer."""
     if answer.HasField("error"):
         raise from_server(answer.error, answer.message)

@@ -63,6 +63,7 @@ class KnownBatch:
         It lies next to entries of tasks with near numbers, because Spark starts tasks in their order. None:
         all was read.
         """
+
         def distance(part: Part) -> int:
             at = bisect(self._tasks, (part[1], -1))
             tasks = [task for _, task in self._tasks[max(at - 1, 0) : at + 1]]
