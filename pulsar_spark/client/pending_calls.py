@@ -290,11 +290,16 @@ class Calls(Generic[K]):
     def __getitem__(self, kind: Kind) -> PendingCalls[K]:
         return self._kinds[kind]
 
-    def leave(self, partition: K) -> None:
-        """Drops all requests about a partition, and its pauses."""
+    def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
+        """Drops all requests about a partition, and its pauses; returns the kinds of the requests.
+
+        A result is closed when its request has ended; ``then`` has other functions for the results of some
+        kinds.
+        """
         for pending in self._kinds.values():
-            pending.leave(partition, _close)
             pending.pauses.succeeded(partition)
+        kinds = self._kinds.items()
+        return {kind for kind, pending in kinds if pending.leave(partition, then.get(kind, _close))}
 
 
 @runtime_checkable

@@ -246,9 +246,8 @@ class Partition:
         self.is_closed = True
         self.close_tail()
         self.close_known()
-        is_in_use = calls[Kind.LAST_MESSAGE].leave(self, lambda _: self.consumer.begin_close())
-        calls.leave(self)
-        return is_in_use
+        then = {Kind.LAST_MESSAGE: lambda _: self.consumer.begin_close()}
+        return Kind.LAST_MESSAGE in calls.leave(self, then)
 
     def requested(self, now: float) -> None:
         """Note that the last message is requested now. It may have changed when the answer comes."""
