@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from pulsar_spark.client.pending_calls import PROMPT, Calls, Kind, PendingCalls
     from pulsar_spark.client.reading.decode import decode_entries
     from pulsar_spark.client.reading.decoded_messages import DecodedMessages
-    from pulsar_spark.client.reading.entry_range import position_before
     from pulsar_spark.client.reading.message_range import read_ranges
     from pulsar_spark.client.reading.planning_client import PlanningClient
     from pulsar_spark.client.reading.probe import (
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from pulsar_spark.client.reading.stored_run import find_stored_batch
     from pulsar_spark.client.reading.tail import Arrivals, Tail
     from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
-    from pulsar_spark.client.schemas import TopicSchemas, VersionedSchema
+    from pulsar_spark.client.schemas import VersionedSchema
     from pulsar_spark.client.segment_watch import SegmentWatch
     from pulsar_spark.client.topic_watch import TopicWatch
     from pulsar_spark.client.writing.dedup import DedupTask, Replay, last_sequence_id
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
     from pulsar_spark.client.writing.transactions import Transaction, Transactions
     from pulsar_spark.protocol.layout import Segment, TopicLayout
     from pulsar_spark.protocol.lookup import Address, parse_service_url
-    from pulsar_spark.protocol.pauses import Pauses
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
     from pulsar_spark.protocol.reading.range_progress import LostRange
     from pulsar_spark.protocol.replay.duplicates import possible_duplicates
@@ -98,7 +96,7 @@ if TYPE_CHECKING:
         kind_of_values,
     )
     from pulsar_spark.schema import Schema, SchemaType
-    from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
+    from pulsar_spark.values.interfaces import ValueEncoder
     from pulsar_spark.values.protobuf.descriptor_file import protobuf_schema
     from pulsar_spark.values.value_work import WorkPool
     from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -137,7 +135,6 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.pending_calls": "PROMPT Calls Kind PendingCalls",
             "pulsar_spark.client.reading.decode": "decode_entries",
             "pulsar_spark.client.reading.decoded_messages": "DecodedMessages",
-            "pulsar_spark.client.reading.entry_range": "position_before",
             "pulsar_spark.client.reading.message_range": "read_ranges",
             "pulsar_spark.client.reading.planning_client": "PlanningClient",
             "pulsar_spark.client.reading.probe": (
@@ -146,7 +143,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.reading.stored_run": "find_stored_batch",
             "pulsar_spark.client.reading.tail": "Arrivals Tail",
             "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
-            "pulsar_spark.client.schemas": "TopicSchemas VersionedSchema",
+            "pulsar_spark.client.schemas": "VersionedSchema",
             "pulsar_spark.client.segment_watch": "SegmentWatch",
             "pulsar_spark.client.topic_watch": "TopicWatch",
             "pulsar_spark.client.writing.dedup": "DedupTask Replay last_sequence_id",
@@ -161,7 +158,6 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.writing.transactions": "Transaction Transactions",
             "pulsar_spark.protocol.layout": "Segment TopicLayout",
             "pulsar_spark.protocol.lookup": "Address parse_service_url",
-            "pulsar_spark.protocol.pauses": "Pauses",
             "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
             "pulsar_spark.protocol.reading.range_progress": "LostRange",
             "pulsar_spark.protocol.replay.duplicates": "possible_duplicates",
@@ -173,7 +169,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
                 "KeyValueEncoding PartKind PartType RowType kind_of_values"
             ),
             "pulsar_spark.schema": "Schema SchemaType",
-            "pulsar_spark.values.interfaces": "EncodedValues ValueEncoder",
+            "pulsar_spark.values.interfaces": "ValueEncoder",
             "pulsar_spark.values.protobuf.descriptor_file": "protobuf_schema",
             "pulsar_spark.values.value_work": "WorkPool",
             "pulsar_spark.wire.columns.message_columns": "MessageColumns",

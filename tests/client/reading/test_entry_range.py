@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from pulsar_spark.client import position_before
 from pulsar_spark.client.reading import entry_range
+from pulsar_spark.client.reading.entry_range import position_before
 from pulsar_spark.errors import AuthError, CorruptError, DataLossError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb

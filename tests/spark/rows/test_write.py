@@ -21,12 +21,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import IN_PARALLEL, EncodedValues
+from pulsar_spark.client import IN_PARALLEL
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.values.interfaces import EncodedValues
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from tests.work import calls
 
