@@ -55,6 +55,14 @@ READS = [
     ({**TOPIC, "maxMessagesPerTrigger": "10k"}, "is '10k'", "a whole number"),
     ({**TOPIC, "pulsar.client.authParams": "token:x"}, "without authPluginClassName", "such as token"),
     ({**TOPIC, "pulsar.consumer.subscriptionType": "Shared"}, "no option", "minPartitions"),
+    ({**TOPIC, "checkpointLocation": "/c"}, "no option 'checkpointlocation'", "set it on writeStream"),
+    ({**TOPIC, "queryName": "q"}, "no option 'queryname'", "set it on writeStream"),
+    ({**TOPIC, "path": "payments"}, "no option 'path'", "use topic, and load()"),
+    ({**TOPIC, "maxFilesPerTrigger": "1"}, "no option", "use maxMessagesPerTrigger"),
+    ({**TOPIC, "columnNameOfCorruptRecord": "c"}, "no option", "metadataColumns with __corruptValue"),
+    ({**TOPIC, "badRecordsPath": "/b"}, "no option", "metadataColumns with __corruptValue"),
+    ({**TOPIC, "deadLetterTopic": "d"}, "no option", "use mode with PERMISSIVE"),
+    ({**TOPIC, "useTls": "true"}, "no option", "use service.url with pulsar+ssl://"),
     ({**TOPIC, "metadataColumns": "key"}, "metadataColumns is 'key'", "names from __key"),
 ]
 
@@ -76,6 +84,9 @@ WRITES: list[tuple[dict[str, str], dict[str, DataType], str, str]] = [
     ),
     ({**TOPIC, "delivery": "exactly-once"}, {"value": TEXT}, "is 'exactly-once'", "transactional"),
     ({**TOPIC, "startingOffsets": "latest"}, {"value": TEXT}, "not one of the sink", "option of the source"),
+    ({**TOPIC, "path": "payments"}, {"value": TEXT}, "no option 'path'", "use topic, and load(), save()"),
+    ({**TOPIC, "deliveryGuarantee": "once"}, {"value": TEXT}, "no option", "use delivery"),
+    ({**TOPIC, "acks": "all"}, {"value": TEXT}, "no option", "leave it out: a write ends when"),
     ({**TOPIC, "compressionType": "LZ4"}, {"value": TEXT}, "no option", "pulsar.producer.compressionType"),
 ]
 

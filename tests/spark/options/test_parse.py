@@ -68,8 +68,7 @@ def test_an_option_of_the_other_side_is_told_so():
 
 
 def test_what_spark_adds_is_let_through():
-    parse_source({**URL, "topic": "t", "path": "p"}, Mode.STREAM)
-    parse_sink({**URL, "path": "p", "checkpointLocation": "/c", "queryName": "q"})
+    parse_sink({**URL, "checkpointLocation": "/c", "queryName": "q"})
 
 
 def test_long_values_are_not_repeated_whole():
