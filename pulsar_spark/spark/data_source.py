@@ -23,6 +23,7 @@ from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
 from pulsar_spark.spark.logs import set_up_logs
 from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
@@ -70,6 +71,7 @@ class PulsarDataSource(DataSource):
         table = created_with(self.options)
         options = parse_source(self.options if table is None else table, None)
         set_up_logs(options.log_level)
+        check_key_reader(options.decryption.key_reader)
         rows = plan_rows(options)
         if table is None:
             self._rows = rows

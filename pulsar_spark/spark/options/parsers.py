@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
 
 from pulsar_spark.client import PROTOCOLS, Address, has_suite, parse_service_url, path_of
@@ -131,21 +132,25 @@ def dotted_names(text: str) -> tuple[str, ...]:
 
 def place_of_secret(text: str) -> str:
     """Where a secret is, a file or a variable of the environment; gives it as it is."""
-    is_file = text.startswith("file:") and str(path_of(text)).startswith("/")
+    is_file = text.startswith("file:") or "/" in text
     if not is_file and not re.fullmatch(r"env:\w+", text):
-        raise ValueError("a file (file:///PATH) or an environment variable (env:NAME)")
+        raise ValueError("a file (PATH/NAME or file:PATH) or an environment variable (env:NAME)")
     return text
 
 
-def key_reader(text: str) -> str:
-    """An absolute path, of a folder of keys, or a dotted name."""
-    path = str(path_of(text)) if text.startswith("file:") else text
-    if path.startswith("/"):
-        return path
+def file(text: str) -> str:
+    """The path of a file, in the working folder of the process that reads it if it is relative."""
+    return str(path_of(non_empty(text)))
+
+
+def key_reader(text: str) -> Path | str:
+    """The path of a folder of keys, or a dotted name."""
     try:
         return dotted_name(text)
-    except ValueError:
-        raise ValueError("a folder (/path or file:///path), or a name such as package.module.Class") from None
+    except ValueError as error:
+        if "/" not in text and not text.startswith("file:"):
+            raise ValueError(f"a folder (PATH/NAME or file:PATH), or {error}") from None
+    return path_of(text)
 
 
 def names(text: str) -> tuple[str, ...]:

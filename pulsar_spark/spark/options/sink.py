@@ -112,7 +112,7 @@ _TRANSACTION_LOG_KEY = SINK.add(
     parsers.place_of_secret,
     None,
     "With `delivery=transactional` in a stream: where to find a secret of at least 16 characters, "
-    "`file:///PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
+    "`file:PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
     "let only the query's role produce to that log: see docs/guarantees.md.",
     secret=True,
 )

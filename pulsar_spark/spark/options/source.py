@@ -235,7 +235,7 @@ _CRYPTO_KEY_READER = SOURCE.add(
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where tasks find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
+    "Where driver and tasks find the private keys for end-to-end decryption: a folder with "
     "files `NAME.private.pem`, or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(

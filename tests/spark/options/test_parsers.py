@@ -1,4 +1,5 @@
 import enum
+from pathlib import Path
 
 import pytest
 
@@ -29,10 +30,16 @@ def test_sizes_take_units(text, size):
     assert sink(pulsar_producer_batchingMaxBytes=text).producer.batching_max_bytes == size
 
 
-@pytest.mark.parametrize("text", ["keys", "./keys", "file:keys", "http://keys", "my.2", ""])
-def test_a_key_reader_is_a_folder_or_a_name(text):
-    with pytest.raises(OptionError, match=r"pulsar\.reader\.cryptoKeyReader .*/path or file:///path"):
+@pytest.mark.parametrize("text", ["keys", "my.2", ""])
+def test_what_is_neither_a_folder_nor_a_name(text):
+    with pytest.raises(OptionError, match=r"pulsar\.reader\.cryptoKeyReader .*PATH/NAME or file:PATH"):
         source(pulsar_reader_cryptoKeyReader=text)
+
+
+def test_a_key_reader_is_a_folder_or_a_name():
+    for text in ("./keys", "keys/", "file:keys"):
+        assert source(pulsar_reader_cryptoKeyReader=text).decryption.key_reader == Path("keys")
+    assert source(pulsar_reader_cryptoKeyReader="my.Keys").decryption.key_reader == "my.Keys"
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,,b"])
