@@ -63,7 +63,36 @@ READS = [
     ({**TOPIC, "badRecordsPath": "/b"}, "no option", "metadataColumns with __corruptValue"),
     ({**TOPIC, "deadLetterTopic": "d"}, "no option", "use mode with PERMISSIVE"),
     ({**TOPIC, "useTls": "true"}, "no option", "use service.url with pulsar+ssl://"),
-    ({**TOPIC, "metadataColumns": "key"}, "metadataColumns is 'key'", "names from __key"),
+    ({**TOPIC, "metadataColumns": "key"}, "metadataColumns is 'key'", "It must be __key, in place of key"),
+    ({**TOPIC, "metadataColumns": "__ky"}, "metadataColumns is '__ky'", "names from __key"),
+    ({**URL, "topic": "ord*"}, "option topic is 'ord*'", "set topicsPattern"),
+    ({**URL, "topics": "ord*,u"}, "option topics is 'ord*,u'", "set topicsPattern"),
+    ({**URL, "topics": '["a", "b"]'}, "option topics is", "commas, without brackets"),
+    (
+        {**URL, "topicsPattern": "*x*"},
+        "invalid regular expression: nothing to repeat",
+        "where .* is any text",
+    ),
+    ({**TOPIC, "valueFormat": "string"}, "valueFormat is 'string'", "raw, and cast(value as string)"),
+    ({**TOPIC, "pollTimeoutMs": "5"}, "option pollTimeoutMs is '5'", "with its unit, 5s or 5ms"),
+    (
+        {**TOPIC, "pulsar.client.keepAliveIntervalSeconds": "30000"},
+        "is '30000'",
+        "30000ms or 30000s",
+    ),
+    ({**TOPIC, "pulsar.reader.cryptoKeyReader": "__main__.Keys"}, "'__main__.Keys'", "move it out of"),
+    ({**TOPIC, "pulsar.reader.cryptoKeyReader": "os.path"}, "is os.path, a module", "Write os.path.Class"),
+    ({**TOPIC, "pulsar.reader.cryptoKeyReader": "/no/keys"}, "there is no such folder", "Put the folder"),
+    (
+        {**TOPIC, "pulsar.client.authPluginClassName": "jwt", "pulsar.client.authParams": "token:x"},
+        "plugin jwt: did you mean token?",
+        "Set it to one of token",
+    ),
+    (
+        {**TOPIC, "pulsar.client.authPluginClassName": "token", "pulsar.client.authParams": "Bearer x"},
+        "authParams is wrong",
+        "token:TEXT (without Bearer)",
+    ),
 ]
 
 # Options of a write; the columns of the rows; what is wrong; what to do.
@@ -99,6 +128,16 @@ WRITES: list[tuple[dict[str, str], dict[str, DataType], str, str]] = [
     ({**TOPIC, "startingOffsets": "latest"}, {"value": TEXT}, "not one of the sink", "option of the source"),
     ({**TOPIC, "path": "payments"}, {"value": TEXT}, "no option 'path'", "use topic, and load(), save()"),
     ({**TOPIC, "deliveryGuarantee": "once"}, {"value": TEXT}, "no option", "use delivery"),
+    ({**TOPIC, "pulsar.producer.sendTimeoutMs": "30"}, {"value": TEXT}, "is '30'", "30s or 30ms"),
+    ({**TOPIC, "valueFormat": "string"}, {"value": TEXT}, "is 'string'", "raw or primitive, in place of"),
+    (
+        {**TOPIC, "onBatchWritten": "__main__.f"},
+        {"value": TEXT},
+        "'__main__.f'",
+        "move it out of the program",
+    ),
+    ({**TOPIC, "onBatchWritten": "os.path"}, {"value": TEXT}, "os.path, a module", "Write os.path.function"),
+    ({**TOPIC, "pulsar.producer.interceptors": "no.X"}, {"value": TEXT}, "no such name", "--py-files"),
     ({**TOPIC, "acks": "all"}, {"value": TEXT}, "no option", "leave it out: a write ends when"),
     ({**TOPIC, "compressionType": "LZ4"}, {"value": TEXT}, "no option", "pulsar.producer.compressionType"),
 ]

@@ -43,7 +43,7 @@ SINK = Table()
 _VALUE_FORMAT = SINK.add(
     "valueFormat",
     parsers.names_of(parsers.by_value(SinkFormat)),
-    parsers.one_of(parsers.by_value(SinkFormat)),
+    parsers.one_of(parsers.by_value(SinkFormat), dict.fromkeys(("string", "text"), "raw or primitive")),
     "raw",
     "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
     "of the topic's schema, from all columns whose names do not begin with `__`. `primitive`: the one "

@@ -82,7 +82,9 @@ def _value_schema(text: str) -> str | Path:
 _VALUE_FORMAT = VALUES.add(
     "valueFormat",
     parsers.names_of(parsers.by_value(ValueFormat)),
-    parsers.one_of(parsers.by_value(ValueFormat)),
+    parsers.one_of(
+        parsers.by_value(ValueFormat), dict.fromkeys(("string", "text"), "raw, and cast(value as string)")
+    ),
     "raw",
     "How payloads are decoded. `raw`: the column `value` has the payload's bytes. `columns`: by the topic's "
     "schema, as the fields of a record, `key` and `value` of KEY_VALUE, or a typed `value`. `struct`: the "

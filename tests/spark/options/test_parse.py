@@ -143,8 +143,8 @@ def test_what_is_for_one_mode_only():
         refused(f"option {name} is not allowed for reading a stream", Mode.STREAM, **{name: text})
         source(None, **{name: text})
     for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "minMessagesPerTrigger", "maxTriggerDelay"):
-        refused(f"option {name} is not allowed for reading a batch", Mode.BATCH, **{name: "5"})
-        source(None, **{name: "5"})
+        refused(f"option {name} is not allowed for reading a batch", Mode.BATCH, **{name: "500"})
+        source(None, **{name: "500"})
     refused("retainSubscription is not allowed for reading a batch", Mode.BATCH, retainSubscription="true")
 
 

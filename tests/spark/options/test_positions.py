@@ -137,7 +137,7 @@ def test_what_a_query_did_not_know_came_later():
 def test_topics_of_these_names_are_topics():
     found = start('{"subscription": {"-1": "1:1"}, "topics": {"-1": "2:2"}}')
     assert found.of([TopicName.parse("subscription"), TopicName.parse("topics")])
-    with pytest.raises(OptionError, match="has no position for a partition"):
+    with pytest.raises(OptionError, match="this query does not read"):
         found.of([T])
 
 
@@ -229,7 +229,12 @@ def test_only_option_errors_come_out(text):
             "names a topic or partition that this query does not read",
             U2,
         ),
-        ('{"t": {"-1": "1:1"}}', "has no position for a partition", T0),
+        ('{"t": {"-1": "1:1"}}', "names a topic or partition that this query does not read", T),
+        (
+            '{"x": {"0": "1:1"}}',
+            "names a topic or partition that this query does not read",
+            TopicName.parse("x").of_partition(0),
+        ),
         (
             '{"t": {"0": "1:1", "1": "1:1", "-1": "1:1"}}',
             "names a topic or partition that this query does not read",

@@ -127,6 +127,20 @@ def test_a_restart_goes_on_after_what_is_checkpointed(cluster, topic):
     assert list(topic.cursors) == [spark.subscription]
 
 
+@pytest.mark.parametrize("given", [{}, {"startingTime": "2024-05-01"}])
+def test_a_start_that_a_checkpoint_makes_useless_is_told_once(cluster, topic, caplog, given):
+    spark = SimulatedSpark(cluster, **given)
+    told = "startingTime is not used: the query continues from its checkpoint"
+    with caplog.at_level(logging.INFO):
+        topic.produce(2)
+        spark.drain()
+        assert told not in caplog.messages
+        spark.restart(**given)
+        topic.produce(2)
+        spark.drain()
+    assert caplog.messages.count(told) == len(given)
+
+
 def test_a_restart_looks_for_old_ends_after_what_is_processed(cluster, topic, monkeypatch):
     spark, seen = SimulatedSpark(cluster, startingOffsets="earliest"), []
     topic.produce(3)
