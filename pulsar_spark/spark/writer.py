@@ -42,7 +42,7 @@ class PulsarWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
-        warn_of_login(options.client)
+        warn_of_login(options.client, options.transaction_log_key)
         if options.values.format is SinkFormat.COLUMNS:
             with impatient_client(options.client) as client:
                 options = with_topic_format(options, client)
@@ -76,7 +76,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
-        warn_of_login(options.client)
+        warn_of_login(options.client, options.transaction_log_key)
         if options.values.format is SinkFormat.COLUMNS:
             options = with_topic_format(options, shared_client(options.client))
         self._options = options
