@@ -179,8 +179,8 @@ def _require_on_server(spark: SparkSession) -> None:
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()
     except PySparkException as error:
-        if "DATA_SOURCE_NOT_FOUND" in str(error):
-            what = "the Spark Connect server cannot start the Python that has pulsar_spark"
+        if "Cannot run program" in str(error):
+            what = "the Spark Connect server cannot start Python"
             raise UnsupportedError(what, advice=_ABSOLUTE) from error
         if "No module named 'pulsar_spark'" not in str(error):
             raise
