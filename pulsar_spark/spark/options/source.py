@@ -227,8 +227,8 @@ _METADATA_COLUMNS = SOURCE.add(
     "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
-    "Metadata columns after the value, in this order, separated by commas; none if empty, all if `*`. Fewer columns are "
-    "faster. All of them: docs/columns.md.",
+    "Metadata columns after the value, in this order, separated by commas; none if empty, all if `*`. "
+    "Fewer columns are faster. All of them: docs/columns.md.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",

@@ -261,8 +261,8 @@ def _check_kafka(fields: Mapping[str, StructField], values: SinkValues) -> None:
         renamed = ", ".join(f"{name} to {_OF_KAFKA[name]}" for name in found)
         raise OptionError(
             f"columns of the rows have names of Kafka's sink: {', '.join(found)}",
-            advice=f"Rename {renamed}. With valueFormat avro or json, put fields that have such names into one "
-            "struct column value",
+            advice=f"Rename {renamed}. With valueFormat avro or json, put fields that have such names into "
+            "one struct column value",
         )
 
 
