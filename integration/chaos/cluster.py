@@ -334,17 +334,8 @@ def _request(request: Callable[[], None]) -> None:
 
 
 FAULTS: tuple[Fault, ...] = (
-    broker_killed,
-    broker_killed,
-    bookie_killed,
-    bundle_moved,
-    bundle_split,
-    broker_killed,
-    topic_unloaded,
-    bookie_killed,
-    bundle_moved,
-    broker_killed,
-    entries_refused,
+    *(broker_killed, broker_killed, bookie_killed, bundle_moved, bundle_split, broker_killed),
+    *(topic_unloaded, bookie_killed, bundle_moved, broker_killed, entries_refused),
 )
 
 if __name__ == "__main__":

@@ -41,13 +41,8 @@ def test_trusted_authorities_without_tls_are_refused(admin, capsys):
     with pytest.raises(SystemExit) as ended:
         main(
             [
-                "admin",
-                "--admin-url",
-                admin.url,
-                "--tls-trust-cert-path",
-                "/ca.pem",
-                "topics",
-                "public/default",
+                *("admin", "--admin-url", admin.url, "--tls-trust-cert-path", "/ca.pem"),
+                *("topics", "public/default"),
             ]
         )
     assert ended.value.code == 2
@@ -149,12 +144,8 @@ def test_a_topic_that_is_to_be_created_exists(admin, run):
         ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 3}, 5, "It has 3 partitions"),
         ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 0}, 5, "It has no partitions"),
         (
-            SCALABLE,
-            f"{AT_SCALABLE}?numInitialSegments=5",
-            AT_SCALABLE,
-            TWO_SEGMENTS,
-            5,
-            "It has 2 segments",
+            *(SCALABLE, f"{AT_SCALABLE}?numInitialSegments=5", AT_SCALABLE, TWO_SEGMENTS),
+            *(5, "It has 2 segments"),
         ),
     ):
         admin.refusals["PUT", create] = 409, "This topic already exists"

@@ -23,12 +23,8 @@ from tests.spark.plan.simulated_spark import at
 T = TopicName.parse("t-partition-3")
 STRICT = LossReporter(fail_on_data_loss=True)
 FINE, ASK, MOVED, LOST, UNSURE, SET_BACK = (
-    LossVerdict.FINE,
-    LossVerdict.ASK,
-    LossVerdict.MOVED,
-    LossVerdict.LOST,
-    LossVerdict.UNSURE,
-    LossVerdict.SET_BACK,
+    *(LossVerdict.FINE, LossVerdict.ASK, LossVerdict.MOVED, LossVerdict.LOST),
+    *(LossVerdict.UNSURE, LossVerdict.SET_BACK),
 )
 
 
