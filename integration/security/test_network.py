@@ -17,14 +17,15 @@ from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import open_writer, reader
+from integration.helpers.proxies import SniProxy
 from integration.helpers.secured import ADMIN, Secured, open_secured
-from integration.helpers.sni_proxy import SniProxy
 from pulsar_spark.client import Address, Client, ClientOptions, Consumer, Credentials, KeyStore, TlsOptions
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.errors import ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark_broker.java import java
 from pulsar_spark_broker.ports import free_port
+from tests.writes import write_all
 
 # By which no name server knows it: only the proxy does.
 OUTSIDE = "broker.pulsar.test"
@@ -49,7 +50,7 @@ class Network(NamedTuple):
 
     def proxy(self) -> SniProxy:
         """One that finds the broker."""
-        return SniProxy({OUTSIDE: ("127.0.0.1", self.port)})
+        return SniProxy(OUTSIDE, f"pulsar+ssl://127.0.0.1:{self.port}")
 
     def client(
         self,
@@ -155,9 +156,7 @@ def test_all_connections_go_through_the_proxy_by_the_brokers_name(network: Netwo
         tls = TlsOptions(trust_certs=network.secured.authority.file, proxy=address_of(proxy))
         with network.client(network.outside_url, tls=tls, listener_name="external") as client:
             assert found_by(client, name) == (f"{OUTSIDE}:{network.port}", None)
-            with open_writer(client, str(name)) as writer:
-                writer.send(columns_of(records))
-                writer.flush()
+            write_all(open_writer(client, str(name)), columns_of(records))
             assert read_topic(client, str(name)) == records
         # One connection that reads, one that writes.
         assert [each.host for each in proxy.seen] == [OUTSIDE] * 2

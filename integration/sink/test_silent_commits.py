@@ -14,7 +14,7 @@ import pytest
 from integration.broker import Admin, StandaloneBroker
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Peer
-from integration.helpers.silent_proxy import SilentProxy
+from integration.helpers.proxies import SilentProxy
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, Transactions
 from pulsar_spark.spark.sink.commit_log import CommitLog
