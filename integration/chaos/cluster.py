@@ -31,9 +31,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from integration.broker import Admin, AdminError
 from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
+from integration.chaos.harness import Driver, refusing
 from integration.chaos.messages import by_key, number_of
-from integration.chaos.refusals import refusing
-from integration.chaos.restarts import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
 from integration.helpers.peer import Peer, Record

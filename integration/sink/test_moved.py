@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.restarts import Driver
+from integration.chaos.harness import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, written
