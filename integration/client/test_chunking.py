@@ -18,6 +18,7 @@ from integration.helpers.peer import CompressionType, Peer, Record
 from pulsar_spark.client import Client
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
+from tests.writes import send_all, write_all
 
 MB = 1_000_000
 MIB = 1 << 20
@@ -67,8 +68,7 @@ def test_the_cpp_client_reads_chunks(
         chunk_max_message_size=chunk_max,
         compression=codec,
     ) as writer:
-        writer.send(columns_of(records))
-        writer.flush()
+        send_all(writer, columns_of(records))
     # At least once: what was sent again after a lost connection is there twice.
     assert brief(dict.fromkeys(peer.read_all(topic))) == brief(records)
     assert len(entries_of(client, topic)) >= len(records)  # our own reader puts them together, too
@@ -78,9 +78,7 @@ def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, top
     admin.create_partitioned_topic(topic, 3)
     records = large(*[300_000] * 12)
     options: dict[str, Any] = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
-    with open_writer(client, topic, **options) as writer:
-        writer.send(columns_of(records))
-        writer.flush()
+    write_all(open_writer(client, topic, **options), columns_of(records))
     found = peer.read_all(topic)
     assert len({record.partition for record in found}) == 3
     assert sorted(record.value or b"" for record in found) == sorted(

@@ -33,6 +33,7 @@ from pulsar_spark.errors import CryptoError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.entry.entries import Entry
 from tests.ranges import read_range
+from tests.writes import write_all
 
 DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
 RECORDS = [
@@ -63,9 +64,7 @@ def few_keys(keys: Path, tmp_path: Path) -> Path:
 def write(
     client: Client, topic: str, records: list[Record], encryptor: Encryptor | None, **options: Any
 ) -> None:
-    with open_writer(client, topic, UserCode(encryptor=encryptor), **options) as writer:
-        writer.send(columns_of(records))
-        writer.flush()
+    write_all(open_writer(client, topic, UserCode(encryptor=encryptor), **options), columns_of(records))
 
 
 def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[Entry]:
@@ -174,9 +173,7 @@ def unreadable(client: Client, topic: str, keys: Path, name: str) -> None:
     encryptor = Encryptor(KeyFolder(keys), ["ec"])
     write(client, topic, [Record(b"first", "k")], encryptor, batching=False)
     write(client, topic, [Record(b"a"), Record(b"b")], Encryptor(KeyFolder(keys), [name]))
-    with open_writer(client, topic) as writer:
-        writer.send(columns_of([Record(b"last")]))
-        writer.flush()
+    write_all(open_writer(client, topic), columns_of([Record(b"last")]))
 
 
 @pytest.mark.parametrize("name", ["rsa", "other"])

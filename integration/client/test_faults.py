@@ -49,6 +49,7 @@ from pulsar_spark.errors import ConnectError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from tests.ranges import read_range
+from tests.writes import send_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -134,8 +135,7 @@ def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy
     written = 0
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         while proxy.connections - before <= len(planned):
-            writer.send(columns_of(numbered(5, first=written, size=19_000)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(5, first=written, size=19_000)))
             written += 5
     assert_complete(peer.read_all(topic), written)
     assert_complete(read_topic(client, topic), written)
@@ -152,8 +152,7 @@ def test_an_exclusive_producer_comes_back_after_cuts(
     written = 0
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         while proxy.connections - before <= len(planned):
-            writer.send(columns_of(numbered(25, first=written, size=40)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(25, first=written, size=40)))
             written += 25
     assert_complete(peer.read_all(topic), written)
 
@@ -167,8 +166,7 @@ def test_waits_when_the_broker_closes_it_over_a_full_backlog(
     admin.create_topic(topic)
     admin.create_subscription(topic, "slow")
     with open_writer(client, topic, batching_max_messages=5) as writer:
-        writer.send(columns_of(numbered(50, size=1000)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(50, size=1000)))
         admin.set_backlog_quota(namespace, limit_bytes=1000, policy="producer_request_hold")
         wait_until(lambda: not admin.stats(topic)["publishers"])
         writer.send(columns_of(numbered(5, first=50)))
@@ -244,8 +242,7 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
         Client(options) as client,
         open_writer(client, topic, batching_max_messages=10) as writer,
     ):
-        writer.send(columns_of(numbered(100)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(100)))
         connections = proxy.connections
         proxy.stall()
         writer.send(columns_of(numbered(100, first=100)))
@@ -261,12 +258,10 @@ def test_a_connection_that_nobody_uses_is_closed_and_opened_again(
     with Client(options) as client:
         for first in (0, 100):
             with open_writer(client, topic) as writer:
-                writer.send(columns_of(numbered(100, first=first)))
-                writer.flush()
+                send_all(writer, columns_of(numbered(100, first=first)))
                 time.sleep(1.0)  # one that is used stays open
                 assert proxy.open_connections
-                writer.send(columns_of(numbered(0)))
-                writer.flush()
+                send_all(writer, columns_of(numbered(0)))
             wait_until(lambda: proxy.open_connections == 0)
     assert_complete(peer.read_all(topic), 200)
 
@@ -303,8 +298,7 @@ def test_the_send_timeout_is_an_error(
 ) -> None:
     """It says how many messages are open, and every later call says so too: nothing is lost in silence."""
     with open_writer(client, topic, batching=batching, send_timeout=3.0) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         proxy.stall(direction)
         writer.send(columns_of(numbered(7, first=10)))
         began = time.monotonic()
@@ -316,14 +310,9 @@ def test_the_send_timeout_is_an_error(
         assert time.monotonic() - began > 1.0
         proxy.resume()
         with pytest.raises(SendError):
-            send_and_flush(writer)
+            send_all(writer, columns_of(numbered(1)))
         with pytest.raises(SendError):
-            send_and_flush(writer)
-
-
-def send_and_flush(writer: TopicWriter) -> None:
-    writer.send(columns_of(numbered(1)))
-    writer.flush()
+            send_all(writer, columns_of(numbered(1)))
 
 
 # ---- unloads
@@ -347,8 +336,7 @@ def test_goes_on_through_unloads(client: Client, peer: Peer, admin: Admin, topic
                     if enough.is_set():
                         counts.append(first)
                         break
-                    writer.send(columns_of(numbered(20, first=first)))
-                    writer.flush()
+                    send_all(writer, columns_of(numbered(20, first=first)))
         except PulsarError as error:
             failures.append(error)
 

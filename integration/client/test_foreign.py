@@ -16,6 +16,7 @@ from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, open_writer, task_of
 from pulsar_spark.client import Client, ClientOptions, DedupTask, TopicWriter
 from pulsar_spark.errors import SendError
+from tests.writes import send_all
 
 BATCH = 5  # messages
 
@@ -63,8 +64,7 @@ def test_another_program_of_the_same_name_is_noticed(
 ) -> None:
     """It wrote by ids that are pending here, up to the end of one of the three pending batches."""
     with closing(writer_of(client, held_topic, None)) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         broker.proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
         broker.proxy.stall()
@@ -85,15 +85,13 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
             closing(task_of(by, required=required)) as dedup,
             closing(writer_of(by, held_topic, dedup)) as writer,
         ):
-            writer.send(columns_of(numbered(count)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(count)))
 
     with (
         closing(task_of(client, required=required)) as dedup,
         closing(writer_of(client, held_topic, dedup)) as writer,
     ):
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         broker.proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
         broker.proxy.stall()
@@ -117,8 +115,7 @@ def test_what_was_stored_and_not_acknowledged_is_no_error(
         closing(task_of(client, required=True)) as dedup,
         closing(writer_of(client, held_topic, dedup if is_dedup else None, name)) as writer,
     ):
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         for first in range(10, 110, 50):
             broker.proxy.stall(TO_CLIENT)
             stored = broker.broker.admin.stats(held_topic)["msgInCounter"] + 50

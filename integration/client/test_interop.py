@@ -34,6 +34,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
 from tests.ranges import read_range
+from tests.writes import send_all, write_all
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}
@@ -115,9 +116,7 @@ def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched
         ordering_key=pa.array([None, b"\xff", b"ordering", None, b""], pa.binary()),
     )
     name = TopicName.parse(topic)
-    with TopicWriter(client, name, ProducerOptions(batching=batched)) as writer:
-        writer.send(columns)
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
     read = [decoded(entry) for entry in read_partition(client, name)]
     assert len(read) == (1 if batched else 5)
     for column in ("value", "key", "event_time", "properties", "ordering_key"):
@@ -139,9 +138,7 @@ def test_a_binary_key_goes_as_base64_both_ways(client: Client, peer: Peer, topic
     key = b"\xff\x00\xfe"
     columns = MessageColumns(value=pa.array([b"v"], pa.binary()), key=pa.array([key], pa.binary()))
     name = TopicName.parse(topic)
-    with TopicWriter(client, name, ProducerOptions(batching=batched)) as writer:
-        writer.send(columns)
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
     assert peer.read_all(topic) == [Record(b"v", base64.b64encode(key).decode())]
     assert decoded(next(read_partition(client, name))).key.to_pylist() == [key]
 
@@ -201,8 +198,7 @@ def test_rows_without_key_reach_all_partitions(
 def test_writes_to_one_that_is_named(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
     admin.create_partitioned_topic(topic, 2)
     with TopicWriter(client, TopicName.parse(topic).of_partition(1), ProducerOptions()) as writer:
-        writer.send(columns_of(numbered(10, keys=10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10, keys=10)))
     assert {record.partition for record in peer.read_all(topic)} == {1}
 
 

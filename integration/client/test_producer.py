@@ -15,8 +15,8 @@ from integration.helpers.peer import Peer, Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.errors import BusyError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entry
+from tests.writes import send_all, write_all
 
 LATER = 60.0
 MIB = 1 << 20
@@ -47,8 +47,7 @@ def test_a_batch_closes_by_bytes(client: Client, peer: Peer, topic: str) -> None
     with open_writer(client, topic, batching_max_bytes=1000, batching_max_publish_delay=LATER) as writer:
         writer.send(columns_of(numbered(7, size=300)))
         writer.send(columns_of(numbered(1, size=2000)))  # Larger than a batch: one of its own.
-        writer.send(columns_of(numbered(2, size=300)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(2, size=300)))
     assert batch_sizes(peer, topic) == [3, 3, 1, 1, 2]
 
 
@@ -57,8 +56,7 @@ def test_without_a_limit_on_bytes_the_count_decides(client: Client, peer: Peer, 
     with open_writer(
         client, topic, batching_max_bytes=0, batching_max_messages=20, batching_max_publish_delay=LATER
     ) as writer:
-        writer.send(columns_of(numbered(40, size=10_000)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(40, size=10_000)))
     assert batch_sizes(peer, topic) == [20, 20]
 
 
@@ -72,7 +70,7 @@ def test_a_message_larger_than_the_broker_takes_is_an_error(
     with open_writer(client, topic, batching=batching) as writer:
         text = r"\[PULSAR_SEND\].*5242880 .*; topic .*maxMessageSize"
         with promptly(10.0), pytest.raises(SendError, match=text):
-            send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
+            send_all(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -86,15 +84,13 @@ def test_properties_larger_than_the_broker_takes_are_an_error(
         promptly(10.0),
         pytest.raises(SendError, match="5242880"),
     ):
-        send_and_flush(writer, too_large)
+        send_all(writer, too_large)
 
 
 def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer, topic: str) -> None:
     """Not to the last byte: the bookie counts its own headers too, and a broker that it refuses loops."""
     large = Record(b"x" * (5 * MIB - 2048), "key", (("name", "value"),))
-    with open_writer(client, topic, batching=False) as writer:
-        writer.send(columns_of([large]))
-        writer.flush()
+    write_all(open_writer(client, topic, batching=False), columns_of([large]))
     assert peer.read_all(topic) == [large]
 
 
@@ -111,11 +107,10 @@ def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admi
 
 def test_a_terminated_topic_is_an_error_at_once(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
     with open_writer(client, topic) as writer:
-        writer.send(columns_of(numbered(5)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(5)))
         admin.terminate(topic)
         with promptly(10.0), pytest.raises(SendError, match="terminated"):
-            send_and_flush(writer, columns_of(numbered(5)))
+            send_all(writer, columns_of(numbered(5)))
     assert len(peer.read_all(topic)) == 5
 
 
@@ -126,15 +121,9 @@ def test_closing_leaves_no_producer(client: Client, admin: Admin, topic: str) ->
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     with TopicWriter(client, name, ProducerOptions()) as writer:
-        writer.send(columns_of(numbered(30, keys=9)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(30, keys=9)))
         assert [len(admin.stats(str(name.of_partition(n)))["publishers"]) for n in range(3)] == [1, 1, 1]
     assert [admin.stats(str(name.of_partition(n)))["publishers"] for n in range(3)] == [[], [], []]
-
-
-def send_and_flush(writer: TopicWriter, columns: MessageColumns) -> None:
-    writer.send(columns)
-    writer.flush()
 
 
 def entries_of(client: Client, topic: str) -> list[Entry]:
@@ -147,7 +136,5 @@ def test_short_lived_writers_without_keys_spread_their_rows(
     """A writer lives for one task of one micro-batch, which is often less than a batch."""
     admin.create_partitioned_topic(topic, 4)
     for _ in range(24):
-        with open_writer(client, topic) as writer:
-            writer.send(columns_of(numbered(5)))
-            writer.flush()
+        write_all(open_writer(client, topic), columns_of(numbered(5)))
     assert len({record.partition for record in peer.read_all(topic)}) > 1

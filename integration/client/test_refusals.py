@@ -34,6 +34,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark_broker.ports import free_port
+from tests.writes import send_all, write_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -134,9 +135,7 @@ def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
 
 
 def send(client: Client, topic: str, **columns: pa.Array) -> None:
-    with open_writer(client, topic) as writer:
-        writer.send(replace(columns_of(numbered(1)), **columns))
-        writer.flush()
+    write_all(open_writer(client, topic), replace(columns_of(numbered(1)), **columns))
 
 
 def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, admin: Admin) -> None:
@@ -147,8 +146,7 @@ def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, 
     topic = f"persistent://{namespace}/topic"
     for batch in range(2):
         with open_writer(client, topic, name="task", batching=False) as writer:
-            writer.send(columns_of(numbered(1000)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(1000)))
             if batch == 0:
                 continue
             admin.delete_topic(topic)
@@ -157,8 +155,7 @@ def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, 
 
 
 def write_on(writer: TopicWriter) -> None:
-    writer.send(columns_of(numbered(1000)))
-    writer.flush()
+    send_all(writer, columns_of(numbered(1000)))
 
 
 def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -> None:

@@ -39,6 +39,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.wire_schema import from_wire_version
+from tests.writes import send_all, write_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -86,9 +87,7 @@ def decoded(definition: Definition, numbers: range, reader: Definition) -> list[
 
 def write(client: Client, topic: str, definition: Definition, numbers: range, **options: Any) -> None:
     how = ProducerOptions(schema=avro(definition), **options)
-    with TopicWriter(client, TopicName.parse(topic), how) as writer:
-        writer.send(encoded(definition, numbers))
-        writer.flush()
+    write_all(TopicWriter(client, TopicName.parse(topic), how), encoded(definition, numbers))
 
 
 def versions(client: Client, topic: str) -> list[int | None]:
@@ -185,8 +184,7 @@ def test_partitions_share_a_schema(client: Client, admin: Admin, topic: str) -> 
     assert register_schema(client, name, avro(V0)) == 0
     assert register_schema(client, name.of_partition(2), avro(V1)) == 1
     with TopicWriter(client, name, ProducerOptions(schema=avro(V1), batching=False)) as writer:
-        writer.send(encoded(V1, range(30)))
-        writer.flush()
+        send_all(writer, encoded(V1, range(30)))
     for number in range(3):
         partition = name.of_partition(number)
         assert client.schemas.latest(partition) == (1, client.schemas.at(partition, 1))
@@ -257,8 +255,7 @@ def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
             producer.send_singles(encode_singles(encoded(V0, range(1, 2))))
             producer.flush()
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(schema=avro(V0))) as writer:
-        writer.send(encoded(V0, range(2, 3)))
-        writer.flush()
+        send_all(writer, encoded(V0, range(2, 3)))
     found = versions(client, topic)
     assert found[0] == 0
     assert set(found[1:]) == {2}
@@ -267,9 +264,7 @@ def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
 def test_without_a_schema_entries_say_no_version(client: Client, topic: str) -> None:
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
-    with TopicWriter(client, name, ProducerOptions()) as writer:
-        writer.send(encoded(V0, range(3)))
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions()), encoded(V0, range(3)))
     assert set(versions(client, topic)) == {None}
 
 
@@ -365,9 +360,7 @@ def test_runs_store_each_row_once_where_schemas_are_enforced(
     for count in (40, 60, 60):
         with closing(task_of(client, required=True)) as task:
             how = ProducerOptions(schema=avro(V1), batching_max_messages=count // 5)
-            with TopicWriter(client, name, how, dedup=task) as writer:
-                writer.send(encoded(V1, range(count)))
-                writer.flush()
+            write_all(TopicWriter(client, name, how, dedup=task), encoded(V1, range(count)))
             assert task.deduplicates()
     assert read_by(peer, enforcing_topic, V1, 60) == decoded(V1, range(60), V1)
     assert set(versions(client, enforcing_topic)) == {1}

@@ -16,6 +16,7 @@ from integration.helpers.proxy import Direction, Proxy
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
+from tests.writes import send_all
 
 
 @pytest.fixture
@@ -56,8 +57,7 @@ def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching:
         transactions, transaction = begin(client)
         options = ProducerOptions(batching=batching)
         with TopicWriter(client, TopicName.parse(topic), options, transaction=transaction) as writer:
-            writer.send(columns_of([Record(value), Record(value, key="k")]))
-            writer.flush()
+            send_all(writer, columns_of([Record(value), Record(value, key="k")]))
         assert peer.read_all(topic) == []
         end = transactions.commit if value == b"committed" else transactions.abort
         end(transaction.id)
@@ -74,8 +74,7 @@ def test_what_may_be_stored_is_not_sent_again(
 ):
     _, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"acknowledged")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_CLIENT)
         try:
             writer.send(columns_of([Record(b"unknown")]))
@@ -93,8 +92,7 @@ def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
 ):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"acknowledged")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_BROKER)
         try:
             writer.send(columns_of([Record(b"lost")]))
@@ -109,8 +107,7 @@ def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
 def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, proxy: Proxy, topic: str):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"value")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"value")]))
     proxy.stall(Direction.TO_CLIENT)
     with ThreadPoolExecutor(1) as pool:
         try:

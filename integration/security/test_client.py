@@ -19,8 +19,8 @@ from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.client.test_hostile import HANDSHAKES, Server
 from integration.helpers.clients import reader
-from integration.helpers.lookup_proxy import LookupProxy
 from integration.helpers.peer import Peer
+from integration.helpers.proxies import LookupProxy
 from integration.helpers.secured import (
     ADMIN,
     CLERK,
@@ -48,6 +48,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
+from tests.writes import write_all
 
 
 @pytest.fixture(autouse=True)
@@ -137,9 +138,7 @@ def test_writes_and_reads(secured: Secured, name: TopicName, way: Way) -> None:
 
 def write_and_read(client: Client, name: TopicName) -> None:
     sent = numbered(100)
-    with TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)) as writer:
-        writer.send(columns_of(sent))
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)), columns_of(sent))
     assert read_topic(client, str(name)) == sent
 
 
@@ -157,9 +156,7 @@ def test_the_cpp_client_and_ours_read_each_other(secured: Secured, name: TopicNa
         sent = [*numbered(5000), *numbered(20, size=300_000)]
         peer.produce(str(name), sent, batch_size=500)
         assert read_topic(client, str(name)) == sent
-        with TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)) as writer:
-            writer.send(columns_of(sent))
-            writer.flush()
+        write_all(TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)), columns_of(sent))
         assert peer.read_all(str(name)) == [*sent, *sent]
 
 

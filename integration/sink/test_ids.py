@@ -18,6 +18,7 @@ from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, TopicWriter
 from pulsar_spark.errors import SendError
 from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.writes import send_all, write_all
 
 
 @pytest.fixture
@@ -38,8 +39,7 @@ def with_ids(*ids: int | None) -> MessageColumns:
 def test_ids_go_out_as_they_are(client: Client, topic: str, batching: bool) -> None:
     with open_writer(client, topic, batching=batching, batching_max_publish_delay=60.0) as writer:
         writer.send(with_ids(5, 6, 8))
-        writer.send(with_ids(9, 4, 7, None, None))
-        writer.flush()
+        send_all(writer, with_ids(9, 4, 7, None, None))
     found = [
         (entry.metadata.sequence_id, entry.metadata.highest_sequence_id)
         for entry in entries_of(client, topic)
@@ -55,9 +55,7 @@ def test_a_broker_that_deduplicates_keeps_what_is_new(
     client: Client, peer: Peer, deduplicated: str, batching: bool
 ) -> None:
     for ids in ([1, 2, 3], [2, 3, 4, 5], [5, 6, 7]):
-        with open_writer(client, deduplicated, name="mine", batching=batching) as writer:
-            writer.send(with_ids(*ids))
-            writer.flush()
+        write_all(open_writer(client, deduplicated, name="mine", batching=batching), with_ids(*ids))
     assert [record.value for record in peer.read_all(deduplicated)] == [
         b"%d " % number for number in (0, 1, 2, 2, 3, 1, 2)
     ]
@@ -78,8 +76,7 @@ def test_rows_that_a_broker_drops_by_the_ids_of_others_are_an_error_in_each_run(
 
 
 def send_and_flush(writer: TopicWriter, ids: list[int]) -> None:
-    writer.send(with_ids(*ids))
-    writer.flush()
+    send_all(writer, with_ids(*ids))
 
 
 def test_a_copy_of_a_topic_of_several_producers_is_not_cut_short(
