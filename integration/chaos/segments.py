@@ -171,14 +171,7 @@ class _Run:
 
     def _start(self, trigger: str) -> Driver:
         limit = self._chance.choice(_LIMITS)
-        arguments = [
-            self._broker.service_url,
-            self._broker.admin_url,
-            _TOPIC,
-            str(self._folder),
-            trigger,
-            limit,
-        ]
+        urls = self._broker.service_url, self._broker.admin_url
         arguments = [*urls, _TOPIC, str(self._folder), trigger, limit]
         return Driver(self._folder / "driver.log", *arguments, module=__spec__.name)
 
