@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import promptly
 from integration.chaos.messages import columns_of, last_message, numbered
 from integration.helpers.clients import entries_of, open_writer
-from integration.helpers.peer import CompressionType, Peer, Record
-from pulsar_spark.client import Client
+from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from tests.writes import send_all, write_all
@@ -47,9 +45,7 @@ def brief(records: Iterable[Record]) -> list[Record]:
     ("compression", "chunk_max"),
     [("NONE", None), ("LZ4", MIB), ("ZLib", None), ("ZSTD", 100_000), ("SNAPPY", MIB)],
 )
-def test_the_cpp_client_reads_chunks(
-    client: Client, admin: Admin, peer: Peer, topic: str, compression: str, chunk_max: int | None
-) -> None:
+def test_the_cpp_client_reads_chunks(client, admin, peer, topic, compression, chunk_max):
     # What no subscription holds a broker may drop as soon as a ledger or the topic is closed.
     admin.create_topic(topic)
     admin.create_subscription(topic, "hold")
@@ -74,7 +70,7 @@ def test_the_cpp_client_reads_chunks(
     assert len(entries_of(client, topic)) >= len(records)  # our own reader puts them together, too
 
 
-def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, topic: str) -> None:
+def test_all_partitions_get_chunks(client, admin, peer, topic):
     admin.create_partitioned_topic(topic, 3)
     records = large(*[300_000] * 12)
     options: dict[str, Any] = {"batching": False, "chunking": True, "chunk_max_message_size": 70_000}
@@ -93,8 +89,8 @@ def test_all_partitions_get_chunks(client: Client, admin: Admin, peer: Peer, top
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
 def test_a_message_that_is_too_large_fails_before_anything_beside_it_is_sent(
-    client: Client, admin: Admin, topic: str, batching: bool, compression: str, partitions: int
-) -> None:
+    client, admin, topic, batching, compression, partitions
+):
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
     records = [*numbered(50, keys=9), *large(6 * MIB)]

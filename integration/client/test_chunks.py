@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -36,20 +36,20 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[Cluster]:
+def small():
     """A broker with SETTINGS."""
     with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         yield Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture
-def cluster(small: Cluster) -> Cluster:
+def cluster(small):
     """In place of the shared one."""
     return small
 
 
 @pytest.fixture
-def producer(cluster: Cluster, topic: str) -> Iterator[Chunker]:
+def producer(cluster, topic):
     with RawConnection(cluster.service_url) as connection:
         yield Chunker(RawProducer(connection, topic))
 
@@ -140,9 +140,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
-def test_any_border_between_chunked_and_plain_messages(
-    client: Client, peer: Peer, topic: str, compression: CompressionType
-) -> None:
+def test_any_border_between_chunked_and_plain_messages(client, peer, topic, compression):
     sizes = [100, 25_000, 10, 45_000, 30_000, 5, 5, 12_000]
     values = [value(str(number), size) for number, size in enumerate(sizes)]
     ids = chunked(peer, topic, values, compression=compression)
@@ -157,7 +155,7 @@ def test_any_border_between_chunked_and_plain_messages(
     assert_any_border(client, topic, [each for each in entries if each <= ids[-1]], set(found))
 
 
-def test_three_producers_at_the_same_time(client: Client, peer: Peer, topic: str) -> None:
+def test_three_producers_at_the_same_time(client, peer, topic):
     wanted = [[value(f"{producer}-{number}", 60_000) for number in range(8)] for producer in range(3)]
     threads = [threading.Thread(target=chunked, args=(peer, topic, values)) for values in wanted]
     for thread in threads:
@@ -168,7 +166,7 @@ def test_three_producers_at_the_same_time(client: Client, peer: Peer, topic: str
     assert sorted(message.value for message in found) == sorted(each for some in wanted for each in some)
 
 
-def test_the_peer_reads_what_a_range_gives(client: Client, peer: Peer, topic: str) -> None:
+def test_the_peer_reads_what_a_range_gives(client, peer, topic):
     chunked(peer, topic, [value("a", 50_000), b"plain", value("b", 20_000)])
     assert [message.value for message in read(client, topic)] == [each.value for each in peer.read_all(topic)]
 
@@ -176,7 +174,7 @@ def test_the_peer_reads_what_a_range_gives(client: Client, peer: Peer, topic: st
 # ---- chunk by chunk
 
 
-def test_any_border_between_interleaved_messages(client: Client, topic: str, producer: Chunker) -> None:
+def test_any_border_between_interleaved_messages(client, topic, producer):
     """Also what a producer sends again after a reconnect, from the first chunk on or from a later one."""
     log = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 0), ("a", 0), ("a", 1), ("b", 1), ("", 0)]
     log += [("b", 2), ("a", 2), ("c", 1), ("a", 3), ("c", 2), ("b", 3), ("b", 3), ("c", 3), ("", 1)]
@@ -194,7 +192,7 @@ def test_any_border_between_interleaved_messages(client: Client, topic: str, pro
     assert_any_border(client, topic, entries, wanted)
 
 
-def test_the_beginning_may_be_many_ledgers_before(client: Client, topic: str, producer: Chunker) -> None:
+def test_the_beginning_may_be_many_ledgers_before(client, topic, producer):
     first = producer.chunk("a", 0, 2)
     for number in range(30):
         before = producer.plain(b"%d" % number)
@@ -204,15 +202,13 @@ def test_the_beginning_may_be_many_ledgers_before(client: Client, topic: str, pr
 
 
 @pytest.fixture
-def stranger(cluster: Cluster, topic: str) -> Iterator[Chunker]:
+def stranger(cluster, topic):
     """Another producer, of another name."""
     with RawConnection(cluster.service_url) as connection:
         yield Chunker(RawProducer(connection, topic))
 
 
-def test_a_strangers_chunks_do_not_come_into_another_producers_message(
-    client: Client, topic: str, producer: Chunker, stranger: Chunker
-) -> None:
+def test_a_strangers_chunks_do_not_come_into_another_producers_message(client, topic, producer, stranger):
     """The row was half the stranger's, and named the other producer."""
     log = [(producer, 0), (stranger, 0), (stranger, 2), (producer, 1), (stranger, 1), (stranger, 1)]
     entries = [who.chunk("a", number, 3) for who, number in log]
@@ -224,9 +220,7 @@ def test_a_strangers_chunks_do_not_come_into_another_producers_message(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_stranger_under_the_producers_name(
-    client: Client, topic: str, producer: Chunker, stranger: Chunker, number: int
-) -> None:
+def test_a_stranger_under_the_producers_name(client, topic, producer, stranger, number):
     """The broker checks no names, but all of a client's chunks have one time and one sequence id."""
     own: dict[str, Any] = {"producer_name": "victim", "publish_time": 1_700_000_000_000, "sequence_id": 7}
     entries = []
@@ -238,9 +232,7 @@ def test_a_stranger_under_the_producers_name(
     assert_any_border(client, topic, entries, {Message(entries[-1], entries[0], whole("a", 3))})
 
 
-def test_what_was_cut_off_is_left_out(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_cut_off_is_left_out(client, topic, producer, caplog):
     producer.chunks("cut", [0, 1], 3)
     producer.chunks("lost", [0, 2], 3)
     producer.chunks("late", [1, 2], 3)
@@ -258,9 +250,7 @@ def test_what_was_cut_off_is_left_out(
     assert found[0].id == plain
 
 
-def test_a_message_that_took_too_long_is_left_out(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_that_took_too_long_is_left_out(client, topic, producer, caplog):
     times = [1_700_000_000_000 + seconds * 1000 for seconds in (0, 30, 61)]
     entries = [producer.chunk("a", number, 3, publish_time=time) for number, time in enumerate(times)]
     for start in (BEGINNING, entries[1]):
@@ -269,9 +259,7 @@ def test_a_message_that_took_too_long_is_left_out(
     assert len(warnings(caplog)) == 2
 
 
-def test_more_messages_than_are_kept_in_the_making(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_messages_than_are_kept_in_the_making(client, topic, producer, caplog):
     """The oldest go, and are read again when their last chunks come, or are given up, as is asked for."""
     uuids = "abcd"
     for number in range(3):

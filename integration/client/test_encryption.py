@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG
 from integration.chaos.messages import BEGINNING, columns_of, last_message, records_of
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.java_peer import JavaEntries, read_in_java, write_in_java
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import (
     Client,
     ConsumerCryptoFailureAction,
@@ -48,12 +46,12 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def keys(tmp_path_factory):
     return make_keys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
-def few_keys(keys: Path, tmp_path: Path) -> Path:
+def few_keys(keys, tmp_path):
     """A folder that lacks the private key `rsa`, and has that of another one in the place of `other`."""
     for name in ("ec.private.pem", "rsa.public.pem"):
         (tmp_path / name).write_bytes((keys / name).read_bytes())
@@ -81,9 +79,7 @@ def read(client: Client, topic: str, keys: Path) -> list[Record]:
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
 @pytest.mark.parametrize("batching", [True, False])
-def test_the_cpp_client_reads_what_we_encrypt(
-    client: Client, peer: Peer, topic: str, keys: Path, batching: bool, compression: str
-) -> None:
+def test_the_cpp_client_reads_what_we_encrypt(client, peer, topic, keys, batching, compression):
     codec = int(getattr(CompressionType, compression))
     encryptor = Encryptor(KeyFolder(keys), ["rsa", "other"])
     write(client, topic, RECORDS, encryptor, batching=batching, compression=codec)
@@ -94,9 +90,7 @@ def test_the_cpp_client_reads_what_we_encrypt(
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
 @pytest.mark.parametrize("batch_size", [0, 10])
-def test_we_read_what_the_cpp_client_encrypts(
-    client: Client, peer: Peer, topic: str, keys: Path, batch_size: int, compression: str
-) -> None:
+def test_we_read_what_the_cpp_client_encrypts(client, peer, topic, keys, batch_size, compression):
     peer.produce(
         topic,
         RECORDS,
@@ -109,9 +103,7 @@ def test_we_read_what_the_cpp_client_encrypts(
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4"])
-def test_chunks_are_encrypted_one_by_one(
-    client: Client, peer: Peer, topic: str, keys: Path, compression: str
-) -> None:
+def test_chunks_are_encrypted_one_by_one(client, peer, topic, keys, compression):
     """In both directions, and where a range begins at a message's last chunk."""
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     codec = getattr(CompressionType, compression)
@@ -132,9 +124,7 @@ def test_chunks_are_encrypted_one_by_one(
         assert records_of(entry for group in groups for entry in group) == expected[-1:]
 
 
-def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(
-    cluster: Cluster, client: Client, topic: str, keys: Path
-) -> None:
+def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(cluster, client, topic, keys):
     """With keys of both kinds; the Java client alone knows EC keys."""
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     for names in (["ec"], ["rsa", "ec"]):
@@ -177,9 +167,7 @@ def unreadable(client: Client, topic: str, keys: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rsa", "other"])
-def test_what_cannot_be_decrypted(
-    client: Client, topic: str, keys: Path, few_keys: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
+def test_what_cannot_be_decrypted(client, topic, keys, few_keys, caplog, name):
     """The key is missing, or a wrong one."""
     unreadable(client, topic, keys, name)
     text = {"rsa": "No such file", "other": "encrypted for another key"}[name]
@@ -201,9 +189,7 @@ def entries_raw(client: Client, topic: str) -> list[Entry]:
     return list(read_entries(client, topic, Decryptor(action=CONSUME)))
 
 
-def test_a_namespace_may_take_encrypted_messages_only(
-    client: Client, peer: Peer, admin: Admin, keys: Path
-) -> None:
+def test_a_namespace_may_take_encrypted_messages_only(client, peer, admin, keys):
     namespace = f"public/encrypted-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.request("POST", f"namespaces/{namespace}/encryptionRequired", True)

@@ -6,7 +6,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +30,7 @@ Talk = Callable[[socket.socket], None]
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
+def leaves_nothing():
     """Whatever a peer sends takes less than 100 MB, either."""
     with nothing_left(), little_memory(100):
         yield
@@ -186,7 +186,7 @@ OPERATIONS: dict[str, Callable[[Client], object]] = {
         )
     ],
 )
-def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
+def test_is_a_coded_error_in_time(talk, operation):
     with Server(HANDSHAKES[talk]) as server:
         options = ClientOptions(service_url=server.url, operation_timeout=0.4, connection_timeout=0.2)
         with Client(options) as client, promptly(15.0), pytest.raises(PulsarError) as caught:

@@ -13,7 +13,6 @@ import pulsar
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.chaos.messages import (
     BEGINNING,
     columns_of,
@@ -24,7 +23,7 @@ from integration.chaos.messages import (
     read_topic,
     records_of,
 )
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
@@ -69,9 +68,7 @@ def varied(count: int, *, keyed: bool) -> list[Record]:
 
 
 @every_shape
-def test_reads_what_the_peer_wrote(
-    client: Client, peer: Peer, topic: str, codec: str, batched: bool, keyed: bool
-) -> None:
+def test_reads_what_the_peer_wrote(client, peer, topic, codec, batched, keyed):
     written = varied(30, keyed=keyed)
     ids = peer.produce(
         topic,
@@ -90,9 +87,7 @@ def test_reads_what_the_peer_wrote(
 
 
 @every_shape
-def test_the_peer_reads_what_we_wrote(
-    client: Client, peer: Peer, topic: str, codec: str, batched: bool, keyed: bool
-) -> None:
+def test_the_peer_reads_what_we_wrote(client, peer, topic, codec, batched, keyed):
     written = varied(30, keyed=keyed)
     options = ProducerOptions(compression=getattr(pb, codec), batching=batched, batching_max_messages=BATCH)
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
@@ -103,7 +98,7 @@ def test_the_peer_reads_what_we_wrote(
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched: bool) -> None:
+def test_reads_an_entry_with_all_its_columns(client, topic, batched):
     """What the C++ client does not show: ordering keys, keys and values that are no text, sequence ids."""
     keys = [b"\xff\xfe binary", None, "utf-8 é".encode(), b"", b"\x80"]
     columns = MessageColumns(
@@ -134,7 +129,7 @@ def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_a_binary_key_goes_as_base64_both_ways(client: Client, peer: Peer, topic: str, batched: bool) -> None:
+def test_a_binary_key_goes_as_base64_both_ways(client, peer, topic, batched):
     key = b"\xff\x00\xfe"
     columns = MessageColumns(value=pa.array([b"v"], pa.binary()), key=pa.array([key], pa.binary()))
     name = TopicName.parse(topic)
@@ -153,9 +148,7 @@ def java_hash(text: str) -> int:
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_keys_choose_partitions_as_the_java_client_does(
-    client: Client, peer: Peer, admin: Admin, topic: str, batched: bool
-) -> None:
+def test_keys_choose_partitions_as_the_java_client_does(client, peer, admin, topic, batched):
     admin.create_partitioned_topic(topic, 5)
     keys = [f"key-{number}" for number in range(40)] + ["ключ", "🔑", "Aa", "BB", "polygenelubricants"]
     written = [Record(b"%d" % number, key) for number, key in enumerate(keys * 3)]
@@ -170,7 +163,7 @@ def test_keys_choose_partitions_as_the_java_client_does(
     assert read_topic(client, topic) == expected
 
 
-def test_reads_all_that_the_peer_spread(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_reads_all_that_the_peer_spread(client, peer, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     peer.produce(topic, numbered(60, keys=11), batch_size=4)
     read = read_topic(client, topic)
@@ -180,9 +173,7 @@ def test_reads_all_that_the_peer_spread(client: Client, peer: Peer, admin: Admin
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_rows_without_key_reach_all_partitions(
-    client: Client, peer: Peer, admin: Admin, topic: str, batched: bool
-) -> None:
+def test_rows_without_key_reach_all_partitions(client, peer, admin, topic, batched):
     admin.create_partitioned_topic(topic, 3)
     options = ProducerOptions(batching=batched, batching_max_messages=10, batching_max_publish_delay=60.0)
     written = numbered(60)
@@ -195,14 +186,14 @@ def test_rows_without_key_reach_all_partitions(
     assert [sum(record.partition == number for record in read) for number in range(3)] == [20, 20, 20]
 
 
-def test_writes_to_one_that_is_named(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_writes_to_one_that_is_named(client, peer, admin, topic):
     admin.create_partitioned_topic(topic, 2)
     with TopicWriter(client, TopicName.parse(topic).of_partition(1), ProducerOptions()) as writer:
         send_all(writer, columns_of(numbered(10, keys=10)))
     assert {record.partition for record in peer.read_all(topic)} == {1}
 
 
-def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic: str) -> None:
+def test_the_peer_goes_on_from_our_message_ids(client, peer, topic):
     """Ids mean the same to both: a reader of the peer that starts at one of ours begins after it."""
     peer.produce(topic, numbered(20), batch_size=5)
     entries = list(read_partition(client, TopicName.parse(topic)))
@@ -214,7 +205,7 @@ def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic
         reader.close()
 
 
-def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str) -> None:
+def test_reads_chunks_of_the_largest_size(client, peer, topic):
     """The id names the first chunk too, as the peer writes it down."""
     value = random.Random(topic).randbytes(12_000_000)
     [written] = peer.produce(topic, [Record(value)], chunking_enabled=True)
@@ -228,9 +219,7 @@ def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_message_ids_are_the_peer_s(
-    client: Client, peer: Peer, admin: Admin, topic: str, partitions: int
-) -> None:
+def test_message_ids_are_the_peer_s(client, peer, admin, topic, partitions):
     """Byte for byte, also of chunked messages."""
     if partitions:
         admin.create_partitioned_topic(topic, partitions)

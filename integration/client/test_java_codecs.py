@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -108,9 +107,7 @@ def new_topics(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=["few", "many"])
-def test_each_codec_in_each_kind_of_entry(
-    cluster: Cluster, client: Client, tmp_path: Path, sizes: Sequence[int]
-) -> None:
+def test_each_codec_in_each_kind_of_entry(cluster, client, tmp_path, sizes):
     keys, topics, written = make_keys(tmp_path), new_topics(cluster), list(groups(sizes))
     tasks = [
         JavaEntries(topic=topic, groups=written, codec=codec, **shape)
@@ -126,7 +123,7 @@ def test_each_codec_in_each_kind_of_entry(
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=["few", "many"])
-def test_what_the_compactor_writes_again(cluster: Cluster, client: Client, sizes: Sequence[int]) -> None:
+def test_what_the_compactor_writes_again(cluster, client, sizes):
     """Of the Java client's batches and messages, and of our own."""
     admin, topics, written = cluster.admin, new_topics(cluster), list(versions(sizes))
     ours = [

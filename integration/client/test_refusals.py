@@ -12,7 +12,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.admin import topic_path
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import (
@@ -21,8 +20,6 @@ from integration.chaos.messages import (
     numbered,
 )
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter, Transactions
 from pulsar_spark.errors import (
     BusyError,
@@ -42,9 +39,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 # ---- refusals
 
 
-def test_a_second_exclusive_consumer_is_refused(
-    client: Client, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_a_second_exclusive_consumer_is_refused(client, cluster, admin, topic):
     admin.create_topic(topic)
     name = TopicName.parse(topic)
     with (
@@ -58,7 +53,7 @@ def test_a_second_exclusive_consumer_is_refused(
     assert subscription(admin, topic)["consumers"] == []
 
 
-def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_a_second_consumer_gets_its_turn(client, cluster, admin, topic):
     admin.create_topic(topic)
     name = TopicName.parse(topic)
     first = Consumer(client, name, DURABLE)
@@ -70,7 +65,7 @@ def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin
 
 
 @pytest.mark.parametrize("missing", ["no-such-topic", "public/no-such-namespace/topic", "no-such-tenant/a/b"])
-def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> None:
+def test_a_missing_topic_is_an_error_at_once(client, missing):
     name = TopicName.parse(missing)
     with promptly(10.0):
         with pytest.raises(TopicNotFoundError, match=missing):
@@ -79,9 +74,7 @@ def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> No
             Consumer(client, name, DURABLE)
 
 
-def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_a_topic_that_is_deleted_under_a_reader_is_an_error(client, peer, admin, topic):
     peer.produce(topic, numbered(3))
     with Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW)) as consumer:
         take(consumer, 3)
@@ -91,14 +84,12 @@ def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
     assert topic not in admin.topics()
 
 
-def test_a_cluster_without_transactions(client: Client) -> None:
+def test_a_cluster_without_transactions(client):
     with pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"):
         Transactions(client).begin(1.0)
 
 
-def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(client, admin, topic):
     admin.create_topic(topic)
     admin.request("POST", f"{topic_path(topic)}/maxMessageSize", 100)
     wait_until(lambda: is_refused(client, topic, value=pa.array([b"x" * 1000])))
@@ -109,9 +100,7 @@ def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(
     assert "subscription" not in str(caught.value)
 
 
-def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(
-    client: Client, admin: Admin
-) -> None:
+def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(client, admin):
     namespace = f"public/{uuid.uuid4().hex}"
     admin.create_namespace(namespace)
     limit = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
@@ -138,7 +127,7 @@ def send(client: Client, topic: str, **columns: pa.Array) -> None:
     write_all(open_writer(client, topic), replace(columns_of(numbered(1)), **columns))
 
 
-def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, admin: Admin) -> None:
+def test_a_topic_that_is_created_again_under_a_task_is_an_error(client, admin):
     """A task that reported all its rows as written would have lost the first ones."""
     namespace = f"public/{uuid.uuid4().hex}"
     admin.create_namespace(namespace)
@@ -158,7 +147,7 @@ def write_on(writer: TopicWriter) -> None:
     send_all(writer, columns_of(numbered(1000)))
 
 
-def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -> None:
+def test_finds_partitions_and_topics(client, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     partitions = [name.of_partition(number) for number in range(3)]
@@ -172,7 +161,7 @@ def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -
 # ---- several hosts
 
 
-def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_goes_past_dead_hosts(cluster, admin, topic):
     """The first host is chosen at random, so of six clients one at least begins with a dead one."""
     admin.create_topic(topic)
     live = cluster.service_url.removeprefix("pulsar://")
@@ -185,7 +174,7 @@ def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> Non
                 assert consumer.last_message_id().last.entry == -1
 
 
-def test_only_dead_hosts_are_an_error(topic: str) -> None:
+def test_only_dead_hosts_are_an_error(topic):
     url = f"pulsar://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     text = r"cannot connect to 127.0.0.1:\d+: .*service\.url"
     with (
@@ -195,9 +184,7 @@ def test_only_dead_hosts_are_an_error(topic: str) -> None:
         client.partitions(TopicName.parse(topic))
 
 
-def test_a_first_host_that_is_silent_leaves_time_for_the_second(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_host_that_is_silent_leaves_time_for_the_second(cluster, monkeypatch):
     monkeypatch.setattr(random, "randrange", lambda count: 0)  # by this the first host is chosen
     with socket.create_server(("127.0.0.1", 0)) as silent:
         second = cluster.service_url.removeprefix("pulsar://")

@@ -37,7 +37,7 @@ STEP = 50
 
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.long), "kill"])
-def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: str) -> None:
+def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
     """What was acknowledged is there, the reader gives each entry once and in order."""
     broker: StandaloneBroker = broker_factory()
     broker.admin.create_topic(topic)
@@ -102,7 +102,7 @@ class Writing(threading.Thread):
 
 
 @pytest.mark.long
-def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> None:
+def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic):
     """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
     broker.admin.create_topic(topic)
@@ -133,7 +133,7 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> N
 
 
 @pytest.mark.long
-def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None:
+def test_an_idle_reader_keeps_its_connection(broker_factory, topic):
     """Its caller does nothing for longer than both sides' patience, as Spark may; then messages come."""
     broker: StandaloneBroker = broker_factory({"keepAliveIntervalSeconds": "3"})
     broker.admin.create_topic(topic)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
@@ -109,7 +108,7 @@ def delete_schema(admin: Admin, topic: str) -> None:
 
 
 @pytest.fixture
-def enforcing_topic(admin: Admin, topic: str) -> Iterator[str]:
+def enforcing_topic(admin, topic):
     """A topic in a namespace that deduplicates, and takes no producers without its topics' schemas."""
     namespace = f"public/{TopicName.parse(topic).local}"
     admin.create_namespace(namespace)
@@ -123,9 +122,7 @@ def enforcing_topic(admin: Admin, topic: str) -> Iterator[str]:
 # ---- what the broker says of topics
 
 
-def test_a_topic_that_does_not_exist_and_one_without_a_schema(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_a_topic_that_does_not_exist_and_one_without_a_schema(client, admin, topic):
     name = TopicName.parse(topic)
     for is_there in (False, True):
         if is_there:
@@ -137,7 +134,7 @@ def test_a_topic_that_does_not_exist_and_one_without_a_schema(
     assert client.schemas.latest(missing) is None
 
 
-def test_many_versions(client: Client, topic: str) -> None:
+def test_many_versions(client, topic):
     name = TopicName.parse(topic)
     definitions = [record(*(f"f{number}" for number in range(count))) for count in range(30)]
     schemas = [avro(definition, made="by a test") for definition in definitions]
@@ -154,7 +151,7 @@ def test_many_versions(client: Client, topic: str) -> None:
     assert found[3].properties == {"made": "by a test"}
 
 
-def test_a_schema_that_was_deleted(client: Client, admin: Admin, topic: str) -> None:
+def test_a_schema_that_was_deleted(client, admin, topic):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
     delete_schema(admin, topic)
@@ -165,7 +162,7 @@ def test_a_schema_that_was_deleted(client: Client, admin: Admin, topic: str) -> 
     assert client.schemas.at(name, 0) is None
 
 
-def test_a_topic_that_is_made_anew_counts_from_0_again(client: Client, admin: Admin, topic: str) -> None:
+def test_a_topic_that_is_made_anew_counts_from_0_again(client, admin, topic):
     name = TopicName.parse(topic)
     for definition in (V0, V1):
         register_schema(client, name, avro(definition))
@@ -178,7 +175,7 @@ def test_a_topic_that_is_made_anew_counts_from_0_again(client: Client, admin: Ad
     assert client.schemas.at_all(name, range(9)) == {0: latest.schema}
 
 
-def test_partitions_share_a_schema(client: Client, admin: Admin, topic: str) -> None:
+def test_partitions_share_a_schema(client, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     assert register_schema(client, name, avro(V0)) == 0
@@ -191,7 +188,7 @@ def test_partitions_share_a_schema(client: Client, admin: Admin, topic: str) -> 
         assert versions(client, str(partition)) == [1] * 10
 
 
-def test_primitives_have_no_data(client: Client, topic: str) -> None:
+def test_primitives_have_no_data(client, topic):
     name = TopicName.parse(topic)
     assert register_schema(client, name, STRING) == 0
     found = client.schemas.at(name, 0)
@@ -210,9 +207,7 @@ def test_primitives_have_no_data(client: Client, topic: str) -> None:
         {"batching": False, "chunking": True, "chunk_max_message_size": 2000},
     ],
 )
-def test_the_peer_reads_each_entry_by_its_own_version(
-    client: Client, peer: Peer, topic: str, options: Definition
-) -> None:
+def test_the_peer_reads_each_entry_by_its_own_version(client, peer, topic, options):
     wide = record("a", *(f"field_{number}" for number in range(300)))  # some 4 kB a value
     parts = [(V0, range(10)), (V1, range(10, 20)), (wide, range(20, 23)), (V0, range(30, 40))]
     for definition, numbers in parts:
@@ -225,8 +220,8 @@ def test_the_peer_reads_each_entry_by_its_own_version(
 
 
 def test_producers_that_are_closed_by_the_broker_go_on_with_the_version(
-    client: Client, admin: Admin, peer: Peer, plain_once_topic: str
-) -> None:
+    client, admin, peer, plain_once_topic
+):
     """An unload may lose receipts of entries that are stored; deduplication drops what is sent again."""
     register_schema(client, TopicName.parse(plain_once_topic), avro(V0))
     how = ProducerOptions(schema=avro(V1), batching_max_messages=5)
@@ -240,9 +235,7 @@ def test_producers_that_are_closed_by_the_broker_go_on_with_the_version(
     assert sorted(row["n"] for row in found) == list(range(100))
 
 
-def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(client, admin, topic):
     admin.create_topic(topic)
     admin.create_subscription(topic, "hold")
     producer = Producer(client, TopicName.parse(topic), ProducerOptions(schema=avro(V0)), 1)
@@ -261,7 +254,7 @@ def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
     assert set(found[1:]) == {2}
 
 
-def test_without_a_schema_entries_say_no_version(client: Client, topic: str) -> None:
+def test_without_a_schema_entries_say_no_version(client, topic):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
     write_all(TopicWriter(client, name, ProducerOptions()), encoded(V0, range(3)))
@@ -276,9 +269,7 @@ def open_producer(client: Client, topic: TopicName, schema: Schema) -> Producer:
 
 
 @pytest.mark.parametrize("how", [register_schema, open_producer])
-def test_a_refusal_says_the_strategy_and_the_reason(
-    client: Client, topic: str, how: Callable[[Client, TopicName, Schema], object]
-) -> None:
+def test_a_refusal_says_the_strategy_and_the_reason(client, topic, how):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
     with promptly(10.0), pytest.raises(SchemaError) as caught:
@@ -297,9 +288,7 @@ def test_a_refusal_says_the_strategy_and_the_reason(
         how(client, name, Schema(SchemaType.AVRO, b"no JSON"))
 
 
-def test_where_schemas_are_not_updated_new_ones_are_refused(
-    client: Client, admin: Admin, enforcing_topic: str
-) -> None:
+def test_where_schemas_are_not_updated_new_ones_are_refused(client, admin, enforcing_topic):
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(V0))
     admin.request("POST", f"namespaces/{name.tenant}/{name.namespace}/isAllowAutoUpdateSchema", False)
@@ -318,9 +307,7 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(
     assert register_schema(client, name, avro(V0)) == 0
 
 
-def test_which_strategies_take_a_field_of_another_type(
-    client: Client, admin: Admin, enforcing_topic: str
-) -> None:
+def test_which_strategies_take_a_field_of_another_type(client, admin, enforcing_topic):
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(record("a")))
     of_number = json.dumps({**V0, "fields": [*V0["fields"], {"name": "a", "type": "int"}]})
@@ -342,7 +329,7 @@ def test_which_strategies_take_a_field_of_another_type(
         wait_until(lambda refuses=refuses: refusal() == refuses)
 
 
-def test_the_broker_takes_both_encodings_of_keys(admin: Admin, topic: str) -> None:
+def test_the_broker_takes_both_encodings_of_keys(admin, topic):
     """As the same version: of which the first stays."""
     for encoding in ("INLINE", "SEPARATED"):
         assert register_pair(admin, topic, "AVRO", V0, V0, {}, encoding) == 0
@@ -351,9 +338,7 @@ def test_the_broker_takes_both_encodings_of_keys(admin: Admin, topic: str) -> No
 # ---- rows that are stored once
 
 
-def test_runs_store_each_row_once_where_schemas_are_enforced(
-    client: Client, peer: Peer, enforcing_topic: str
-) -> None:
+def test_runs_store_each_row_once_where_schemas_are_enforced(client, peer, enforcing_topic):
     """All producers bring the schema: those that ask whether the broker deduplicates, too."""
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(V0))
@@ -372,8 +357,8 @@ def test_runs_store_each_row_once_where_schemas_are_enforced(
 @pytest.mark.parametrize("kind", ["reader", "planner"])
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
-    client: Client, admin: Admin, peer: Peer, topic: str, kind: str, partitions: int
-) -> None:
+    client, admin, peer, topic, kind, partitions
+):
     """A consumer that names no schema would keep it out."""
     names = [TopicName.parse(topic)]
     if partitions:
@@ -403,7 +388,7 @@ def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
             reader.close()
 
 
-def test_our_subscriptions_may_come_after_any_schema(client: Client, peer: Peer, topic: str) -> None:
+def test_our_subscriptions_may_come_after_any_schema(client, peer, topic):
     with closing(peer.client.create_producer(topic, schema=StringSchema())) as producer:
         producer.send("text")
     assert versions(client, topic) == [0]

@@ -9,7 +9,7 @@ import pytest
 
 from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.task_runs import SECRET, run, task_of
 from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
@@ -40,7 +40,7 @@ def singles_of(records: list[Record]) -> list[EncodedSingle]:
     return list(encode_singles(columns_of(records)))
 
 
-def test_receipts_add_up(client: Client, topic: str) -> None:
+def test_receipts_add_up(client, topic):
     with closing(open_producer(client, topic)) as producer:
         producer.flush()
         assert producer.sent == SentTotals()
@@ -53,9 +53,7 @@ def test_receipts_add_up(client: Client, topic: str) -> None:
         assert producer.sent == SentTotals(9, size, first_id, last_id)
 
 
-def test_what_is_stored_already_is_not_stored_again(
-    client: Client, peer: Peer, plain_once_topic: str
-) -> None:
+def test_what_is_stored_already_is_not_stored_again(client, peer, plain_once_topic):
     options = ProducerOptions(name="once")
     with closing(open_producer(client, plain_once_topic, options, first=1 << 32)) as producer:
         assert producer.last_sequence_id == -1
@@ -80,9 +78,7 @@ def test_what_is_stored_already_is_not_stored_again(
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4"])
 @pytest.mark.parametrize("batching", [True, False])
-def test_entries_say_where_they_come_from_and_no_reader_minds(
-    client: Client, peer: Peer, topic: str, compression: str, batching: bool
-) -> None:
+def test_entries_say_where_they_come_from_and_no_reader_minds(client, peer, topic, compression, batching):
     """Each names the first entry of the micro-batch."""
     options = {"compression": getattr(pb, compression), "batching": batching, "batching_max_messages": 2}
     run(client, topic, numbered(6), task_of(client, 3, task=1, write=2), at_a_time=2, **options)

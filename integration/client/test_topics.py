@@ -9,11 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.helpers.clients import WINDOW, entries_of, id_of, numbers, reader, take
-from integration.helpers.peer import Peer
 from pulsar_spark.client import (
     Client,
     Consumer,
@@ -36,9 +34,7 @@ def names(client: Client, namespace: str, regex: str) -> list[str]:
     return [topic.local for topic in found]
 
 
-def test_a_pattern_means_topics_and_not_their_partitions(
-    client: Client, admin: Admin, namespace: str
-) -> None:
+def test_a_pattern_means_topics_and_not_their_partitions(client, admin, namespace):
     for name in ("orders", "orders-eu", "old-orders"):
         admin.create_topic(f"persistent://{namespace}/{name}")
     admin.create_partitioned_topic(f"persistent://{namespace}/orders-us", 3)
@@ -53,11 +49,11 @@ def test_a_pattern_means_topics_and_not_their_partitions(
     assert len(client.partitions(found)) == 3
 
 
-def test_a_namespace_that_is_missing_has_no_topics(client: Client) -> None:
+def test_a_namespace_that_is_missing_has_no_topics(client):
     assert names(client, "public/none-such", ".*") == []
 
 
-def test_a_watch_tells_what_comes_and_goes(client: Client, admin: Admin, namespace: str) -> None:
+def test_a_watch_tells_what_comes_and_goes(client, admin, namespace):
     base = f"persistent://{namespace}"
     admin.create_topic(f"{base}/a-before")
     pattern = TopicPattern.parse(f"{namespace}/a.*")
@@ -83,9 +79,7 @@ def test_a_watch_tells_what_comes_and_goes(client: Client, admin: Admin, namespa
         wait_until(lambda: changed(watch))
 
 
-def test_a_named_topic_is_watched_without_a_list_of_all(
-    client: Client, admin: Admin, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_topic_is_watched_without_a_list_of_all(client, admin, namespace, monkeypatch):
     """Also one whose name, with that of its namespace, is longer than the broker's limit of patterns."""
     asked = []
     build = commands.watch_topic_list
@@ -132,7 +126,7 @@ def settle(*watches: TopicWatch) -> None:
     wait_until(still)
 
 
-def test_a_watch_that_was_lost_stands_again(client: Client, admin: Admin, namespace: str) -> None:
+def test_a_watch_that_was_lost_stands_again(client, admin, namespace):
     with TopicWatch(client, TopicPattern.parse(f"{namespace}/.*")) as watch:
         assert changed(watch)
         client.service(client.operation()).close()
@@ -143,7 +137,7 @@ def test_a_watch_that_was_lost_stands_again(client: Client, admin: Admin, namesp
         wait_until(lambda: changed(watch))
 
 
-def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic: str) -> None:
+def test_many_partitions_are_asked_together(client, admin, topic):
     admin.create_partitioned_topic(topic, 40)
     partitions = client.partitions(TopicName.parse(topic))
     missing = TopicName.parse(topic).of_partition(77)
@@ -158,9 +152,7 @@ def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic:
     assert admin.subscriptions(str(partitions[0])) == []
 
 
-def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(
-    client: Client, peer: Peer, admin: Admin, namespace: str
-) -> None:
+def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(client, peer, admin, namespace):
     """It subscribes by another name, and the broker counts the one before for a moment."""
     topic = f"persistent://{namespace}/limited"
     peer.produce(topic, numbered(20))

@@ -7,12 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of
-from integration.helpers.cluster import ProxiedBroker
-from integration.helpers.peer import Peer, Record
-from integration.helpers.proxy import Direction, Proxy
+from integration.helpers.peer import Record
+from integration.helpers.proxy import Direction
 from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
@@ -20,23 +18,23 @@ from tests.writes import send_all
 
 
 @pytest.fixture
-def cluster(proxied_transactions: ProxiedBroker) -> ProxiedBroker:
+def cluster(proxied_transactions):
     return proxied_transactions
 
 
 @pytest.fixture
-def proxy(cluster: ProxiedBroker) -> Proxy:
+def proxy(cluster):
     return cluster.proxy
 
 
 @pytest.fixture
-def deduplicates() -> bool:
+def deduplicates():
     """Whether the topic's namespace does."""
     return False
 
 
 @pytest.fixture
-def topic(admin: Admin, deduplicates: bool) -> str:
+def topic(admin, deduplicates):
     namespace = f"public/transactions-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.set_deduplication(namespace, deduplicates)
@@ -52,7 +50,7 @@ def begin(client: Client) -> tuple[Transactions, Transaction]:
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching: bool):
+def test_a_commit_and_an_abort(client, peer, topic, batching):
     for value in (b"aborted", b"committed"):
         transactions, transaction = begin(client)
         options = ProducerOptions(batching=batching)
@@ -69,9 +67,7 @@ def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching:
 @pytest.mark.parametrize(
     ("deduplicates", "reason"), [(False, "not certain that the namespace"), (True, "cannot be read before")]
 )
-def test_what_may_be_stored_is_not_sent_again(
-    client: Client, proxy: Proxy, admin: Admin, topic: str, deduplicates: bool, reason: str
-):
+def test_what_may_be_stored_is_not_sent_again(client, proxy, admin, topic, deduplicates, reason):
     _, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
         send_all(writer, columns_of([Record(b"acknowledged")]))
@@ -88,7 +84,7 @@ def test_what_may_be_stored_is_not_sent_again(
 
 @pytest.mark.parametrize("deduplicates", [True])
 def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
-    client: Client, peer: Peer, proxy: Proxy, topic: str, deduplicates: bool
+    client, peer, proxy, topic, deduplicates
 ):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
@@ -104,7 +100,7 @@ def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
     assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"lost")]
 
 
-def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, proxy: Proxy, topic: str):
+def test_a_lost_answer_is_never_taken_for_a_commit(client, peer, proxy, topic):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
         send_all(writer, columns_of([Record(b"value")]))

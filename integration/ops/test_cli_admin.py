@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from pulsar_spark.cli import main
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions, close_consumers
+from pulsar_spark.client import Consumer, SubscriptionOptions, close_consumers
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.commands import InitialPosition
 
 
 @pytest.fixture
-def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def run(cluster, capsys):
     """Run the command; gives the JSON that it printed, or its text if there is none."""
 
     def run(*arguments: str, code: int = 0) -> Any:
@@ -30,7 +27,7 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
     return run
 
 
-def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer: Peer, topic: str) -> None:
+def test_all_actions(run, admin, client, peer, topic):
     assert run("partitions", topic, "2") == "done"
     assert run("partitions", topic) == 2
     refused = run("partitions", topic, "4", code=1)

@@ -31,7 +31,6 @@ from integration.broker.waiting import wait_until
 from integration.docs import ROOT, Block, blocks
 from integration.fixtures.spark import PulsarInSpark, await_rows, begun, finish
 from integration.helpers import cpp_values
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 
 
@@ -49,7 +48,7 @@ def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[
 
 
 @pytest.mark.long
-def test_word_count(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+def test_word_count(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     counts = f"{topic}-counts"
     query = word_count.query(pulsar_in_spark.spark, cluster.service_url, topic, counts, str(checkpoint))
     peer.produce(topic, [Record(b"To be, or not"), Record(b"to be")])
@@ -68,7 +67,7 @@ def change(op: str, key: str, **row: object) -> Record:
 
 
 @pytest.mark.long
-def test_upsert(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+def test_upsert(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     table = f"{topic}-table"
     query = upsert.query(pulsar_in_spark.spark, cluster.service_url, topic, table, str(checkpoint))
     changes = [
@@ -106,9 +105,7 @@ def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, ho
         assert peer.read_all(copy) == records
 
 
-def test_effectively_once_copy(
-    spark: SparkSession, cluster: Cluster, topic, plain_once_topic: str, checkpoint
-):
+def test_effectively_once_copy(spark, cluster, topic, plain_once_topic, checkpoint):
     check_copy(spark, cluster.service_url, topic, plain_once_topic, checkpoint, "effectively-once")
 
 
@@ -118,7 +115,7 @@ def sale(shop: str, amount: float, second: int) -> Record:
 
 
 @pytest.mark.long
-def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_windows(pulsar_in_spark, cluster, peer, topic, checkpoint):
     sums = f"{topic}-sums"
     query = windows.query(pulsar_in_spark.spark, cluster.service_url, topic, sums, str(checkpoint))
     peer.produce(topic, [sale("Cork", 1, 2), sale("Bergen", 2, 3), sale("Cork", 4, 9), sale("Cork", 8, 26)])
@@ -130,7 +127,7 @@ def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, 
     assert peer.read_all(sums)[-1] == sale("Cork", 40.0, 30)
 
 
-def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_foreach_batch(pulsar_in_spark, cluster, peer, topic, checkpoint):
     orders, rejected = f"{topic}-orders", f"{topic}-rejected"
     query = foreach_batch.query(
         pulsar_in_spark.spark, cluster.service_url, topic, orders, rejected, str(checkpoint)
@@ -149,7 +146,7 @@ def orders_schema(*more: str) -> AvroSchema:
     return AvroSchema(None, {"type": "record", "name": "Order", "fields": fields})
 
 
-def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_typed_orders(pulsar_in_spark, cluster, peer, topic, checkpoint):
     large = f"{topic}-large"
     first, second, third = orders_schema(), orders_schema("note"), orders_schema("note", "currency")
     runs = 0
@@ -181,7 +178,7 @@ def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, to
     ]
 
 
-def test_masked_cards(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+def test_masked_cards(pulsar_in_spark, cluster, peer, topic):
     masked = f"{topic}-masked"
     peer.produce(topic, [Record(b'{"card": 4000123412341234, "id": 7}', key="ann"), Record(b"no card")])
     spark = pulsar_in_spark.spark
@@ -189,7 +186,7 @@ def test_masked_cards(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, to
     assert peer.read_all(masked) == [Record(b'{"card": ****, "id": 7}', key="ann"), Record(b"no card")]
 
 
-def test_written_batches(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_written_batches(pulsar_in_spark, cluster, peer, topic, checkpoint):
     copy = f"{topic}-copy"
     peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
     spark, function = pulsar_in_spark.spark, "examples.written_batches.report"
@@ -199,7 +196,7 @@ def test_written_batches(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer,
     assert re.fullmatch(rf"batch 0, {copy}: 5 messages, \d+ bytes from [\d:]+ to [\d:]+", lines[0])
 
 
-def test_watched_query(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+def test_watched_query(pulsar_in_spark, cluster, peer, topic):
     peer.produce(topic, [Record(b"tea")])
     query, listener, page = watched_query.watch(pulsar_in_spark.spark, cluster.service_url, topic)
     try:
@@ -212,7 +209,7 @@ def test_watched_query(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, t
         listener.close()
 
 
-def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp_path, capsys):
+def test_quickstart(pulsar_in_spark, cluster, topic, tmp_path, capsys):
     page = ROOT / "docs" / "quickstart.md"
     places = {
         "pulsar://localhost:6650": cluster.service_url,
@@ -228,7 +225,7 @@ def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp
         run_block(block, places, names)
 
 
-def test_the_program_of_the_front_pages(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+def test_the_program_of_the_front_pages(pulsar_in_spark, cluster, peer, topic):
     """The README and the site show the same; here it ends when it has read a message."""
     first, second = (blocks(ROOT / page, "python")[0] for page in ("README.md", "docs/index.md"))
     assert first.text == second.text
@@ -255,7 +252,7 @@ def run_block(block: Block, places: dict[str, str], names: dict[str, object]) ->
     exec(compile(code, block.place, "exec"), names)
 
 
-def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+def test_the_join_of_two_topics(pulsar_in_spark, cluster, peer, topic, tmp_path):
     """As docs/schemas.md has it, with what it writes."""
     tables: dict[str, tuple[dict[str, str], list[dict[str, object]]]] = {
         "orders": ({"id": "long", "item": "string"}, [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]),
@@ -280,7 +277,7 @@ def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster
 
 
 @pytest.mark.long
-def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+def test_the_recipes(pulsar_in_spark, cluster, peer, topic, tmp_path):
     """Those that docs/recipes.md calls tried, in the order of the page."""
     sent = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
     orders = [

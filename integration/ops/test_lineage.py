@@ -13,7 +13,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from pyspark.sql import DataFrame
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, PulsarInSpark, finish
+from integration.fixtures.spark import InjectedError, finish
 from integration.helpers.peer import Record
 from pulsar_spark import PulsarLineageListener
 
@@ -56,7 +56,7 @@ def topics(event: dict[str, Any], kind: str) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in event[kind]]
 
 
-def test_topics_of_source_and_sink(pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, lineage):
+def test_topics_of_source_and_sink(pulsar_in_spark, peer, topic, checkpoint, lineage):
     """The rows name their topics, so no option says where they were written."""
     written = [f"{topic}-even", f"{topic}-odd"]
     peer.produce(topic, [Record(b"%d" % each) for each in range(10)])
@@ -74,9 +74,7 @@ def test_topics_of_source_and_sink(pulsar_in_spark: PulsarInSpark, peer, topic, 
         assert topics(event, "outputs") == [(url, each) for each in written]
 
 
-def test_a_write_in_foreach_batch_and_a_failure(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, lineage
-):
+def test_a_write_in_foreach_batch_and_a_failure(pulsar_in_spark, peer, topic, checkpoint, lineage):
     written = f"{topic}-written"
     peer.produce(topic, [Record(b"%d" % each) for each in range(2)])
 

@@ -6,7 +6,6 @@ import json
 import re
 import time
 import uuid
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, begun, start
+from integration.fixtures.spark import Collector, begun, start
 from integration.helpers.chromium import find_chromium, page_dom
 from integration.helpers.made_up_progress import progress
 from integration.helpers.peer import Record
@@ -55,7 +54,7 @@ class HeldSink:
 
 @pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, rows, tmp_path
+    pulsar_in_spark, peer, topic, checkpoint, listener, rows, tmp_path
 ):
     """Default options but for the start: one micro-batch takes all, and is seen while it runs and after."""
     written = time.time()
@@ -97,9 +96,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
 
 
 @pytest.mark.long
-def test_the_lag_of_a_query_that_catches_up(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, tmp_path
-):
+def test_the_lag_of_a_query_that_catches_up(pulsar_in_spark, peer, topic, checkpoint, listener, tmp_path):
     """With a micro-batch for each message: the lag is the age of the one that is being processed."""
     sink, written = HeldSink(), []
     for number in range(3):
@@ -122,7 +119,7 @@ def test_the_lag_of_a_query_that_catches_up(
         query.stop()
 
 
-def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark: PulsarInSpark, topic, tmp_path, listener):
+def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark, topic, tmp_path, listener):
     ticks = pulsar_in_spark.spark.readStream.format("rate-micro-batch")
     rows = ticks.options(rowsPerBatch=100, startTimestamp=0).load().selectExpr("string(value) AS value")
     query = pulsar_in_spark.write_stream(rows, tmp_path / "sink", topic).queryName("writes").start()
@@ -148,7 +145,7 @@ def page_data(url: str) -> Any:
 
 
 @pytest.mark.long
-def test_the_live_page_in_a_browser(tmp_path: Path):
+def test_the_live_page_in_a_browser(tmp_path):
     """It draws what it gets, and names that are made to look like HTML are text."""
     hostile = "</script><img src=x onerror=\"document.title='broken into'\">&amp;"
     listener = PulsarProgressListener()

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -33,7 +31,7 @@ _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batching
 
 
 @pytest.fixture(scope="module")
-def other(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+def other(request):
     """A broker of a version with transactions and small messages, whose namespace deduplicates."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, request.param)
@@ -77,9 +75,7 @@ ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
     ],
     indirect=["other"],
 )
-def test_a_stream_from_topic_to_topic(
-    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
-):
+def test_a_stream_from_topic_to_topic(other, spark, topic, checkpoint, options):
     """Single, batched and chunked messages come once and in order; the topic is unloaded meanwhile."""
     admin, copy, pulsar = other.admin, f"{topic}-copy", PulsarInSpark(spark, other.service_url)
     for name in (topic, copy):

@@ -58,7 +58,7 @@ def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.Comple
 
 
 @pytest.mark.long
-def test_the_quickstart_word_for_word(tmp_path: Path) -> None:
+def test_the_quickstart_word_for_word(tmp_path):
     """It takes ports 6650 and 8080, as a reader's does."""
     # As `env -i PATH="$PATH" HOME="$HOME"`: nothing of what our own commands and fixtures set.
     variables = {name: os.environ[name] for name in ("PATH", "HOME")}

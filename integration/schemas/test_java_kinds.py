@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import Cluster
-from integration.helpers.java_kinds import JavaKinds, java_kinds
+from integration.helpers.java_kinds import java_kinds
 from integration.helpers.java_values import as_json
 
 # What Java's JSON leaves out is the class's own initial value there, and the schema's default here.
@@ -97,13 +95,13 @@ def cut(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def java(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaKinds]:
+def java(cluster, tmp_path_factory):
     with java_kinds(cluster.service_url, tmp_path_factory.mktemp("java") / "log") as opened:
         yield opened
 
 
 @pytest.fixture
-def case_sensitive(pulsar_in_spark: PulsarInSpark) -> Iterator[None]:
+def case_sensitive(pulsar_in_spark):
     """Two fields differ only by case."""
     pulsar_in_spark.spark.conf.set("spark.sql.caseSensitive", "true")
     yield
@@ -112,7 +110,7 @@ def case_sensitive(pulsar_in_spark: PulsarInSpark) -> Iterator[None]:
 
 @pytest.mark.usefixtures("case_sensitive")
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-def test_each_kind_of_field(pulsar_in_spark: PulsarInSpark, java: JavaKinds, topic: str, kind: str) -> None:
+def test_each_kind_of_field(pulsar_in_spark, java, topic, kind):
     copy = f"{topic}-copy"
     java.write(kind, topic)
     java.register(kind, copy)

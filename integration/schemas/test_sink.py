@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, start
 from integration.helpers.crypto_keys import make_keys, peers_key
@@ -84,9 +84,7 @@ def fields(client: Client, topic: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(latest.schema.data)["fields"]}
 
 
-def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
-) -> None:
+def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(pulsar_in_spark, client, peer, topic):
     """Under the default strategy, FULL."""
     here = pulsar_in_spark
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
@@ -109,9 +107,7 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
     ]
 
 
-def test_a_literal_becomes_a_field_that_is_required(
-    pulsar_in_spark: PulsarInSpark, client: Client, topic: str
-) -> None:
+def test_a_literal_becomes_a_field_that_is_required(pulsar_in_spark, client, topic):
     here = pulsar_in_spark
     rows = here.spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS note")
     here.write(rows, topic, **AVRO)
@@ -121,7 +117,7 @@ def test_a_literal_becomes_a_field_that_is_required(
         here.write(rows.drop("id"), topic, **AVRO)
 
 
-def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
+def test_records_as_json(pulsar_in_spark, client, peer, topic):
     here, options = pulsar_in_spark, {"valueFormat": "json"}
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
     here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
@@ -132,9 +128,7 @@ def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: P
         here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
 
 
-def test_a_topic_keeps_its_own_schema(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_a_topic_keeps_its_own_schema(pulsar_in_spark, client, peer, admin, topic):
     kind = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
     own = [
         {"name": "color", "type": kind},
@@ -152,9 +146,7 @@ def test_a_topic_keeps_its_own_schema(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_rows_that_do_not_fit_are_not_written(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, client: Client, topic: str
-) -> None:
+def test_rows_that_do_not_fit_are_not_written(pulsar_in_spark, peer, client, topic):
     here = pulsar_in_spark
     rows = here.rows([(1, "a")], "id int, item string")
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, but schemaReg"):
@@ -172,9 +164,7 @@ def test_rows_that_do_not_fit_are_not_written(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_what_the_broker_refuses_is_said_with_its_strategy(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, client: Client, topic: str
-) -> None:
+def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admin, peer, client, topic):
     here = pulsar_in_spark
     namespace = f"public/closed-{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)
@@ -198,9 +188,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-def test_key_and_value_of_a_topic(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str, encoding: str
-) -> None:
+def test_key_and_value_of_a_topic(pulsar_in_spark, client, peer, topic, encoding):
     """A second write takes the topic's encoding; a new column of the value makes a version."""
     here = pulsar_in_spark
     options = AVRO | {"keyColumns": "id"}
@@ -221,9 +209,7 @@ def test_key_and_value_of_a_topic(
         here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
 
 
-def test_tombstones_of_records(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
-) -> None:
+def test_tombstones_of_records(pulsar_in_spark, client, peer, topic):
     here = pulsar_in_spark
     rows = here.rows([("a", (1,)), ("b", None), ("c", (None,))], "__key string, value struct<n: int>")
     here.write(rows, topic, **AVRO, upsert="true")
@@ -237,9 +223,7 @@ def test_tombstones_of_records(
     assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
 
 
-def test_bytes_for_a_topic_of_records_are_warned_of(
-    client: Client, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bytes_for_a_topic_of_records_are_warned_of(client, admin, topic, caplog):
     other = TopicName.parse(f"{topic}-other")
     admin.create_topic(str(other))
     register(admin, topic, "JSON", {"type": "record", "name": "Own", "fields": []})
@@ -249,9 +233,7 @@ def test_bytes_for_a_topic_of_records_are_warned_of(
     assert "has a schema (JSON), but rows are written as bytes" in caplog.text
 
 
-def test_rows_that_name_their_topics(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_rows_that_name_their_topics(pulsar_in_spark, client, peer, admin, topic):
     """Several tasks meet the topics at the same time; one topic has a schema of its own."""
     here, names = pulsar_in_spark, [f"{topic}-{number}" for number in range(3)]
     definition = {"type": "record", "name": "Own", "fields": [{"name": "n", "type": "long"}]}
@@ -309,18 +291,14 @@ class TypedPipe:
 
 
 @pytest.fixture
-def pipe(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, once_topic: str, tmp_path: Path
-) -> Iterator[TypedPipe]:
+def pipe(pulsar_in_spark, admin, once_topic, tmp_path):
     conf = pulsar_in_spark.spark.conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     yield TypedPipe(pulsar_in_spark, admin, once_topic, tmp_path)
     conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def test_a_batch_that_is_run_again_is_written_once(
-    pipe: TypedPipe, client: Client, peer: Peer, once_topic: str
-) -> None:
+def test_a_batch_that_is_run_again_is_written_once(pipe, client, peer, once_topic):
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
     before = len(stored(peer, once_topic))
@@ -332,8 +310,8 @@ def test_a_batch_that_is_run_again_is_written_once(
 
 
 def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
-    pipe: TypedPipe, client: Client, peer: Peer, admin: Admin, once_topic: str
-) -> None:
+    pipe, client, peer, admin, once_topic
+):
     """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
@@ -383,9 +361,7 @@ def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
         *(pytest.param(kind, marks=pytest.mark.long) for kind in ("key and value", "avro", "json")),
     ],
 )
-def test_rows_of_transactions(
-    spark: SparkSession, transactional_broker: StandaloneBroker, topic: str, tmp_path: Path, kind: str
-) -> None:
+def test_rows_of_transactions(spark, transactional_broker, topic, tmp_path, kind):
     """A task fails after it has sent rows; nothing of that run is seen, and the next one writes each once."""
     here = PulsarInSpark(spark, transactional_broker.service_url)
     options = FORMATS[kind] | {"delivery": "transactional"}
@@ -424,9 +400,7 @@ def test_rows_of_transactions(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_encrypted_rows_where_all_must_be(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path, kind: str
-) -> None:
+def test_encrypted_rows_where_all_must_be(pulsar_in_spark, admin, peer, topic, tmp_path, kind):
     """Registering the schema, too, is done with a producer that the namespace takes."""
     here, keys = pulsar_in_spark, make_keys(tmp_path)
     namespace = f"public/encrypted-{topic.rpartition('/')[2]}"
@@ -482,9 +456,7 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_a_topic_that_is_made_anew_under_a_stream(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, checkpoint: Path
-) -> None:
+def test_a_topic_that_is_made_anew_under_a_stream(pulsar_in_spark, admin, topic, checkpoint):
     """Its versions begin anew, with another schema of the same number: read by that, not by the old one."""
     here = pulsar_in_spark
     here.write(here.rows([("old", 1)], "a string, b int"), topic, **AVRO)

@@ -21,7 +21,6 @@ from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.docs import ROOT, blocks
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 
@@ -508,9 +507,7 @@ def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
     assert typed(pulsar_in_spark, topic).collect() == []
 
 
-def test_schemas_of_another_registry(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_schemas_of_another_registry(pulsar_in_spark, cluster, admin, topic):
     """Their ids are a column; a given schema decodes the values, and the topic's own type has no columns."""
     definition = json.dumps(V0)
     place = f"schemas/public/default/{topic.rpartition('/')[2]}/schema"

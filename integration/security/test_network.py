@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.chaos.leaks import nothing_left
@@ -76,7 +74,7 @@ class Network(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(tmp_path_factory):
     plain, tls = free_port(), free_port()
     listeners = (
         f"internal:pulsar://127.0.0.1:{plain},internal:pulsar+ssl://127.0.0.1:{tls},"
@@ -96,14 +94,14 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture
-def name(network: Network, topic: str) -> TopicName:
+def name(network, topic):
     """A topic that exists."""
     network.secured.broker.admin.create_topic(topic)
     return TopicName.parse(topic)
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing(request: pytest.FixtureRequest, network: Network) -> Iterator[None]:
+def leaves_nothing(request, network):
     """But for Spark, which stays for other tests."""
     with nothing_left() if "spark" not in request.fixturenames else nullcontext():
         yield
@@ -122,22 +120,20 @@ def found_by(client: Client, name: TopicName) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize("listener", [None, "internal", "external"])
-def test_look_ups_are_answered_with_the_listeners_address(
-    network: Network, name: TopicName, listener: str | None
-) -> None:
+def test_look_ups_are_answered_with_the_listeners_address(network, name, listener):
     inside, outside = f"127.0.0.1:{network.port}", f"{OUTSIDE}:{network.port}"
     with network.client(network.secured.tls_url, listener_name=listener) as client:
         assert found_by(client, name) == (inside, outside if listener == "external" else None)
 
 
-def test_without_tls_listeners_have_other_addresses(network: Network, name: TopicName) -> None:
+def test_without_tls_listeners_have_other_addresses(network, name):
     plain = network.secured.broker.service_url
     inside = plain.removeprefix("pulsar://")
     with network.client(plain, listener_name="external") as client:
         assert found_by(client, name) == (inside, inside.replace("127.0.0.1", "localhost"))
 
 
-def test_a_listener_that_there_is_none_of(network: Network, name: TopicName) -> None:
+def test_a_listener_that_there_is_none_of(network, name):
     with (
         network.client(network.secured.tls_url, listener_name="none", timeout=3.0) as client,
         promptly(10.0),
@@ -150,7 +146,7 @@ def test_a_listener_that_there_is_none_of(network: Network, name: TopicName) -> 
 # ---- a proxy that goes by names
 
 
-def test_all_connections_go_through_the_proxy_by_the_brokers_name(network: Network, name: TopicName) -> None:
+def test_all_connections_go_through_the_proxy_by_the_brokers_name(network, name):
     records = numbered(1000, keys=10)
     with network.proxy() as proxy:
         tls = TlsOptions(trust_certs=network.secured.authority.file, proxy=address_of(proxy))
@@ -162,7 +158,7 @@ def test_all_connections_go_through_the_proxy_by_the_brokers_name(network: Netwo
         assert [each.host for each in proxy.seen] == [OUTSIDE] * 2
 
 
-def test_a_name_that_the_proxy_does_not_know(network: Network, name: TopicName) -> None:
+def test_a_name_that_the_proxy_does_not_know(network, name):
     with network.proxy() as proxy:
         tls = TlsOptions(trust_certs=network.secured.authority.file, proxy=address_of(proxy))
         url = network.outside_url.replace(OUTSIDE, "other.pulsar.test")
@@ -194,14 +190,7 @@ def address_of(proxy: SniProxy) -> Address:
         ),
     ],
 )
-def test_protocols_and_suites_on_the_wire(
-    network: Network,
-    name: TopicName,
-    protocols: tuple[str, ...],
-    ciphers: tuple[str, ...],
-    versions: set[int],
-    suites: set[int],
-) -> None:
+def test_protocols_and_suites_on_the_wire(network, name, protocols, ciphers, versions, suites):
     with network.proxy() as proxy:
         tls = TlsOptions(
             trust_certs=network.secured.authority.file,
@@ -217,7 +206,7 @@ def test_protocols_and_suites_on_the_wire(
     assert set(hello.suites) - {0x00FF} == suites
 
 
-def test_a_suite_that_the_brokers_certificate_cannot_use(network: Network, name: TopicName) -> None:
+def test_a_suite_that_the_brokers_certificate_cannot_use(network, name):
     """Its key is of an elliptic curve."""
     tls = TlsOptions(
         trust_certs=network.secured.authority.file, ciphers=("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",)
@@ -234,7 +223,7 @@ def test_a_suite_that_the_brokers_certificate_cannot_use(network: Network, name:
 
 
 @pytest.fixture(scope="module")
-def stores(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stores(network, tmp_path_factory):
     """Made as users make them: by keytool in Java's two formats, by openssl, and a key with a passphrase."""
     folder = tmp_path_factory.mktemp("stores")
     client = network.secured.authority.issue(ADMIN)
@@ -272,7 +261,7 @@ def run(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stores_of_keytool_and_openssl(network: Network, name: TopicName, stores: Path) -> None:
+def test_stores_of_keytool_and_openssl(network, name, stores):
     for tls in (
         TlsOptions(
             trust_store=KeyStore(str(stores / "trust.PKCS12"), PASSWORD),
@@ -291,9 +280,7 @@ def test_stores_of_keytool_and_openssl(network: Network, name: TopicName, stores
             assert name in client.admin(network.secured.broker.tls_admin_url).topics("public/default")
 
 
-def test_stores_in_jks_after_the_conversion_that_the_error_tells(
-    network: Network, name: TopicName, stores: Path, tmp_path: Path
-) -> None:
+def test_stores_in_jks_after_the_conversion_that_the_error_tells(network, name, stores, tmp_path):
     def options(place: Path, kind: str) -> TlsOptions:
         return TlsOptions(
             trust_store=KeyStore(str(place / f"trust.{kind}"), PASSWORD),
@@ -319,9 +306,7 @@ def test_stores_in_jks_after_the_conversion_that_the_error_tells(
 # ---- all of it, in Spark
 
 
-def test_a_batch_from_outside(
-    network: Network, spark: SparkSession, topic: str, stores: Path, tmp_path: Path
-) -> None:
+def test_a_batch_from_outside(network, spark, topic, stores, tmp_path):
     """Through the proxy, with stores whose password is in a file: nothing but options."""
     (tmp_path / "password").write_text(PASSWORD)
     here = PulsarInSpark(spark, network.outside_url)

@@ -38,7 +38,7 @@ def key_store(secured: Secured, file: Path) -> str:
 
 
 @pytest.mark.long
-def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
+def test_no_secret_is_told(secured, tmp_path, topic):
     good, expired = secured.tokens.token(ADMIN), secured.tokens.token(ADMIN, -60)
     strange, clerk = TokenMaker().token(ADMIN), secured.tokens.token(CLERK)
     wrong_password, wrong_secret = f"{PASSWORD}-wrong", f"{Issuer.SECRET}-wrong"

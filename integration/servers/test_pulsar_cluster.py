@@ -44,7 +44,7 @@ _FAULTS: tuple[Fault, ...] = (broker_killed, bookie_killed, bundle_split)
 
 
 @pytest.fixture
-def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
+def leader(pulsar_cluster):
     """The broker that decides who serves a bundle that nobody serves; all brokers know that it is there."""
     brokers = pulsar_cluster.brokers
 
@@ -62,22 +62,20 @@ def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
 
 
 @pytest.fixture
-def others(pulsar_cluster: PulsarCluster, leader: ClusterBroker) -> list[ClusterBroker]:
+def others(pulsar_cluster, leader):
     """The brokers that ask the leader."""
     return [broker for broker in pulsar_cluster.brokers if broker is not leader]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_it_listens_on_the_loopback_interface_only(pulsar_cluster: PulsarCluster):
+def test_it_listens_on_the_loopback_interface_only(pulsar_cluster):
     servers = [pulsar_cluster.zookeeper, *pulsar_cluster.bookies, *pulsar_cluster.brokers]
     found = [listening_addresses(server.pid) for server in servers]
     assert all(found)
     assert {address for addresses in found for address in addresses} <= {"127.0.0.1", "::1"}
 
 
-def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
-    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
-):
+def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(pulsar_cluster, others, topic):
     asked, owner = others
     _serve(pulsar_cluster, topic, owner)
     with RawConnection(asked.service_url) as connection:
@@ -87,7 +85,7 @@ def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
     _write_and_read(asked, topic)
 
 
-def test_a_look_up_is_redirected_from_broker_to_broker(leader: ClusterBroker, others: list[ClusterBroker]):
+def test_a_look_up_is_redirected_from_broker_to_broker(leader, others):
     """Nobody has ever served the bundle: the broker that is asked names another one, as a rule the leader."""
     namespace = f"public/unserved-{uuid.uuid4().hex[:8]}"
     leader.admin.create_namespace(namespace)
@@ -99,9 +97,7 @@ def test_a_look_up_is_redirected_from_broker_to_broker(leader: ClusterBroker, ot
     _write_and_read(asked, topic)
 
 
-def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
-    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
-):
+def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(pulsar_cluster, others, topic):
     asked, owner = others
     _serve(pulsar_cluster, topic, owner)
     pulsar_cluster.admin.create_subscription(topic, "held")
@@ -112,9 +108,7 @@ def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
     assert admin.subscriptions(name) == []
 
 
-def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(
-    pulsar_cluster: PulsarCluster, tmp_path: Path
-):
+def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(pulsar_cluster, tmp_path):
     """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
     doubled = copy(pulsar_cluster, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
     assert doubled["effectively-once"] == doubled["transactional"] == 0

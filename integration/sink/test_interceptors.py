@@ -9,14 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import entries_of, id_of
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.task_runs import run, task_of
 from pulsar_spark.client import (
-    Client,
     ProducerInterceptor,
     ProducerOptions,
     TopicWriter,
@@ -41,7 +38,7 @@ class Keyed(ProducerInterceptor):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: bool) -> None:
+def test_what_is_sent_is_told(client, peer, topic, batching):
     one = Keyed()
     options = ProducerOptions(batching=batching, batching_max_messages=4, batching_max_publish_delay=60.0)
     with TopicWriter(client, TopicName.parse(topic), options, code=UserCode(interceptors=[one])) as writer:
@@ -55,7 +52,7 @@ def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: 
     ]
 
 
-def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
+def test_what_fails_is_told(client, admin, topic):
     one = Keyed()
     with TopicWriter(
         client, TopicName.parse(topic), ProducerOptions(), code=UserCode(interceptors=[one])
@@ -70,16 +67,14 @@ def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
     assert one.told == [(topic, 1, 3, None, raised.value)]
 
 
-def test_in_spark(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> None:
+def test_in_spark(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("a",), ("b",)], "value string")
     names = "integration.helpers.users_code.Shout, integration.helpers.users_code.Shout"
     pulsar_in_spark.write(rows, topic, **{"pulsar.producer.interceptors": names})
     assert peer.read_all(topic) == [Record(b"A!!"), Record(b"B!!")]
 
 
-def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
-) -> None:
+def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("personal",)], "value string")
     with pytest.raises(PySparkException) as caught:
         pulsar_in_spark.write(
@@ -92,7 +87,7 @@ def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
     assert peer.read_all(topic) == []
 
 
-def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_topic: str) -> None:
+def test_what_an_earlier_run_has_stored_is_not_told_again(client, once_topic):
     first, again = Keyed(), Keyed()
     for one in (first, again):
         code = UserCode(interceptors=[one])

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import STRICT, Replays, number_in
 from pulsar_spark.client import Client, Producer, ProducerOptions
@@ -52,7 +51,7 @@ class Policy(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def proxied() -> Iterator[ProxiedBroker]:
+def proxied():
     """A broker that deduplicates and keeps all data, behind a proxy."""
     settings = {"brokerDeduplicationEnabled": "true", "defaultRetentionTimeInMinutes": "-1"}
     with open_proxied_broker({**settings, "defaultRetentionSizeInMB": "-1"}) as pair:
@@ -123,15 +122,8 @@ def rows_in(peer: Peer, topic: str) -> Counter[int]:
     ],
 )
 def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
-    pulsar_in_spark: PulsarInSpark,
-    client: Client,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    kind: str,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, client, admin, peer, once_topic, tmp_path, kind, options
+):
     policy = POLICIES[kind]
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS)
     switch(client, admin, once_topic, policy, True)
@@ -148,13 +140,7 @@ def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="default"), pytest.param(STRICT, id="strict", marks=pytest.mark.long)]
 )
-def test_a_row_that_is_damaged_on_the_way_is_stored(
-    spark: SparkSession,
-    proxied: ProxiedBroker,
-    topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+def test_a_row_that_is_damaged_on_the_way_is_stored(spark, proxied, topic, tmp_path, options):
     """If the broker has stored later entries, it would drop this one now: the query fails."""
     admin, here = proxied.broker.admin, PulsarInSpark(spark, proxied.service_url)
     admin.create_partitioned_topic(topic, 2)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, InjectedError, PulsarInSpark, await_rows, drain, start
-from integration.helpers.cluster import Cluster
+from integration.fixtures.spark import Collector, InjectedError, await_rows, drain, start
 from integration.helpers.failing_steps import LosesShuffle
 from integration.helpers.local_spark import ROOT
-from integration.helpers.peer import Peer
 from integration.helpers.replays import STRICT, Replays, number_in, written
 
 FAILED = "StepFailedError"
@@ -28,7 +23,7 @@ SIZE = 300
 
 
 @pytest.fixture(autouse=True)
-def small_batches(spark: SparkSession) -> Iterator[None]:
+def small_batches(spark):
     """Rows reach the sink soon."""
     spark.conf.set(RECORDS, "250")
     yield
@@ -41,8 +36,8 @@ def half_with_keys(rows: DataFrame) -> DataFrame:
 
 
 def test_partitions_that_are_added_between_two_runs_double_no_row(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path
+):
     """Most keys belong to other partitions then."""
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE, keys=50)
     query.fails(FAILED, query.at(4500, stored=3000))
@@ -56,13 +51,8 @@ def test_partitions_that_are_added_between_two_runs_double_no_row(
     "options", [pytest.param({}, id="default"), pytest.param(STRICT, marks=pytest.mark.long, id="strict")]
 )
 def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
-    pulsar_in_spark: PulsarInSpark,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path, options
+):
     """They have rows in common. The first one is interrupted, then the second one, then all after both."""
     here = pulsar_in_spark
     query = Replays(here, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE)
@@ -97,8 +87,8 @@ def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
 
 @pytest.mark.long
 def test_where_deduplication_is_disabled_nothing_is_in_the_way_when_it_is_enabled(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path
-) -> None:
+    pulsar_in_spark, admin, peer, topic, tmp_path
+):
     """The first rows are stored; they can be read by a stream and a batch, and are not stored again."""
     here, namespace = pulsar_in_spark, f"public/{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)
@@ -138,9 +128,7 @@ with Client(ClientOptions(service_url=service_url)) as client:
 """
 
 
-def test_many_partitions_are_compared_with_few_open_files(
-    cluster: Cluster, admin: Admin, peer: Peer, plain_once_topic: str
-) -> None:
+def test_many_partitions_are_compared_with_few_open_files(cluster, admin, peer, plain_once_topic):
     admin.create_partitioned_topic(plain_once_topic, 60)
     command = [sys.executable, "-c", PROGRAM, cluster.service_url, plain_once_topic]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -151,14 +139,8 @@ def test_many_partitions_are_compared_with_few_open_files(
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
 def test_a_second_attempt_of_a_stage_stores_each_row_once(
-    pulsar_in_spark: PulsarInSpark,
-    spark: SparkSession,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, spark, admin, peer, once_topic, tmp_path, options
+):
     """Its task is a first attempt, as Spark counts. 60 MB are more than any socket buffer holds ahead."""
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, size=10_000, tasks=20)
     notes = tmp_path / "notes"

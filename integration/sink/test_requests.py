@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from integration.fixtures.spark import PulsarInSpark, await_rows
@@ -32,9 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("options", "expected"), CASES.values(), ids=CASES)
-def test_one_row_opens_the_producer_of_its_partition_only(
-    spark: SparkSession, checkpoint: Path, options: dict[str, str], expected: int
-) -> None:
+def test_one_row_opens_the_producer_of_its_partition_only(spark, checkpoint, options, expected):
     """The first micro-batch of a run may be a replay, and opens all; the driver looks for other tasks."""
     has_transactions = options.get("delivery") == "transactional"
     with FakeBroker(deduplicates=not has_transactions, has_transactions=has_transactions) as broker:

@@ -7,13 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.fixtures.transactions import transactional_cluster
-from integration.helpers.peer import Peer
 from integration.helpers.proxies import SilentProxy
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, Transactions
@@ -26,19 +25,19 @@ _TIMEOUT = 2.0
 
 
 @pytest.fixture
-def topic(topic: str, admin: Admin) -> str:
+def topic(topic, admin):
     admin.create_held_topic(topic, 2)
     return topic
 
 
 @pytest.fixture
-def silent(transactional_broker: StandaloneBroker) -> Iterator[SilentProxy]:
+def silent(transactional_broker):
     with SilentProxy(transactional_broker.service_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def query(silent: SilentProxy, peer: Peer, topic: str) -> Iterator[Query]:
+def query(silent, peer, topic):
     with Client(ClientOptions(service_url=silent.service_url, connection_timeout=_TIMEOUT)) as client:
         yield Query(client, peer, topic)
 
@@ -68,9 +67,7 @@ def once_before(owner: type, name: str, act: Callable[[], object], patch: pytest
     ],
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
-def test_a_commit_over_connections_that_have_gone_silent(
-    query: Query, silent: SilentProxy, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
-):
+def test_a_commit_over_connections_that_have_gone_silent(query, silent, monkeypatch, owner, method):
     """Whichever step it comes to, and whichever of its connections the step needs."""
     reports = [query.task("a"), query.task("b")]
     once_before(owner, method, silent.fall_silent, monkeypatch)
@@ -86,12 +83,7 @@ def test_a_commit_over_connections_that_have_gone_silent(
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["add", "commit"])
 def test_a_broker_that_stands_still_in_a_commit(
-    transactional_broker: StandaloneBroker,
-    peer: Peer,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    method: str,
+    transactional_broker, peer, topic, monkeypatch, caplog, method
 ):
     """For longer than a request may take. Spark does not call the commit again."""
     with Client(ClientOptions(service_url=transactional_broker.service_url)) as client:

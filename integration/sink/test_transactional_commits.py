@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.transactions import transactional_cluster
@@ -38,7 +37,7 @@ SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
 
 
 @pytest.fixture
-def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+def query(client, peer, admin, topic):
     admin.create_held_topic(topic, 2)
     return Query(client, peer, topic)
 
@@ -125,7 +124,7 @@ def transactions(reports: Sequence[TaskReport]) -> tuple[TxnId, ...]:
     return tuple(report.transaction for report in reports if report.transaction is not None)
 
 
-def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture):
+def test_a_batch_comes_as_a_whole(query, caplog):
     for batch in range(4):
         reports = [query.task(f"{batch}-{task}-a", f"{batch}-{task}-b") for task in range(3)]
         assert len(query.rows()) == 6 * batch
@@ -139,7 +138,7 @@ def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3])
-def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
+def test_a_driver_that_died_between_two_commits(query, commits):
     query.commit(0, query.task("0"))
     query.die_in_commit(1, [query.task("a", "b"), query.task("c"), query.task("d")], commits)
     for _ in range(2):  # it may die again, before Spark notes that the micro-batch is done
@@ -149,7 +148,7 @@ def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
     assert query.rows() == ["0", "a", "b", "c", "d", "e"]
 
 
-def test_a_transaction_whose_time_is_over(query: Query):
+def test_a_transaction_whose_time_is_over(query):
     late = query.transactions.begin(0.001)
 
     def is_over() -> bool:
@@ -168,7 +167,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
     assert query.rows() == ["a", "b"]
 
 
-def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
+def test_a_transaction_whose_time_is_over_between_two_commits(query):
     """The window that is left: what is committed stays, the rest is gone, and that is an error."""
     reports = [query.task("a"), query.task("b")]
     query.die_in_commit(0, reports, commits=1)
@@ -179,7 +178,7 @@ def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
     assert query.rows() == ["a"]
 
 
-def test_an_answer_that_was_lost(query: Query):
+def test_an_answer_that_was_lost(query):
     """The broker says of what was committed what it says of what is gone; the marker tells them apart."""
     reports = [query.task("a"), query.task("b"), query.task("c")]
     query.die_in_commit(0, reports, commits=1)
@@ -191,7 +190,7 @@ def test_an_answer_that_was_lost(query: Query):
     assert query.rows() == ["a", "b", "c"]
 
 
-def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query: Query, peer: Peer):
+def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query, peer):
     query.task("never")
     query.commit(0, query.task("a"))
     peer.produce(str(query.topic), [Record(b"after", key=str(number)) for number in range(10)])

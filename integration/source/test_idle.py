@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,13 +25,13 @@ MEASURED = 2.0
 
 
 @pytest.fixture(scope="module")
-def proxied_broker() -> Iterator[ProxiedBroker]:
+def proxied_broker():
     with open_proxied_broker() as pair:
         yield pair
 
 
 @pytest.fixture
-def proxied_peer(proxied_broker: ProxiedBroker) -> Iterator[Peer]:
+def proxied_peer(proxied_broker):
     with Peer(proxied_broker.broker.service_url) as opened:
         yield opened
 

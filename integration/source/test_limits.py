@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import number_of, numbered
 from integration.fixtures.spark import Collector, PulsarInSpark, drain, start
@@ -30,13 +29,13 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def indexed() -> Iterator[StandaloneBroker]:
+def indexed():
     with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         yield broker
 
 
 @pytest.fixture
-def indexed_peer(indexed: StandaloneBroker) -> Iterator[Peer]:
+def indexed_peer(indexed):
     with Peer(indexed.service_url) as opened:
         yield opened
 
@@ -54,9 +53,7 @@ def numbers(rows: list) -> list[int]:
     return [number_of(Record(value)) for _, _, value in rows]
 
 
-def test_batch_entries_under_a_cap_of_one_are_read_once(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
-):
+def test_batch_entries_under_a_cap_of_one_are_read_once(pulsar_in_spark, peer, admin, topic, checkpoint):
     count = 2000
     admin.create_partitioned_topic(topic, 4)
     peer.produce(topic, numbered(count, keys=100), batch_size=100)
@@ -74,9 +71,7 @@ def test_batch_entries_under_a_cap_of_one_are_read_once(
     assert len(sink.batches) >= 5
 
 
-def test_available_now_reaches_its_end_in_several_batches(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
-):
+def test_available_now_reaches_its_end_in_several_batches(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, numbered(40))
     sink = Collector()
 
@@ -160,7 +155,7 @@ def test_with_indexes_a_cap_beyond_what_is_looked_at_is_exact(indexed, indexed_p
     assert counts[:2] == [4000, 4000]
 
 
-def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin: Admin, topic):
+def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin, topic):
     admin.create_topic(topic)
     admin.create_subscription(topic, "hold")
     for first in range(0, 70, 7):

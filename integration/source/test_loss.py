@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from integration.broker import Admin, StandaloneBroker
 from integration.broker.admin import AdminError, topic_path
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
+from integration.fixtures.spark import Collector, await_rows, drain, finish, start
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Triggers
@@ -23,18 +22,18 @@ from pulsar_spark.spark.plan.offsets import Offsets
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[StandaloneBroker]:
+def broker():
     with StandaloneBroker(SHORT_LEDGERS, jvm=TEST_JVM) as opened:
         yield opened
 
 
 @pytest.fixture
-def cluster(broker: StandaloneBroker) -> Cluster:
+def cluster(broker):
     return Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture
-def produce(broker: StandaloneBroker, topic: str) -> Callable[[int, int], None]:
+def produce(broker, topic):
     """Writes the numbers from the first to before the second, one an entry."""
 
     def write(first: int, end: int) -> None:
@@ -78,12 +77,7 @@ def loss_of(action: Callable[[], object], topic: str) -> str:
 
 @pytest.mark.parametrize("later", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
-    pulsar_in_spark: PulsarInSpark,
-    broker: StandaloneBroker,
-    admin: Admin,
-    topic,
-    checkpoint: Path,
-    later: int,
+    pulsar_in_spark, broker, admin, topic, checkpoint, later
 ):
     def write(first: int, count: int) -> None:
         with Peer(broker.service_url) as peer:
@@ -116,9 +110,7 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     assert sink.values == [*expected, *texts(40, 41, 42)]
 
 
-def test_limits_count_what_compaction_kept(
-    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path
-):
+def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic, checkpoint):
     """The first 40 keys outlive their ledgers; ten more are in the log, too."""
 
     def write(first: int, end: int) -> None:
@@ -149,9 +141,7 @@ def test_limits_count_what_compaction_kept(
 
 
 @pytest.mark.long
-def test_what_was_consumed_may_be_trimmed(
-    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path, produce
-):
+def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, broker, admin, topic, checkpoint, produce):
     """Positions within a ledger, at its end, and at the end of one that is gone; reloaded and restarted."""
     sink = Collector()
     done = 0
@@ -186,7 +176,7 @@ def test_what_was_consumed_may_be_trimmed(
 
 
 def test_a_running_query_behind_trimmed_and_reloaded_ledgers(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce
+    pulsar_in_spark, admin, topic, checkpoint, produce
 ):
     admin.create_topic(topic)
     sink = Collector()
@@ -207,9 +197,7 @@ def test_a_running_query_behind_trimmed_and_reloaded_ledgers(
     assert sink.values == texts(*range(32))
 
 
-def test_a_subscription_that_was_removed_holds_again(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce
-):
+def test_a_subscription_that_was_removed_holds_again(pulsar_in_spark, admin, topic, checkpoint, produce):
     sink = Collector()
     produce(0, 3)
     drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -268,7 +256,7 @@ def truncate(admin: Admin, topic: str, subscription: str) -> None:
     ],
 )
 def test_unprocessed_data_that_is_removed_while_stopped(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, capfd
+    pulsar_in_spark, admin, topic, checkpoint, produce, remove, capfd
 ):
     sink = Collector()
     produce(0, 3)
@@ -292,7 +280,7 @@ def test_unprocessed_data_that_is_removed_while_stopped(
 
 @pytest.mark.parametrize(("remove", "fails"), [(remove_subscription, True), (skip_all, False)])
 def test_unprocessed_data_that_is_removed_under_the_running_query(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, fails
+    pulsar_in_spark, admin, topic, checkpoint, produce, remove, fails
 ):
     produce(0, 3)
     held = [True]
@@ -328,9 +316,7 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
 # ---- many ledgers
 
 
-def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(
-    broker: StandaloneBroker, admin: Admin, topic, produce
-):
+def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(broker, admin, topic, produce):
     admin.create_topic(topic)
     admin.create_subscription(topic, "hold")
     produce(0, 605)

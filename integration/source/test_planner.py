@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
 from pulsar_spark.client import (
@@ -51,19 +47,19 @@ _UNPARSABLE = b"\0\0"
 
 
 @pytest.fixture
-def impatient(cluster: Cluster) -> ClientOptions:
+def impatient(cluster):
     """Options of a client that gives an operation up after a few seconds."""
     return ClientOptions(service_url=cluster.service_url, operation_timeout=8.0)
 
 
 @pytest.fixture
-def client(impatient: ClientOptions) -> Iterator[Client]:
+def client(impatient):
     with Client(impatient) as opened:
         yield opened
 
 
 @pytest.fixture
-def partitions(admin: Admin, topic: str) -> list[TopicName]:
+def partitions(admin, topic):
     """The partitions of a topic that has three."""
     admin.create_partitioned_topic(topic, 3)
     return [TopicName.parse(topic).of_partition(number) for number in range(3)]
@@ -331,7 +327,7 @@ def test_what_nobody_made_is_not_found(client, impatient, partitions, topic):
 
 
 def test_partitions_that_the_broker_removed_are_made_again(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, partitions, tmp_path: Path
+    pulsar_in_spark, peer, admin, topic, partitions, tmp_path
 ):
     peer.produce(topic, [Record(b"%d" % number, key=f"k{number}") for number in range(50)])
     left = [TopicName.parse(topic).of_partition(number) for number in (0, 2)]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from integration.broker import Admin
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.fixtures.spark import Collector, drain
 from integration.helpers.raw import RawConnection, RawProducer
 
 BEGAN = 1_700_000_000_000
@@ -92,7 +92,7 @@ def numbers(rows: Iterable[Row]) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("count", [5, pytest.param(300, marks=pytest.mark.long)])
 def test_nothing_from_the_first_message_in_time_on_is_missing(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, namespace: str, checkpoint, count: int
+    pulsar_in_spark, admin, namespace, checkpoint, count
 ):
     admin.set_retention(namespace, minutes=-1, megabytes=-1)
     world = Topics(pulsar_in_spark.service_url, admin, namespace, count)

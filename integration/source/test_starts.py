@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from itertools import cycle
@@ -101,13 +101,13 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(cluster: Cluster) -> Iterator[World]:
+def world(cluster):
     with Peer(cluster.service_url) as peer:
         yield World(cluster, peer)
 
 
 @pytest.fixture(scope="module")
-def source(spark: SparkSession, cluster: Cluster, world: World) -> Source:
+def source(spark, cluster, world):
     return Source(spark, cluster.service_url, world)
 
 
@@ -373,7 +373,7 @@ def each_with_one_of(forms: Iterable[str], others: Iterable[str]) -> list[tuple[
 
 
 @pytest.mark.parametrize(("form", "naming"), each_with_one_of(STARTS, ["pattern", "partition", "topics"]))
-def test_a_batch_begins(source: Source, world: World, form: str, naming: str):
+def test_a_batch_begins(source, world, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
@@ -382,7 +382,7 @@ def test_a_batch_begins(source: Source, world: World, form: str, naming: str):
 
 
 @pytest.mark.parametrize(("form", "naming"), each_with_one_of(ENDS, NAMINGS))
-def test_a_batch_ends(source: Source, world: World, form: str, naming: str):
+def test_a_batch_ends(source, world, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     end, takes = ENDS[form](world, partitions)
@@ -394,7 +394,7 @@ def test_a_batch_ends(source: Source, world: World, form: str, naming: str):
     ("first", "last"),
     [("words-by-partition", "ids"), ("batch-index", "batch-index"), ("time-ms", "time-ms")],
 )
-def test_a_batch_between(source: Source, world: World, first: str, last: str):
+def test_a_batch_between(source, world, first, last):
     named = NAMINGS["topics"]
     partitions = named.partitions(world)
     begin, begun = STARTS[first](world, partitions)
@@ -410,7 +410,7 @@ def streamed(form: str, naming: str) -> Any:
 
 
 @pytest.mark.parametrize(("form", "naming"), [streamed(*each) for each in each_with_one_of(STARTS, NAMINGS)])
-def test_a_stream_begins_and_goes_on(source: Source, world: World, checkpoint, form: str, naming: str):
+def test_a_stream_begins_and_goes_on(source, world, checkpoint, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
@@ -425,7 +425,7 @@ def test_a_stream_begins_and_goes_on(source: Source, world: World, checkpoint, f
 @pytest.mark.parametrize(
     ("form", "naming"), [("latest", "pattern"), ("batch-index", "topics"), ("id-ahead", "topic")]
 )
-def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, checkpoint, form, naming):
+def test_a_stream_is_stopped_while_data_comes(source, world, checkpoint, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
@@ -447,7 +447,7 @@ def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, chec
 
 
 @pytest.mark.long
-def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
+def test_a_stream_waits_for_a_time(source, admin, topic, checkpoint):
     admin.create_topic(topic)
     rows, sink = source.stream({"topic": topic, "startingTime": str(FAR_AHEAD)}), Collector()
     with RawConnection(source.service_url) as connection:
@@ -466,7 +466,7 @@ def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
         come({"also by another clock": -1}, [*first, "also by another clock"])
 
 
-def test_a_new_query_begins_where_an_old_one_ended(source: Source, world: World, tmp_path):
+def test_a_new_query_begins_where_an_old_one_ended(source, world, tmp_path):
     """Each row once, also of what came between the two, and of a topic that the old one did not read.
 
     Its progress and its checkpoint show where it ended.
@@ -486,7 +486,7 @@ def test_a_new_query_begins_where_an_old_one_ended(source: Source, world: World,
     assert by_topic(source.read({**naming, "endingOffsets": ended})) == by_topic(sinks[0].rows)
 
 
-def test_a_form_that_does_not_fit_is_an_error(source: Source, world: World):
+def test_a_form_that_does_not_fit_is_an_error(source, world):
     named = NAMINGS["topics"]
     only_a = by_number([f"persistent://{world.namespace}/{name}" for name in A], lambda each: "earliest")
     for options, text in (

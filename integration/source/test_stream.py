@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.conftest import BrokerFactory
 from integration.fixtures.spark import Collector, PulsarInSpark, drain, finish, start
 from integration.helpers.peer import Peer, Record
 
@@ -30,7 +28,7 @@ def last_offset(checkpoint: Path) -> dict:
     return json.loads(newest.read_text().splitlines()[-1])
 
 
-def test_restarts_between_batches_are_exact(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_restarts_between_batches_are_exact(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector()
     for first in range(0, 300, 100):
         peer.produce(topic, records(first, 100), batch_size=30)
@@ -42,9 +40,7 @@ def test_restarts_between_batches_are_exact(pulsar_in_spark: PulsarInSpark, peer
     assert admin.backlog(topic, subscription) == 0
 
 
-def test_an_unfinished_batch_is_read_again_just_as_it_was(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
-):
+def test_an_unfinished_batch_is_read_again_just_as_it_was(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector(fail_at={0})
     peer.produce(topic, records(0, 100), batch_size=30)
     with pytest.raises(StreamingQueryException, match="InjectedError"):
@@ -62,7 +58,7 @@ def test_an_unfinished_batch_is_read_again_just_as_it_was(
 
 
 def test_a_latest_start_is_kept_though_no_batch_with_rows_ever_finished(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
+    pulsar_in_spark, peer, topic, checkpoint
 ):
     sink = Collector(fail_at=set(range(1, 100)))
     peer.produce(topic, records(0, 10))
@@ -86,7 +82,7 @@ def test_a_latest_start_is_kept_though_no_batch_with_rows_ever_finished(
     ],
 )
 def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, starting, again, expected
+    pulsar_in_spark, peer, admin, topic, checkpoint, starting, again, expected
 ):
     sink = Collector(fail_at={0})
     peer.produce(topic, records(0, 10))
@@ -107,7 +103,7 @@ def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
     "trigger", [{}, {"processingTime": "500 milliseconds"}], ids=["default", "processing-time"]
 )
 def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, trigger, listener
+    pulsar_in_spark, peer, admin, topic, checkpoint, trigger, listener
 ):
     admin.create_topic(topic)
     sink = Collector()
@@ -134,7 +130,7 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
     wait_until(lambda: not admin.stats(topic)["subscriptions"][subscription]["consumers"])
 
 
-def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_partitions_and_several_topics(pulsar_in_spark, peer, admin, topic, checkpoint):
     admin.create_partitioned_topic(topic, 3)
     other = f"{topic}-other"
     peer.produce(topic, records(0, 200), batch_size=20)
@@ -155,7 +151,7 @@ def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, adm
 
 
 def test_partitions_that_are_new_at_a_restart_begin_at_earliest(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
+    pulsar_in_spark, peer, admin, topic, checkpoint
 ):
     admin.create_partitioned_topic(topic, 1)
     sink = Collector()
@@ -174,9 +170,7 @@ def test_partitions_that_are_new_at_a_restart_begin_at_earliest(
     assert sorted(first) == sorted(again)
 
 
-def test_available_now_ends_though_messages_keep_coming(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
-):
+def test_available_now_ends_though_messages_keep_coming(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, records(0, 10))
     sink = Collector()
 
@@ -188,7 +182,7 @@ def test_available_now_ends_though_messages_keep_coming(
     assert sink.values == texts(0, 10)
 
 
-def test_an_empty_topic(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_an_empty_topic(pulsar_in_spark, peer, admin, topic, checkpoint):
     admin.create_topic(topic)
     sink = Collector()
     drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -198,7 +192,7 @@ def test_an_empty_topic(pulsar_in_spark: PulsarInSpark, peer, admin, topic, chec
 
 
 def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
-    spark: SparkSession, broker_factory: BrokerFactory, topic, checkpoint
+    spark, broker_factory, topic, checkpoint
 ):
     broker = broker_factory(
         {
@@ -226,7 +220,7 @@ def trimmed(admin: Admin, topic: str) -> int:
     return len(admin.internal_stats(topic)["ledgers"])
 
 
-def test_a_query_outlives_its_broker(spark: SparkSession, broker_factory: BrokerFactory, topic, checkpoint):
+def test_a_query_outlives_its_broker(spark, broker_factory, topic, checkpoint):
     broker = broker_factory()
     sink = Collector()
     with Peer(broker.service_url) as peer:

@@ -34,7 +34,7 @@ def shown(admin: Admin, topic: str, options: SourceOptions) -> Mapping[str, Any]
         planner.close()
 
 
-def test_properties_replication_and_name(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_properties_replication_and_name(cluster, admin, topic):
     admin.create_topic(topic)
     options = options_of(
         cluster,
@@ -54,7 +54,7 @@ def test_properties_replication_and_name(cluster: Cluster, admin: Admin, topic: 
         assert again["isReplicated"] is True
 
 
-def test_nothing_by_default(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_nothing_by_default(cluster, admin, topic):
     admin.create_topic(topic)
     found = shown(admin, topic, options_of(cluster, topic))
     assert found["subscriptionProperties"] == {}
@@ -65,7 +65,7 @@ def test_nothing_by_default(cluster: Cluster, admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-def test_readers_of_tasks_have_the_name(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_readers_of_tasks_have_the_name(cluster, admin, topic):
     admin.create_topic(topic)
     options = options_of(cluster, topic, consumerName="etl").client
     with Client(options) as client, Consumer(client, TopicName.parse(topic), reader()):

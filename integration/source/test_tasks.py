@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 
 PARTITIONS, EACH = 40, 5
 LONG, LONGER = 3, 700  # this partition has so many messages, too many to share a task
@@ -23,7 +21,7 @@ def value(partition: int, number: int) -> bytes:
 
 
 @pytest.fixture
-def filled(peer: Peer, admin: Admin, topic: str) -> str:
+def filled(peer, admin, topic):
     """A topic of many partitions with few messages each, but for one; the broker keeps what was read."""
     admin.create_partitioned_topic(topic, PARTITIONS)
     admin.create_subscription(topic, "hold")
@@ -56,7 +54,7 @@ def ranges_by_task(rows: list[Row]) -> Counter[int]:
     return Counter(task for task, _ in {(row.task, row["__topic"]) for row in rows})
 
 
-def test_a_batch_read_of_many_small_partitions(pulsar_in_spark: PulsarInSpark, filled):
+def test_a_batch_read_of_many_small_partitions(pulsar_in_spark, filled):
     rows = with_tasks(pulsar_in_spark.read(filled)).collect()
     assert_all_rows(rows, filled)
     counts = ranges_by_task(rows)
@@ -70,7 +68,7 @@ def test_a_batch_read_of_many_small_partitions(pulsar_in_spark: PulsarInSpark, f
 
 @pytest.mark.long
 def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, filled, checkpoint: Path
+    pulsar_in_spark, peer, filled, checkpoint
 ):
     rows = with_tasks(pulsar_in_spark.stream(filled))
     sink = Collector(fail_at={0})
@@ -88,9 +86,7 @@ def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
     assert len(ranges_by_task(sink.batches[1][0])) <= 20
 
 
-def test_a_worker_does_not_look_at_its_modules_for_garbage(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
-) -> None:
+def test_a_worker_does_not_look_at_its_modules_for_garbage(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("a",)], "value string")
     pulsar_in_spark.write(
         rows, topic, **{"pulsar.producer.interceptors": "integration.helpers.users_code.ExemptObjects"}

@@ -7,17 +7,15 @@ import uuid
 
 import pytest
 
-from integration.broker import Admin
 from integration.chaos.messages import numbered
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.peer import Peer
+from integration.fixtures.spark import Collector, drain
 
 RATE = 100
 COUNT = 3 * RATE
 
 
 @pytest.fixture
-def slow_topic(admin: Admin) -> str:
+def slow_topic(admin):
     namespace = f"public/slow-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.set_dispatch_rate(namespace, messages=RATE)
@@ -25,9 +23,7 @@ def slow_topic(admin: Admin) -> str:
 
 
 @pytest.mark.long
-def test_a_dispatch_rate_makes_reads_wait(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, slow_topic, checkpoint
-):
+def test_a_dispatch_rate_makes_reads_wait(pulsar_in_spark, peer, admin, slow_topic, checkpoint):
     admin.create_topic(slow_topic)
     admin.create_subscription(slow_topic, "hold")
     records = numbered(COUNT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -14,7 +13,6 @@ from pyspark.sql import DataFrame
 from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 
 IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
@@ -54,7 +52,7 @@ class Blocked(Collector):
 
 
 def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, namespace: str, checkpoint: Path
+    pulsar_in_spark, peer, admin, namespace, checkpoint
 ):
     base = f"persistent://{namespace}"
     admin.create_partitioned_topic(f"{base}/x-parts", 1)
@@ -96,9 +94,7 @@ def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_is_deleted_before_it_is_processed(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path, fails: bool
-):
+def test_a_topic_is_deleted_before_it_is_processed(pulsar_in_spark, peer, admin, topic, checkpoint, fails):
     other = f"{topic}-other"
     peer.produce(topic, records("1", "2", "3"))
     peer.produce(other, records("4"))
@@ -126,9 +122,7 @@ def test_a_topic_is_deleted_before_it_is_processed(
         assert Counter(sink.values) == Counter(["1", "4", "5"])
 
 
-def test_topics_that_do_not_exist_yet_are_waited_for(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_topics_that_do_not_exist_yet_are_waited_for(pulsar_in_spark, peer, admin, topic, checkpoint):
     there = f"{topic}-there"
     peer.produce(there, records("1"))
     naming, waits = {"topics": f"{topic},{there}"}, {"waitingForNonExistedTopic": "true"}
@@ -151,9 +145,7 @@ def test_topics_that_do_not_exist_yet_are_waited_for(
     assert sink.values == ["2"]
 
 
-def test_two_queries_on_one_subscription(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path
-):
+def test_two_queries_on_one_subscription(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, records("1"))
     named = {"predefinedSubscription": "the-only-one"}
     sink = Collector()
@@ -172,9 +164,7 @@ def test_two_queries_on_one_subscription(
     assert query.exception() is None
 
 
-def test_the_durable_position_is_the_checkpoints(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_the_durable_position_is_the_checkpoints(pulsar_in_spark, peer, admin, topic, checkpoint):
     named = {"predefinedSubscription": "mine"}
     sink = Collector()
     first = peer.produce(topic, records("1", "2", "3"))
@@ -207,9 +197,7 @@ def test_the_durable_position_is_the_checkpoints(
     assert admin.durable_subscriptions(topic) == ["mine"]
 
 
-def test_a_subscription_that_is_not_retained(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_a_subscription_that_is_not_retained(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector()
     for number in range(3):
         peer.produce(topic, records(str(number)))
@@ -218,9 +206,7 @@ def test_a_subscription_that_is_not_retained(
     assert sink.values == ["0", "1", "2"]
 
 
-def test_a_topic_is_taken_out_and_put_back(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_a_topic_is_taken_out_and_put_back(pulsar_in_spark, peer, admin, topic, checkpoint):
     other = f"{topic}-other"
     both = {"topics": f"{topic},{other}"}
     sink = Collector()
@@ -239,7 +225,7 @@ def test_a_topic_is_taken_out_and_put_back(
 
 @pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_terminated_topic_is_read_to_its_end_and_reported(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint: Path, is_read
+    pulsar_in_spark, cluster, topic, checkpoint, is_read
 ):
     cluster.admin.create_topic(topic)
     with Peer(cluster.service_url) as peer:

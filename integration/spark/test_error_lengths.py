@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from integration.broker.waiting import HANG
 from integration.helpers.errors_driver import FAILURES, MARK, Login
 from integration.helpers.local_spark import ROOT
-from integration.helpers.peer import Peer, Record
-from integration.helpers.secured import ADMIN, Secured, TokenMaker
+from integration.helpers.peer import Record
+from integration.helpers.secured import ADMIN, TokenMaker
 
 pytestmark = pytest.mark.long
 
@@ -37,7 +36,7 @@ MOST = {
 }
 
 
-def test_an_error_is_told_in_few_lines(secured: Secured, secured_peer: Peer, tmp_path: Path, topic: str):
+def test_an_error_is_told_in_few_lines(secured, secured_peer, tmp_path, topic):
     secured_peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
 
     def login(token: str) -> dict[str, str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from integration.helpers.cluster import Cluster
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
 
@@ -34,7 +32,7 @@ LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (INFO|WARNING) pulsar_spark\.[
 
 
 @pytest.fixture
-def lines_of(cluster: Cluster, topic: str, tmp_path: Path):
+def lines_of(cluster, topic, tmp_path):
     """Copies 60 messages in three micro-batches of two writing tasks each; gives levels and texts."""
 
     def run(*level: str) -> list[tuple[str, str]]:

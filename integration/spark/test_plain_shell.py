@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from integration.deploy.environments import Environment, link, linked
-from integration.helpers.cluster import Cluster
 from integration.helpers.local_spark import ROOT
 
 PROGRAM = """
@@ -36,7 +35,7 @@ print(sorted(row.n for row in values))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
+def environment(tmp_path):
     """A virtual environment that nobody has activated, with the checkout's package."""
     made = linked(tmp_path / "environment")
     for name in ("protobuf", "crc32c"):
@@ -47,7 +46,7 @@ def environment(tmp_path: Path) -> Environment:
 
 
 @pytest.fixture
-def plain_shell(tmp_path: Path) -> dict[str, str]:
+def plain_shell(tmp_path):
     """The variables of ``env -i PATH HOME``, with a ``python3`` that has no packages."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -70,7 +69,7 @@ def run(
 
 
 @pytest.mark.long
-def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path, cluster: Cluster, topic):
+def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path, cluster, topic):
     given = (cluster.service_url, topic, str(tmp_path / "checkpoint"))
     done = run(environment, plain_shell, tmp_path, *given, "True")
     assert done.returncode == 0, done.stderr
