@@ -58,9 +58,7 @@ def transactional(seed: int, times: int) -> Iterable[tuple[object, ...]]:
 
 def _run(broker: StandaloneBroker, topic: str, folder: Path, fault: str, chance: random.Random) -> int:
     """One run with one fault; returns how often the query was started."""
-    broker.admin.create_partitioned_topic(topic, 3)
-    for number in range(3):
-        broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    broker.admin.create_held_topic(topic, 3)
     write_files(folder, _FILES, _ROWS)
     with writing(broker.service_url, topic, folder, 4) as process:
         wait_until((folder / "checkpoint" / "offsets" / "0").exists)

@@ -47,8 +47,7 @@ def brief(records: Iterable[Record]) -> list[Record]:
 )
 def test_the_cpp_client_reads_chunks(client, admin, peer, topic, compression, chunk_max):
     # What no subscription holds a broker may drop as soon as a ledger or the topic is closed.
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     records = [
         *large(MB, 100, 6 * MB),
         Record(b"easily compressed " * 400_000),

@@ -93,8 +93,7 @@ def test_a_range_excludes_its_start_and_includes_its_end(client, peer, topic, ba
 
 
 def test_a_range_reaches_over_ledgers(client, peer, admin, topic):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for first in range(0, 40, 10):
         peer.produce(topic, numbered(10, first=first))
         admin.unload(topic)

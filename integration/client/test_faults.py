@@ -286,8 +286,7 @@ def test_the_send_timeout_is_an_error(client, proxy, topic, direction, batching)
 @pytest.mark.parametrize("what", ["topic", "namespace"])
 def test_goes_on_through_unloads(client, peer, admin, topic, what):
     """While both reading and writing are under way."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     unloads = 5
     name = TopicName.parse(topic)
     counts: list[int] = []

@@ -44,8 +44,7 @@ def other(broker):
 @pytest.fixture
 def held_topic(broker, topic):
     """A topic whose data stay."""
-    broker.broker.admin.create_topic(topic)
-    broker.broker.admin.create_subscription(topic, "hold")
+    broker.broker.admin.create_held_topic(topic)
     return topic
 
 

@@ -73,8 +73,7 @@ class Filled:
 @pytest.fixture
 def filled(client, peer, admin, topic):
     """Two dozen entries; nothing but the subscription that holds them may be there when the test ends."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for number in range(3):
         peer.produce(topic, numbered(4))
         peer.produce(topic, numbered(12), batch_size=4 + number)
@@ -172,8 +171,7 @@ def enough(entries: list[EntryInfo], messages: int, size: int) -> bool:
 
 
 def test_a_scout_is_sent_no_more_messages_than_were_asked_for(client, peer, admin, topic):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     peer.produce(topic, numbered(60))
     name = TopicName.parse(topic)
     end = last_message(client, name)

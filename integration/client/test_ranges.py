@@ -34,8 +34,7 @@ def cluster():
 @pytest.fixture
 def name(admin, topic):
     """A topic with a subscription that holds its data."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     return TopicName.parse(topic)
 
 

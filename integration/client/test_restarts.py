@@ -40,8 +40,7 @@ STEP = 50
 def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
     """What was acknowledged is there, the reader gives each entry once and in order."""
     broker: StandaloneBroker = broker_factory()
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     name = TopicName.parse(topic)
     options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
     reader = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
@@ -105,8 +104,7 @@ class Writing(threading.Thread):
 def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic):
     """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     name, chunks = TopicName.parse(topic), 1000
     producer = ProducerOptions(
         batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=1, send_timeout=HANG

@@ -236,8 +236,7 @@ def test_producers_that_are_closed_by_the_broker_go_on_with_the_version(
 
 
 def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(client, admin, topic):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     producer = Producer(client, TopicName.parse(topic), ProducerOptions(schema=avro(V0)), 1)
     with closing(producer):
         producer.send_singles(encode_singles(encoded(V0, range(1))))

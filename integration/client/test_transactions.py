@@ -39,8 +39,7 @@ def topic(admin, deduplicates):
     admin.create_namespace(namespace)
     admin.set_deduplication(namespace, deduplicates)
     name = f"persistent://{namespace}/topic"
-    admin.create_topic(name)
-    admin.create_subscription(name, "hold")
+    admin.create_held_topic(name)
     return name
 
 

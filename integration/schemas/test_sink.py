@@ -365,9 +365,7 @@ def test_rows_of_transactions(spark, transactional_broker, topic, tmp_path, kind
     """A task fails after it has sent rows; nothing of that run is seen, and the next one writes each once."""
     here = PulsarInSpark(spark, transactional_broker.service_url)
     options = FORMATS[kind] | {"delivery": "transactional"}
-    transactional_broker.admin.create_partitioned_topic(topic, 2)
-    for number in range(2):
-        transactional_broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    transactional_broker.admin.create_held_topic(topic, 2)
     broken = tmp_path / "broken"
     broken.touch()
 

@@ -156,8 +156,7 @@ def test_with_indexes_a_cap_beyond_what_is_looked_at_is_exact(indexed, indexed_p
 
 
 def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin, topic):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for first in range(0, 70, 7):
         peer.produce(topic, numbered(7, first=first))
         admin.unload(topic)
@@ -182,8 +181,7 @@ def test_what_the_broker_adds_to_an_entry(indexed, indexed_peer, topic, spark):
 
 @pytest.mark.parametrize("with_admin", [False, True])
 def test_a_large_cap_over_the_borders_of_ledgers(indexed, indexed_peer, topic, with_admin):
-    indexed.admin.create_topic(topic)
-    indexed.admin.create_subscription(topic, "hold")
+    indexed.admin.create_held_topic(topic)
     indexed_peer.produce(topic, numbered(6000))
     assert len(indexed.admin.internal_stats(topic)["ledgers"]) >= 3
     options = {"admin.url": indexed.admin_url} if with_admin else {}

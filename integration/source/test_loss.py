@@ -84,8 +84,7 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
             numbers = range(first, first + count)
             peer.produce(topic, [Record(b"%d" % number, key=f"k{number % 16}") for number in numbers])
 
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     write(0, 32)
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -119,8 +118,7 @@ def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic
                 topic, [Record(b"%d" % number, key=f"k{number % 50}") for number in range(first, end)]
             )
 
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     write(0, 80)
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -317,8 +315,7 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
 
 
 def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(broker, admin, topic, produce):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     produce(0, 605)
     assert len(ledgers(admin, topic)) > 120
     with Triggers(broker.service_url, topic, minPartitions="12") as triggers:

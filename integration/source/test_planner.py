@@ -192,8 +192,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     transactional_broker, topic, caplog
 ):
     url, admin, name = transactional_broker.service_url, transactional_broker.admin, TopicName.parse(topic)
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     client = ClientOptions(service_url=url, operation_timeout=30.0)
     options = replace(parse_source({"service.url": url, "topic": topic}, Mode.STREAM), client=client)
     with Client(client) as opened, RawConnection(url) as first, RawConnection(url) as second:

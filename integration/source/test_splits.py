@@ -24,8 +24,7 @@ COUNT = LEDGERS * EACH
 @pytest.fixture
 def filled(peer, admin, topic):
     """A topic of several ledgers, with an empty one at its end; the broker keeps what a query has read."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for first in range(0, COUNT, EACH):
         peer.produce(topic, numbered(EACH, first=first), batch_size=PER_ENTRY)
         admin.unload(topic)

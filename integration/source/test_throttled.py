@@ -24,8 +24,7 @@ def slow_topic(admin):
 
 @pytest.mark.long
 def test_a_dispatch_rate_makes_reads_wait(pulsar_in_spark, peer, admin, slow_topic, checkpoint):
-    admin.create_topic(slow_topic)
-    admin.create_subscription(slow_topic, "hold")
+    admin.create_held_topic(slow_topic)
     records = numbered(COUNT)
     peer.produce(slow_topic, records)
     began = time.monotonic()

@@ -148,8 +148,7 @@ def test_a_batch_that_ends_inside_a_chunked_message(
 
 def test_a_compacted_topic(pulsar_in_spark, peer, admin, topic, checkpoint):
     """Superseded values are gone, the end among them, and keys whose last value is none."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     records = [Record(b"%d" % number, key=f"k{number % 4}") for number in range(12)]
     peer.produce(
         topic, [*records, Record(None, key="k3"), Record(b"end", key="gone"), Record(None, key="gone")]
