@@ -87,6 +87,7 @@ class Proxy:
         self._truncations: dict[Direction, Cut] = {}
         self._damages: dict[Direction, bytes] = {}
         self._links: set[_Link] = set()
+        self._serving: set[asyncio.Task[None]] = set()  # a stream only has a weak reference to its reader
         self._delay = 0.0
         self._flowing = {direction: asyncio.Event() for direction in Direction}
         for event in self._flowing.values():
@@ -101,7 +102,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
-        self._server = self._wait_for(asyncio.start_server(self._serve, sock=listener, ssl=context))
+        self._server = self._wait_for(asyncio.start_server(self._accept, sock=listener, ssl=context))
 
     def __enter__(self) -> Self:
         return self
@@ -199,10 +200,14 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, reader: StreamReader, client: StreamWriter) -> None:
-        """Forward one connection until it ends."""
+    async def _accept(self, reader: StreamReader, client: StreamWriter) -> None:
         self.connections += 1
-        number, cut = self.connections, next(self._cuts, None)
+        task = asyncio.create_task(self._serve(reader, client, self.connections, next(self._cuts, None)))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: StreamReader, client: StreamWriter, number: int, cut: Cut | None) -> None:
+        """Forward one connection until it ends."""
         with contextlib.suppress(asyncio.CancelledError, EOFError, OSError), contextlib.closing(client):
             way = await self.route(reader, number)
             if way is None:
