@@ -175,9 +175,5 @@ def _cut_off(producer: RawProducer, uuid: str) -> None:
     """Leave the first half of a chunked message."""
     for number in range(2):
         producer.send(
-            b"x" * _MB,
-            uuid=uuid,
-            chunk_id=number,
-            num_chunks_from_msg=4,
-            total_chunk_msg_size=4 * _MB,
+            b"x" * _MB, uuid=uuid, chunk_id=number, num_chunks_from_msg=4, total_chunk_msg_size=4 * _MB
         )

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    last_message,
-    numbered,
-    read_partition,
-)
+from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
 from integration.helpers.clients import DURABLE, WINDOW, id_of, reader, subscription, take
 from pulsar_spark.client import Consumer
 from pulsar_spark.ids import MessageId, TopicName

@@ -56,12 +56,7 @@ def test_the_cpp_client_reads_chunks(client, admin, peer, topic, compression, ch
     ]
     codec = int(getattr(CompressionType, compression))
     with open_writer(
-        client,
-        topic,
-        batching=False,
-        chunking=True,
-        chunk_max_message_size=chunk_max,
-        compression=codec,
+        client, topic, batching=False, chunking=True, chunk_max_message_size=chunk_max, compression=codec
     ) as writer:
         send_all(writer, columns_of(records))
     # At least once: what was sent again after a lost connection is there twice.

@@ -8,12 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    last_message,
-    numbered,
-    read_partition,
-)
+from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
 from integration.helpers.clients import (
     DURABLE,
     WINDOW,
@@ -34,10 +29,7 @@ from pulsar_spark.client import (
     retry_count,
 )
 from pulsar_spark.client.reading.probe import has_subscription
-from pulsar_spark.errors import (
-    DeadlineError,
-    UnsupportedError,
-)
+from pulsar_spark.errors import DeadlineError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb

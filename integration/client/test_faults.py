@@ -209,10 +209,7 @@ def test_an_acknowledgement_survives_a_stall_that_the_connection_survives(client
 
 def test_writes_completely_through_a_stall(peer, proxy, topic):
     options = ClientOptions(service_url=proxy.service_url, connection_timeout=2.0, keep_alive_interval=0.25)
-    with (
-        Client(options) as client,
-        open_writer(client, topic, batching_max_messages=10) as writer,
-    ):
+    with Client(options) as client, open_writer(client, topic, batching_max_messages=10) as writer:
         send_all(writer, columns_of(numbered(100)))
         connections = proxy.connections
         proxy.stall()
@@ -368,9 +365,7 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(peer, admin, pr
     )
     with Client(options) as client:
         consumer = Consumer(
-            client,
-            TopicName.parse(topic),
-            SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
+            client, TopicName.parse(topic), SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
         )
         proxy.stall()
         with promptly(20.0):  # it usually takes 5 s: the time-outs above

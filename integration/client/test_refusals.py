@@ -14,20 +14,10 @@ import pytest
 
 from integration.broker.admin import topic_path
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    columns_of,
-    numbered,
-)
+from integration.chaos.messages import BEGINNING, columns_of, numbered
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
 from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter, Transactions
-from pulsar_spark.errors import (
-    BusyError,
-    ConnectError,
-    NotAllowedError,
-    SendError,
-    TopicNotFoundError,
-)
+from pulsar_spark.errors import BusyError, ConnectError, NotAllowedError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark_broker.ports import free_port

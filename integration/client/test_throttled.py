@@ -53,10 +53,7 @@ def test_time_outs_run_from_the_last_sign_of_progress(cluster, admin, peer, topi
     options = ClientOptions(service_url=cluster.service_url, connection_timeout=6.0, keep_alive_interval=3.0)
     slow = ProducerOptions(send_timeout=8.0)
     began = time.monotonic()
-    with (
-        Client(options) as client,
-        TopicWriter(client, TopicName.parse(throttled_topic), slow) as writer,
-    ):
+    with Client(options) as client, TopicWriter(client, TopicName.parse(throttled_topic), slow) as writer:
         write(writer, 0, 2400)
         with TopicWriter(client, TopicName.parse(topic), ProducerOptions()) as other:
             other.send(columns_of(numbered(10)))

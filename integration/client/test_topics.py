@@ -12,14 +12,7 @@ import pytest
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.helpers.clients import WINDOW, entries_of, id_of, numbers, reader, take
-from pulsar_spark.client import (
-    Client,
-    Consumer,
-    LastMessageId,
-    SubscriptionOptions,
-    TopicWatch,
-    run_all,
-)
+from pulsar_spark.client import Client, Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
 from pulsar_spark.errors import SubscriptionLimitError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.reading.permits import Permits

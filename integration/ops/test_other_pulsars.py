@@ -67,12 +67,7 @@ ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
 
 @pytest.mark.parametrize(
     ("other", "options"),
-    [
-        (OLDEST_LINE, ONCE),
-        (OLDEST_LINE, TRANSACTIONAL),
-        (NEWEST_LINE, ONCE),
-        (NEWEST_LINE, TRANSACTIONAL),
-    ],
+    [(OLDEST_LINE, ONCE), (OLDEST_LINE, TRANSACTIONAL), (NEWEST_LINE, ONCE), (NEWEST_LINE, TRANSACTIONAL)],
     indirect=["other"],
 )
 def test_a_stream_from_topic_to_topic(other, spark, topic, checkpoint, options):

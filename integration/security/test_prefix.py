@@ -16,12 +16,7 @@ from integration.helpers.secured import CLERK, Secured, open_secured
 from integration.helpers.task_runs import run, task_of
 from integration.helpers.transactions import SETTINGS
 from integration.spark.test_errors import error_of
-from pulsar_spark.client import (
-    Client,
-    ClientOptions,
-    Credentials,
-    TlsOptions,
-)
+from pulsar_spark.client import Client, ClientOptions, Credentials, TlsOptions
 
 _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 

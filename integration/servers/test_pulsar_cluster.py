@@ -14,13 +14,7 @@ import pytest
 
 from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.cluster import (
-    Fault,
-    bookie_killed,
-    broker_killed,
-    bundle_split,
-    copy,
-)
+from integration.chaos.cluster import Fault, bookie_killed, broker_killed, bundle_split, copy
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.helpers.clients import open_writer
 from integration.helpers.local_spark import ROOT

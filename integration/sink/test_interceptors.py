@@ -13,12 +13,7 @@ from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of, id_of
 from integration.helpers.peer import Record
 from integration.helpers.task_runs import run, task_of
-from pulsar_spark.client import (
-    ProducerInterceptor,
-    ProducerOptions,
-    TopicWriter,
-    UserCode,
-)
+from pulsar_spark.client import ProducerInterceptor, ProducerOptions, TopicWriter, UserCode
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import MessageColumns

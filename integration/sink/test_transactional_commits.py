@@ -14,22 +14,12 @@ from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.peer import Peer, Record
-from pulsar_spark.client import (
-    Client,
-    ProducerOptions,
-    TopicWriter,
-    Transaction,
-    Transactions,
-    UserCode,
-)
+from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions, UserCode
 from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.transactional import (
-    commit_batch,
-    write_in_transaction,
-)
+from pulsar_spark.spark.sink.transactional import commit_batch, write_in_transaction
 
 cluster = transactional_cluster
 

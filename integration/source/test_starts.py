@@ -391,8 +391,7 @@ def test_a_batch_ends(source, world, form, naming):
 
 
 @pytest.mark.parametrize(
-    ("first", "last"),
-    [("words-by-partition", "ids"), ("batch-index", "batch-index"), ("time-ms", "time-ms")],
+    ("first", "last"), [("words-by-partition", "ids"), ("batch-index", "batch-index"), ("time-ms", "time-ms")]
 )
 def test_a_batch_between(source, world, first, last):
     named = NAMINGS["topics"]

@@ -195,10 +195,7 @@ def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
     spark, broker_factory, topic, checkpoint
 ):
     broker = broker_factory(
-        {
-            "managedLedgerMaxEntriesPerLedger": "5",
-            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-        }
+        {"managedLedgerMaxEntriesPerLedger": "5", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     )
     admin, pulsar_in_spark = Admin(broker.admin_url), PulsarInSpark(spark, broker.service_url)
     sink = Collector()

@@ -78,11 +78,7 @@ def cut_off(connection: RawConnection, topic: str, uuid: str) -> None:
     producer = RawProducer(connection, topic)
     for number in range(2):
         producer.send(
-            b"x" * 8000,
-            uuid=uuid,
-            chunk_id=number,
-            num_chunks_from_msg=4,
-            total_chunk_msg_size=32_000,
+            b"x" * 8000, uuid=uuid, chunk_id=number, num_chunks_from_msg=4, total_chunk_msg_size=32_000
         )
 
 

@@ -62,15 +62,7 @@ class Task(DedupTask):
 
 
 def task_of(client, batch=0, *, required=False, strict=False, write=0, **given):
-    return Task(
-        client,
-        NAME,
-        new_origin(batch, 0, write),
-        SECRET,
-        required=required,
-        strict=strict,
-        **given,
-    )
+    return Task(client, NAME, new_origin(batch, 0, write), SECRET, required=required, strict=strict, **given)
 
 
 def open_writer(client, task, topic=TOPIC, **options):

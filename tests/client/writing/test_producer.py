@@ -342,10 +342,7 @@ def test_a_message_in_chunks_that_is_interrupted_begins_again_as_another(
 
 def test_a_message_whose_end_the_broker_would_drop_is_an_error():
     """A broker that restarts takes the first chunk of a message for all of it."""
-    with (
-        FakeBroker(deduplicates=True, max_message_size=10_000) as broker,
-        client_of(broker) as client,
-    ):
+    with FakeBroker(deduplicates=True, max_message_size=10_000) as broker, client_of(broker) as client:
         topic = broker.create(TOPIC)
         producer = open_producer(client, name="me", batching=False, chunking=True)
         store(producer, [b"small"])
