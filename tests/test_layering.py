@@ -35,7 +35,7 @@ BELOW = {
     "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
     "client": {"errors", "ids", "late_names", "schema", "arrow", "wire", "values", "protocol"},
     "spark": {"errors", "ids", "version", "client"},
-    "cli": {"errors", "error_table", "ids", "version", "client"},
+    "cli": {"errors", "error_table", "ids", "version", "client", "pulsar_spark_broker"},
     "testing": {"ids", "client", "spark", "pulsar_spark_broker"},
     "__main__": {"cli"},
     "pulsar_spark": {"errors", "ids", "late_names", "libraries", "version", "client", "spark"},
