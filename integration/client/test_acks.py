@@ -1,7 +1,5 @@
 """Acknowledgements against the real broker, and what closing leaves behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -71,7 +69,7 @@ def test_an_acknowledgement_is_made_good_when_the_broker_went_back(client, admin
         wait_until(lambda: admin.backlog(topic, "held") == 0)
         first = MessageId(last.ledger, 0)
 
-        def is_back() -> bool:
+        def is_back():
             # A broker that still stores the acknowledgement may let it win over the seek.
             consumer.seek(first)
             return consumer.last_message_id().mark_delete < first

@@ -1,10 +1,7 @@
 """Messages larger than the broker takes: written in chunks, or refused before anything else is sent."""
 
-from __future__ import annotations
-
 import hashlib
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +21,7 @@ MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def large(*sizes: int) -> list[Record]:
+def large(*sizes):
     """Messages that cannot be compressed, with all that is repeated in each chunk."""
     chance = random.Random(5)
     return [
@@ -33,7 +30,7 @@ def large(*sizes: int) -> list[Record]:
     ]
 
 
-def brief(records: Iterable[Record]) -> list[Record]:
+def brief(records):
     """The same with digests for values: a difference of megabytes cannot be read."""
     return [
         replace(record, value=None if record.value is None else hashlib.sha256(record.value).digest())

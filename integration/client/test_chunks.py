@@ -1,11 +1,8 @@
 """Chunked messages: whole whatever range is read, wherever its borders are."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -14,13 +11,11 @@ import pytest
 from integration.broker import StandaloneBroker
 from integration.chaos.messages import BEGINNING, last_message
 from integration.helpers.cluster import TEST_JVM, Cluster
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from integration.helpers.raw import RawConnection, RawProducer
-from pulsar_spark.client import Client
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.wire.entry.codecs import decompress
-from pulsar_spark.wire.entry.entries import Entry
 from tests.ranges import read_range
 
 # Small messages, and ledgers of seven entries: chunks are cheap, and often in another ledger than the first.
@@ -65,50 +60,48 @@ class Message(NamedTuple):
 class Chunker:
     """Writes chunks one by one, of as many messages at a time as a test wants."""
 
-    def __init__(self, producer: RawProducer) -> None:
+    def __init__(self, producer):
         self._producer = producer
 
-    def chunk(self, uuid: str, number: int, chunks: int, **fields: Any) -> MessageId:
+    def chunk(self, uuid, number, chunks, **fields):
         total = len(whole(uuid, chunks))
         usual = {"total_chunk_msg_size": total, "uncompressed_size": total, "num_chunks_from_msg": chunks}
         payload = fields.pop("payload", part(uuid, number))
         return self._producer.send(payload, uuid=uuid, chunk_id=number, **(usual | fields))
 
-    def chunks(self, uuid: str, numbers: Sequence[int], chunks: int) -> list[MessageId]:
+    def chunks(self, uuid, numbers, chunks):
         return [self.chunk(uuid, number, chunks) for number in numbers]
 
-    def plain(self, value: bytes, **fields: Any) -> MessageId:
+    def plain(self, value, **fields):
         return self._producer.send(value, **fields)
 
 
-def part(uuid: str, number: int) -> bytes:
+def part(uuid, number):
     return f"{uuid}.{number};".encode()
 
 
-def whole(uuid: str, chunks: int) -> bytes:
+def whole(uuid, chunks):
     return b"".join(part(uuid, number) for number in range(chunks))
 
 
-def read(
-    client: Client, topic: str, start: MessageId = BEGINNING, end: MessageId | None = None, **options: Any
-) -> list[Message]:
+def read(client, topic, start=BEGINNING, end=None, **options):
     name = TopicName.parse(topic)
     end = end or last_message(client, name)
     groups = read_range(client, name, start, end, poll_timeout=600.0, visible=False, **options)
     return [message_of(entry) for group in groups for entry in group]
 
 
-def message_of(entry: Entry) -> Message:
+def message_of(entry):
     metadata = entry.metadata
     value = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, 1 << 30)
     return Message(MessageId(entry.ledger, entry.entry), entry.first_chunk, bytes(value))
 
 
-def assert_any_border(client: Client, topic: str, entries: Sequence[MessageId], wanted: set[Message]) -> None:
+def assert_any_border(client, topic, entries, wanted):
     """Check that however the topic is cut in two or three, its parts hold each message once."""
     everything = [BEGINNING, *entries]
 
-    def check(cut: int) -> None:
+    def check(cut):
         first, second = everything[cut], everything[min(cut + 3, len(everything) - 1)]
         parts = [(BEGINNING, first), (first, second), (second, everything[-1])]
         found = [message for start, end in parts for message in read(client, topic, start, end)]
@@ -122,17 +115,17 @@ def assert_any_border(client: Client, topic: str, entries: Sequence[MessageId], 
         list(pool.map(check, range(len(everything))))
 
 
-def value(name: str, size: int) -> bytes:
+def value(name, size):
     return name.encode() + b" " + random.Random(name).randbytes(size)
 
 
-def chunked(peer: Peer, topic: str, values: Sequence[bytes], **options: Any) -> list[MessageId]:
+def chunked(peer, topic, values, **options):
     """Write messages, in chunks where they are too large for one; return their ids."""
     ids = peer.produce(topic, [Record(each) for each in values], chunking_enabled=True, **options)
     return [MessageId(each.ledger_id(), each.entry_id()) for each in ids]
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -1,7 +1,5 @@
 """Consumers and readers against the real broker: where they begin, positions, permits, seeking."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -140,7 +138,7 @@ def test_no_more_is_asked_for_than_the_range_holds(client, peer, admin, topic, b
     ledger = ids[0].ledger_id()
     before = admin.stats(topic)["msgOutCounter"]
 
-    def sent() -> int:
+    def sent():
         return int(admin.stats(topic)["msgOutCounter"]) - before
 
     groups = read_range(

@@ -1,10 +1,7 @@
 """Each message of a micro-batch once, against the real broker: what a second run of a task does."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -14,11 +11,9 @@ import pytest
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
-from pulsar_spark.client import Client, ClientOptions, Deadline, Producer, ProducerOptions
+from pulsar_spark.client import Client, ClientOptions, Producer, ProducerOptions
 from pulsar_spark.client.net.pool import Purpose
-from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
@@ -31,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 ROWS = 600
 
 
-def numbers(peer: Peer, topic: str) -> list[int]:
+def numbers(peer, topic):
     return [number_of(record) for record in peer.read_all(topic)]
 
 
@@ -123,7 +118,7 @@ KINDS = MessageColumns(
 def test_rows_of_all_kinds_are_stored_once(client, peer, once_topic, batching, change):
     """Rows without a value, too, whose keys are no texts or empty; each differs from all others."""
 
-    def write(columns: MessageColumns, **options: Any) -> int:
+    def write(columns, **options):
         with (
             closing(task_of(client, strict=True)) as task,
             closing(open_writer(client, once_topic, task, **options)) as writer,
@@ -163,11 +158,11 @@ def test_effectively_once_is_proven_by_the_first_entry(client, peer, once_topic,
 class SpiedClient(Client):
     """A client that calls ``before`` with each topic partition that it looks up to write to."""
 
-    def __init__(self, service_url: str, before: Callable[[TopicName], None]) -> None:
+    def __init__(self, service_url, before):
         super().__init__(ClientOptions(service_url=service_url))
         self._before = before
 
-    def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
+    def locate(self, topic, purpose, deadline):
         """As that of every client."""
         if purpose is Purpose.WRITE:
             self._before(topic)
@@ -182,7 +177,7 @@ def test_copies_of_a_task_do_not_wait_for_each_other(cluster, peer, once_topic):
     by_other: list[TopicName] = []
     copies: list[Future[int]] = []
 
-    def let_the_other_in(topic: TopicName) -> None:
+    def let_the_other_in(topic):
         if topic == first and second in by_one and not copies:
             copies.append(threads.submit(run, other, once_topic, records, task_of(other, required=True)))
             wait_until(lambda: second in by_other)

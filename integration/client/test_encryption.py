@@ -1,13 +1,8 @@
 """End-to-end encryption: what we encrypt the C++ and Java clients read, and the other way round."""
 
-from __future__ import annotations
-
 import logging
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -18,7 +13,6 @@ from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.java_peer import JavaEntries, read_in_java, write_in_java
 from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import (
-    Client,
     ConsumerCryptoFailureAction,
     Decryptor,
     Encryptor,
@@ -29,7 +23,6 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.entry.entries import Entry
 from tests.ranges import read_range
 from tests.writes import write_all
 
@@ -59,13 +52,11 @@ def few_keys(keys, tmp_path):
     return tmp_path
 
 
-def write(
-    client: Client, topic: str, records: list[Record], encryptor: Encryptor | None, **options: Any
-) -> None:
+def write(client, topic, records, encryptor, **options):
     write_all(open_writer(client, topic, UserCode(encryptor=encryptor), **options), columns_of(records))
 
 
-def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[Entry]:
+def read_entries(client, topic, decryptor):
     name = TopicName.parse(topic)
     groups = read_range(
         client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, decryptor=decryptor
@@ -73,7 +64,7 @@ def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[E
     return (entry for group in groups for entry in group)
 
 
-def read(client: Client, topic: str, keys: Path) -> list[Record]:
+def read(client, topic, keys):
     return records_of(read_entries(client, topic, Decryptor(KeyFolder(keys))))
 
 
@@ -158,7 +149,7 @@ def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(cluster, client
 # ---- failures
 
 
-def unreadable(client: Client, topic: str, keys: Path, name: str) -> None:
+def unreadable(client, topic, keys, name):
     """A message, a batch and a message encrypted for `name` alone, and one in clear."""
     encryptor = Encryptor(KeyFolder(keys), ["ec"])
     write(client, topic, [Record(b"first", "k")], encryptor, batching=False)
@@ -185,7 +176,7 @@ def test_what_cannot_be_decrypted(client, topic, keys, few_keys, caplog, name):
     assert "BEGIN" not in caplog.text
 
 
-def entries_raw(client: Client, topic: str) -> list[Entry]:
+def entries_raw(client, topic):
     return list(read_entries(client, topic, Decryptor(action=CONSUME)))
 
 

@@ -1,7 +1,5 @@
 """Reads and writes through a proxy that cuts, truncates and stalls, and through unloads."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -290,7 +288,7 @@ def test_goes_on_through_unloads(client, peer, admin, topic, what):
     failures: list[Exception] = []
     enough = threading.Event()
 
-    def write() -> None:
+    def write():
         try:
             with open_writer(client, topic, batching_max_messages=10) as writer:
                 for first in itertools.count(0, 20):

@@ -1,7 +1,5 @@
 """Somebody else writes under a producer's name while its connection is lost: exact, or an error."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 
@@ -11,9 +9,8 @@ from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of, number_of, numbered
 from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.faults import TO_BROKER, TO_CLIENT
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, open_writer, task_of
-from pulsar_spark.client import Client, ClientOptions, DedupTask, TopicWriter
+from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.errors import SendError
 from tests.writes import send_all
 
@@ -48,11 +45,11 @@ def held_topic(broker, topic):
     return topic
 
 
-def writer_of(client: Client, topic: str, task: DedupTask | None, name: str | None = NAME) -> TopicWriter:
+def writer_of(client, topic, task, name=NAME):
     return open_writer(client, topic, task, name=name, batching_max_messages=BATCH)
 
 
-def numbers(peer: Peer, topic: str) -> list[int]:
+def numbers(peer, topic):
     return [number_of(record) for record in peer.read_all(topic)]
 
 
@@ -76,7 +73,7 @@ def test_another_program_of_the_same_name_is_noticed(client, peer, broker, held_
 def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
     client, other, peer, broker, held_topic, required
 ):
-    def run(by: Client, count: int) -> None:
+    def run(by, count):
         with (
             closing(task_of(by, required=required)) as dedup,
             closing(writer_of(by, held_topic, dedup)) as writer,

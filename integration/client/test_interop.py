@@ -1,11 +1,8 @@
 """Our client and the C++ client, each reading what the other wrote."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -24,14 +21,13 @@ from integration.chaos.messages import (
     records_of,
 )
 from integration.helpers.peer import CompressionType, Record
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter
+from pulsar_spark.client import ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.entry.entries import Entries
 from tests.ranges import read_range
 from tests.writes import send_all, write_all
 
@@ -48,7 +44,7 @@ every_shape = pytest.mark.parametrize(
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def varied(count: int, *, keyed: bool) -> list[Record]:
+def varied(count, *, keyed):
     """Messages of all kinds: null, empty, long values, properties, event times, keys in many scripts."""
     values = (b"plain", None, b"", b"\x00\xff" * 40, b"long " * 3000)
     keys = ("key", "ключ", "鍵", "🔑", "") if keyed else (None,)
@@ -138,7 +134,7 @@ def test_a_binary_key_goes_as_base64_both_ways(client, peer, topic, batched):
     assert decoded(next(read_partition(client, name))).key.to_pylist() == [key]
 
 
-def java_hash(text: str) -> int:
+def java_hash(text):
     """Java's String.hashCode made non-negative, one code unit at a time."""
     units = text.encode("utf-16-le")
     result = 0
@@ -243,6 +239,6 @@ def test_message_ids_are_the_peer_s(client, peer, admin, topic, partitions):
     assert sorted(ours) == expected
 
 
-def read_groups(client: Client, partition: TopicName) -> Iterator[Entries]:
+def read_groups(client, partition):
     end = last_message(client, partition)
     return iter(()) if end.entry < 0 else read_range(client, partition, BEGINNING, end, poll_timeout=30.0)

@@ -1,9 +1,7 @@
 """We read what the Java client writes, and what the broker's compactor, which is one, writes again."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -13,11 +11,10 @@ import pytest
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import BEGINNING, columns_of, last_message
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.java_peer import JavaEntries, write_in_java
 from integration.helpers.peer import Record
-from pulsar_spark.client import Client, Decryptor, Entries, KeyFolder, decode_entries
+from pulsar_spark.client import Decryptor, KeyFolder, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.ranges import read_range
@@ -39,19 +36,19 @@ SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.long)]
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def value(size: int) -> bytes:
+def value(size):
     """Bytes of which half compress well."""
     return Random(size).randbytes(size // 2) + b"x" * (size - size // 2)
 
 
-def groups(sizes: Iterable[int]) -> Iterator[list[Record]]:
+def groups(sizes):
     """Groups with some bytes in all, in one message and in several."""
     for size in sizes:
         yield [Record(value(size), f"key-{size}", (("size", f"{size}"),), 1_600_000_000_000 + size)]
         yield [Record(value(size // 2), "é"), Record(b""), Record(value(size - size // 2)), Record(None, "k")]
 
 
-def versions(sizes: Iterable[int]) -> Iterator[list[Record]]:
+def versions(sizes):
     """Groups in which the last value of each key is kept: of single messages, and of some in a batch."""
     for version in range(2):
         for size in sizes:
@@ -61,7 +58,7 @@ def versions(sizes: Iterable[int]) -> Iterator[list[Record]]:
         yield [Record(None, "gone")]
 
 
-def compacted(records: Sequence[Record]) -> list[Record]:
+def compacted(records):
     """Return the records that are the last ones of their keys and have a value."""
     last = {record.key: number for number, record in enumerate(records) if record.key is not None}
     return [
@@ -69,11 +66,11 @@ def compacted(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def read(client: Client, topic: str, **options: Any) -> tuple[list[Record], set[int]]:
+def read(client, topic, **options):
     """Read as a task does; also returns the compressions of the entries."""
     name, kinds = TopicName.parse(topic), set[int]()
 
-    def noted(groups: Iterable[Entries]) -> Iterator[Entries]:
+    def noted(groups):
         for entries in groups:
             kinds.update(entries.compression.tolist())
             yield entries
@@ -97,7 +94,7 @@ def read(client: Client, topic: str, **options: Any) -> tuple[list[Record], set[
     return found, kinds
 
 
-def new_topics(cluster: Cluster) -> dict[str, str]:
+def new_topics(cluster):
     """Create a topic for each codec."""
     prefix = f"persistent://public/default/java-{uuid.uuid4().hex[:8]}"
     topics = {codec: f"{prefix}-{codec}" for codec in CODECS}

@@ -1,7 +1,5 @@
 """The Java client sends keys where we do, and reads what we write."""
 
-from __future__ import annotations
-
 import datetime
 import random
 
@@ -33,7 +31,7 @@ ALPHABETS = (
 )
 
 
-def random_keys(count: int, seed: int) -> list[bytes]:
+def random_keys(count, seed):
     """Keys of all lengths: any bytes, and texts of characters that are one to four bytes in UTF-8."""
     draw = random.Random(seed)
     keys = []
@@ -96,7 +94,7 @@ def test_rows_are_read_by_both_clients_as_they_were_written(client, cluster, adm
         writer.send(columns)
         writer.flush()
 
-    def milliseconds(time: datetime.datetime | None) -> int | None:
+    def milliseconds(time):
         return None if time is None else round(time.timestamp() * 1000)
 
     partitions = peer.client.get_topic_partitions(topic)

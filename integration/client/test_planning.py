@@ -1,12 +1,9 @@
 """Probing: entries, times, ledgers' ends, watches for arrivals; with short ledgers and the broker's index."""
 
-from __future__ import annotations
-
 import bisect
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -31,7 +28,6 @@ from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entry.entries import Entry
 
 SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "5",
@@ -66,7 +62,7 @@ class Filled:
     facts: list[EntryInfo]
 
     @property
-    def ids(self) -> list[MessageId]:
+    def ids(self):
         return [entry.id for entry in self.facts]
 
 
@@ -84,7 +80,7 @@ def filled(client, peer, admin, topic):
     wait_until(lambda: admin.subscriptions(topic) == ["hold"])
 
 
-def all_facts(client: Client, topic: TopicName) -> list[EntryInfo]:
+def all_facts(client, topic):
     """What a consumer of everything sees."""
     found: list[EntryInfo] = []
     options = SubscriptionOptions(name="everything", durable=False, start=BEGINNING)
@@ -95,7 +91,7 @@ def all_facts(client: Client, topic: TopicName) -> list[EntryInfo]:
     return found
 
 
-def facts(entry: Entry) -> EntryInfo:
+def facts(entry):
     metadata = entry.metadata
     chunks = metadata.num_chunks_from_msg
     return EntryInfo(
@@ -165,7 +161,7 @@ def test_a_scout_gives_each_entry_once(client, filled, messages, size, first):
     assert found == filled.facts[first:-1]
 
 
-def enough(entries: list[EntryInfo], messages: int, size: int) -> bool:
+def enough(entries, messages, size):
     complete = sum(entry.messages for entry in entries if not entry.chunk)
     return complete >= messages or sum(entry.size for entry in entries) >= size
 
@@ -179,7 +175,7 @@ def test_a_scout_is_sent_no_more_messages_than_were_asked_for(client, peer, admi
         for count in (1, 5, 20):
             assert len(scout.read(count, MUCH, end)) == count
 
-        def scouting() -> Any:
+        def scouting():
             subscriptions = admin.stats(topic)["subscriptions"]
             (found,) = (value for name, value in subscriptions.items() if name != "hold")
             return found
@@ -230,11 +226,11 @@ def test_the_backlog_counts_entries(client, filled):
 # ---- tails
 
 
-def nothing() -> None:
+def nothing():
     """What a tail calls on another thread, where the test asks the tail itself."""
 
 
-def is_reached(tail: Tail, end: MessageId) -> bool:
+def is_reached(tail, end):
     assert tail.follow(end)
     return tail.reached >= end
 
@@ -264,7 +260,7 @@ def test_a_tail_follows(client, peer, filled):
 
 
 def test_what_a_tail_has_taken_in_is_no_backlog(client, peer, admin, filled):
-    def backlogs() -> list[int]:
+    def backlogs():
         found = admin.stats(str(filled.name))["subscriptions"]
         return [each["msgBacklog"] for name, each in found.items() if "-tail-" in name]
 

@@ -1,7 +1,5 @@
 """Writing against the real broker: how batches are cut, what is refused, and closing."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -9,11 +7,10 @@ import pytest
 from integration.broker.waiting import promptly
 from integration.chaos.messages import columns_of, numbered, read_partition
 from integration.helpers.clients import open_writer
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.errors import BusyError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.entry.entries import Entry
 from tests.writes import send_all, write_all
 
 LATER = 60.0
@@ -23,7 +20,7 @@ MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def batch_sizes(peer: Peer, topic: str) -> list[int]:
+def batch_sizes(peer, topic):
     """How many messages each entry holds, as the C++ client sees it."""
     places = [message.message_id() for message in peer.messages(topic)]
     entries = [(place.ledger_id(), place.entry_id()) for place in places]
@@ -120,7 +117,7 @@ def test_closing_leaves_no_producer(client, admin, topic):
     assert [admin.stats(str(name.of_partition(n)))["publishers"] for n in range(3)] == [[], [], []]
 
 
-def entries_of(client: Client, topic: str) -> list[Entry]:
+def entries_of(client, topic):
     return list(read_partition(client, TopicName.parse(topic)))
 
 

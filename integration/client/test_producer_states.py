@@ -1,19 +1,14 @@
 """What a producer is told when it may not write, or not now: by the real broker, each case."""
 
-from __future__ import annotations
-
 import time
 from threading import Timer
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of, open_writer
-from integration.helpers.peer import Record
-from pulsar_spark.client import AccessMode, Client, ClientOptions, TopicWriter
+from pulsar_spark.client import AccessMode, Client, ClientOptions
 from pulsar_spark.errors import BusyError, SchemaError, SendError
 from pulsar_spark.ids import TopicName
 
@@ -39,17 +34,17 @@ def own_topic(admin, topic):
     admin.delete_namespace(namespace)
 
 
-def namespace_of(topic: str) -> str:
+def namespace_of(topic):
     name = TopicName.parse(topic)
     return f"{name.tenant}/{name.namespace}"
 
 
-def write(client: Client, topic: str, records: list[Record], **options: Any) -> None:
+def write(client, topic, records, **options):
     with open_writer(client, topic, **options) as writer:
         send_and_flush(writer, records)
 
 
-def send_and_flush(writer: TopicWriter, records: list[Record]) -> None:
+def send_and_flush(writer, records):
     writer.send(columns_of(records))
     writer.flush()
 
@@ -126,7 +121,7 @@ def test_no_row_is_taken_for_a_duplicate(client, peer, admin, own_topic):
 # ---- the topic's policies
 
 
-def fill_up(client: Client, admin: Admin, topic: str, policy: str) -> None:
+def fill_up(client, admin, topic, policy):
     """Reach the quota of a topic, with a subscription that takes nothing."""
     admin.create_topic(topic)
     admin.create_subscription(topic, "slow")

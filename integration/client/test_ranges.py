@@ -1,22 +1,19 @@
 """Ranges that end in what is never delivered, over what is gone, and over what compaction left."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, Consumer, Deadline, LastMessageId
+from pulsar_spark.client import Consumer
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from tests.ranges import read_range
@@ -38,26 +35,24 @@ def name(admin, topic):
     return TopicName.parse(topic)
 
 
-def read(
-    client: Client, name: TopicName, start: MessageId, end: MessageId, **options: Any
-) -> list[tuple[MessageId, bytes]]:
+def read(client, name, start, end, **options):
     """Ids and payloads of a range; one that nothing but its time-out ends does not end in these tests."""
     groups = read_range(client, name, start, end, poll_timeout=600.0, **options)
     return [(MessageId(each.ledger, each.entry), bytes(each.payload)) for group in groups for each in group]
 
 
-def borders(ids: Sequence[MessageId]) -> list[MessageId]:
+def borders(ids):
     """All positions from before the first of the ids to after the last, in ledgers of five entries."""
     ledgers = sorted({each.ledger for each in ids})
     return [MessageId(ledger, entry) for ledger in ledgers for entry in range(-1, 8)]
 
 
-def assert_reads(client: Client, name: TopicName, written: dict[MessageId, bytes], **options: Any) -> None:
+def assert_reads(client, name, written, **options):
     """Check that ranges with any border give what was written between them, and come to an end."""
     everything = borders(list(written))
     pairs = [(BEGINNING, end) for end in everything] + [(start, everything[-1]) for start in everything]
 
-    def check(pair: tuple[MessageId, MessageId]) -> None:
+    def check(pair):
         start, end = pair
         expected = [(each, value) for each, value in sorted(written.items()) if start < each <= end]
         assert read(client, name, start, end, visible=False, **options) == expected, pair
@@ -128,19 +123,19 @@ def trimmed(client, peer, admin, name):
     return MessageId(first.ledger_id(), first.entry_id()), MessageId(last.ledger_id(), last.entry_id())
 
 
-def trim(admin: Admin, topic: str, ledger: int) -> None:
+def trim(admin, topic, ledger):
     """Take the hold away, and with it all ledgers up to and with `ledger`."""
     admin.delete_subscription(topic, "hold")
     wait_until(lambda: is_trimmed(admin, topic, ledger))
 
 
-def is_trimmed(admin: Admin, topic: str, ledger: int) -> bool:
+def is_trimmed(admin, topic, ledger):
     """Have the broker drop what nothing holds, and say whether a ledger and all before it are gone."""
     admin.trim(topic)
     return all(each["ledgerId"] > ledger for each in admin.internal_stats(topic)["ledgers"])
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -194,7 +189,7 @@ def test_a_reader_that_the_broker_moves_from_the_end_of_a_ledger_has_lost_nothin
     ask = Consumer.last_message_id
     moved = 0
 
-    def ask_when_moved(reader: Consumer, deadline: Deadline | None = None) -> LastMessageId:
+    def ask_when_moved(reader, deadline=None):
         nonlocal moved
         if ask(reader).mark_delete == ids[4]:
             peer.produce(str(name), numbered(5))  # a new ledger begins
@@ -221,7 +216,7 @@ def test_ledgers_that_go_away_under_a_reader(client, peer, admin, name, caplog):
     ids = peer.produce(str(name), numbered(60))
     begins = MessageId(ids[0].ledger_id(), -1)
 
-    def begin(**options: Any) -> tuple[Iterator[Any], list[int]]:
+    def begin(**options):
         end = MessageId(last.ledger, last.entry)
         groups = read_range(
             client, name, BEGINNING, end, poll_timeout=600.0, begins=begins, window_bytes=1, **options
@@ -247,7 +242,7 @@ def test_ledgers_that_go_away_under_a_reader(client, peer, admin, name, caplog):
 # ---- a message TTL moves readers, too
 
 
-def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: MessageId) -> None:
+def expire(admin, topic, subscriptions, position):
     """Move subscriptions over all up to a position, and wait until the broker says so."""
     for each in subscriptions:
         backlog = admin.backlog(topic, each)
@@ -255,12 +250,12 @@ def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: Mes
         wait_until(lambda each=each, backlog=backlog: admin.backlog(topic, each) < backlog)
 
 
-def readers(admin: Admin, topic: str) -> set[str]:
+def readers(admin, topic):
     """The subscriptions that hold nothing."""
     return set(admin.subscriptions(topic)) - set(admin.durable_subscriptions(topic))
 
 
-def numbers_written(peer: Peer, topic: str, count: int) -> list[MessageId]:
+def numbers_written(peer, topic, count):
     """Write so many entries of one message each."""
     return [MessageId(each.ledger_id(), each.entry_id()) for each in peer.produce(topic, numbered(count))]
 
@@ -324,7 +319,7 @@ def test_a_compacted_topic(client, peer, admin, name, batch_size):
     admin.compact(str(name))
     wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
 
-    def kept(end: MessageId, **options: Any) -> list[tuple[str | None, bytes | None]]:
+    def kept(end, **options):
         groups = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True, **options)
         return [(each.key, each.value) for group in groups for each in records_of(group)]
 

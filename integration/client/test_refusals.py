@@ -1,7 +1,5 @@
 """What the real broker refuses, hosts that are dead or silent, and data that is gone."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading
@@ -16,7 +14,7 @@ from integration.broker.admin import topic_path
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import BEGINNING, columns_of, numbered
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter, Transactions
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, Transactions
 from pulsar_spark.errors import BusyError, ConnectError, NotAllowedError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
@@ -104,7 +102,7 @@ def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(cl
     assert "subscription" not in str(caught.value)
 
 
-def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
+def is_refused(client, topic, **columns):
     """Whether a row is: a policy takes a while to arrive."""
     try:
         send(client, topic, **columns)
@@ -113,7 +111,7 @@ def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
     return False
 
 
-def send(client: Client, topic: str, **columns: pa.Array) -> None:
+def send(client, topic, **columns):
     write_all(open_writer(client, topic), replace(columns_of(numbered(1)), **columns))
 
 
@@ -133,7 +131,7 @@ def test_a_topic_that_is_created_again_under_a_task_is_an_error(client, admin):
                 write_on(writer)
 
 
-def write_on(writer: TopicWriter) -> None:
+def write_on(writer):
     send_all(writer, columns_of(numbered(1000)))
 
 

@@ -1,7 +1,5 @@
 """The broker is stopped or killed with -9 and started again under a reader and a writer; readers sit idle."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -66,9 +64,7 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
 class Writing(threading.Thread):
     """Writes COUNT numbered messages; the second half is under way while the broker restarts."""
 
-    def __init__(
-        self, client: Client, topic: TopicName, half: threading.Event, restarted: threading.Event
-    ) -> None:
+    def __init__(self, client, topic, half, restarted):
         super().__init__()
         self._client = client
         self._topic = topic
@@ -77,7 +73,7 @@ class Writing(threading.Thread):
         self._failures: list[Exception] = []
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         options = ProducerOptions(batching_max_messages=10, send_timeout=HANG)
         try:
             with TopicWriter(self._client, self._topic, options) as writer:
@@ -94,7 +90,7 @@ class Writing(threading.Thread):
         finally:
             self._half.set()
 
-    def finish(self) -> None:
+    def finish(self):
         self.join(HANG)
         assert not self.is_alive()
         assert not self._failures
@@ -113,11 +109,11 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic):
     options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
     with Client(options) as client, TopicWriter(client, name, producer) as writer:
 
-        def write() -> None:
+        def write():
             writer.send(columns_of(messages))
             writer.flush()
 
-        def stored() -> int:
+        def stored():
             return int(broker.admin.stats(topic)["msgInCounter"])
 
         with in_background(write) as writing:

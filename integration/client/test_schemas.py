@@ -1,7 +1,5 @@
 """Schemas on the real broker: what it says of topics and takes of us, and what the C++ client reads by it."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import closing, suppress
@@ -13,15 +11,13 @@ import pyarrow as pa
 import pytest
 from pulsar.schema import AvroSchema, StringSchema
 
-from integration.broker import Admin, AdminError
+from integration.broker import AdminError
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import read_partition
 from integration.helpers.payloads import register_pair
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
     Calls,
-    Client,
     Consumer,
     InitialPosition,
     MessageColumns,
@@ -45,13 +41,13 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 Definition = dict[str, Any]
 
 
-def record(*fields: str) -> Definition:
+def record(*fields):
     """The definition of a record of a number, and of texts that may be null."""
     texts = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
     return {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, *texts]}
 
 
-def avro(definition: Definition, **properties: str) -> Schema:
+def avro(definition, **properties):
     return Schema(SchemaType.AVRO, json.dumps(definition).encode(), properties)
 
 
@@ -61,7 +57,7 @@ REFUSED = {**V0, "fields": [*V0["fields"], {"name": "a", "type": "string"}]}
 STRING = Schema(SchemaType.STRING)
 
 
-def encoded(definition: Definition, numbers: range) -> MessageColumns:
+def encoded(definition, numbers):
     """Rows as values of a schema."""
     values = []
     for number in numbers:
@@ -72,7 +68,7 @@ def encoded(definition: Definition, numbers: range) -> MessageColumns:
     return MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
 
 
-def decoded(definition: Definition, numbers: range, reader: Definition) -> list[Definition]:
+def decoded(definition, numbers, reader):
     """What a reader makes of those rows."""
     names = {field["name"] for field in definition["fields"][1:]}
     return [
@@ -84,18 +80,18 @@ def decoded(definition: Definition, numbers: range, reader: Definition) -> list[
     ]
 
 
-def write(client: Client, topic: str, definition: Definition, numbers: range, **options: Any) -> None:
+def write(client, topic, definition, numbers, **options):
     how = ProducerOptions(schema=avro(definition), **options)
     write_all(TopicWriter(client, TopicName.parse(topic), how), encoded(definition, numbers))
 
 
-def versions(client: Client, topic: str) -> list[int | None]:
+def versions(client, topic):
     """The version that each entry says; None where it says none."""
     entries = read_partition(client, TopicName.parse(topic))
     return [from_wire_version(entry.metadata.schema_version) for entry in entries]
 
 
-def read_by(peer: Peer, topic: str, definition: Definition, count: int) -> list[Definition]:
+def read_by(peer, topic, definition, count):
     """Read a topic with the C++ client and its decoder, which asks for the schema of each version."""
     schema = AvroSchema(None, schema_definition=definition)
     options = {"initial_position": pulsar.InitialPosition.Earliest, "schema": schema}
@@ -103,7 +99,7 @@ def read_by(peer: Peer, topic: str, definition: Definition, count: int) -> list[
         return [consumer.receive(120_000).value() for _ in range(count)]
 
 
-def delete_schema(admin: Admin, topic: str) -> None:
+def delete_schema(admin, topic):
     admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
 
 
@@ -263,7 +259,7 @@ def test_without_a_schema_entries_say_no_version(client, topic):
 # ---- schemas that the broker refuses
 
 
-def open_producer(client: Client, topic: TopicName, schema: Schema) -> Producer:
+def open_producer(client, topic, schema):
     return Producer(client, topic, ProducerOptions(schema=schema), 1)
 
 
@@ -293,7 +289,7 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(client, admin, enfor
     admin.request("POST", f"namespaces/{name.tenant}/{name.namespace}/isAllowAutoUpdateSchema", False)
     fields: list[str] = []
 
-    def is_refused() -> bool:
+    def is_refused():
         # The topic takes the policy over later. Each schema is new: one that was taken is never refused.
         fields.append(f"f{len(fields)}")
         try:
@@ -313,7 +309,7 @@ def test_which_strategies_take_a_field_of_another_type(client, admin, enforcing_
     body = {"type": "AVRO", "schema": of_number, "properties": {}}
     path = f"{name.tenant}/{name.namespace}"
 
-    def refusal() -> str | None:
+    def refusal():
         """The strategy that refuses it."""
         try:
             found = admin.request("POST", f"schemas/{path}/{name.local}/compatibility", body)

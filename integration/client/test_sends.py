@@ -1,7 +1,5 @@
 """One producer against the real broker: sequence ids, origins, and what receipts add up to."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 
@@ -9,14 +7,13 @@ import pytest
 
 from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of
-from integration.helpers.peer import Record
 from integration.helpers.task_runs import SECRET, run, task_of
-from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
+from pulsar_spark.client import EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.origin import decode_origin
 from tests.fake_topics import signed_metadata
@@ -24,19 +21,17 @@ from tests.fake_topics import signed_metadata
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def open_producer(
-    client: Client, topic: str, options: ProducerOptions | None = None, *, first: int | None = None
-) -> Producer:
+def open_producer(client, topic, options=None, *, first=None):
     options = options or ProducerOptions()
     return Producer(client, TopicName.parse(topic), options, 1, first_sequence_id=first)
 
 
-def batch_of(records: list[Record]) -> Batch:
+def batch_of(records):
     encoded = encode_batch_messages(columns_of(records))
     return Batch((encoded.buffer,), len(records), len(encoded.buffer))
 
 
-def singles_of(records: list[Record]) -> list[EncodedSingle]:
+def singles_of(records):
     return list(encode_singles(columns_of(records)))
 
 

@@ -1,13 +1,11 @@
 """Writing to a topic of which the broker takes so many bytes a second and no more: it takes long, no more."""
 
-from __future__ import annotations
-
 import logging
 import time
 
 import pytest
 
-from integration.broker import Admin, Jvm, StandaloneBroker
+from integration.broker import Jvm, StandaloneBroker
 from integration.chaos.messages import columns_of, number_of, numbered
 from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
@@ -19,7 +17,7 @@ RATE = 1_500_000
 SIZE = 10_000
 
 
-def create_throttled(admin: Admin, topic: str) -> str:
+def create_throttled(admin, topic):
     """A topic that is kept, in a throttled namespace of its own."""
     namespace = f"public/{TopicName.parse(topic).local}"
     admin.create_namespace(namespace)
@@ -38,12 +36,12 @@ def throttled_topic(admin, topic):
     admin.delete_namespace("/".join(name.split("/")[2:4]))
 
 
-def write(writer: TopicWriter, first: int, count: int) -> None:
+def write(writer, first, count):
     for at in range(first, first + count, 100):
         writer.send(columns_of(numbered(100, first=at, size=SIZE)))
 
 
-def assert_written_once(peer: Peer, topic: str, count: int) -> None:
+def assert_written_once(peer, topic, count):
     assert [number_of(record) for record in peer.read_all(topic)] == list(range(count))
 
 

@@ -1,10 +1,7 @@
 """The topics of a namespace: which a pattern means, and how a watch tells that they came or went."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,7 +9,7 @@ import pytest
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.helpers.clients import WINDOW, entries_of, id_of, numbers, reader, take
-from pulsar_spark.client import Client, Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
+from pulsar_spark.client import Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
 from pulsar_spark.errors import SubscriptionLimitError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.reading.permits import Permits
@@ -21,7 +18,7 @@ from pulsar_spark.wire import commands
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def names(client: Client, namespace: str, regex: str) -> list[str]:
+def names(client, namespace, regex):
     found = client.topics_matching(TopicPattern.parse(f"{namespace}/{regex}"))
     assert all(f"{topic.tenant}/{topic.namespace}" == namespace for topic in found)
     return [topic.local for topic in found]
@@ -77,7 +74,7 @@ def test_a_named_topic_is_watched_without_a_list_of_all(client, admin, namespace
     asked = []
     build = commands.watch_topic_list
 
-    def note(*given: Any) -> bytes:
+    def note(*given):
         asked.append(given[-1])
         return build(*given)
 
@@ -102,16 +99,16 @@ def test_a_named_topic_is_watched_without_a_list_of_all(client, admin, namespace
     assert all(len(each) <= 50 for each in asked)
 
 
-def changed(watch: TopicWatch) -> bool:
+def changed(watch):
     """Whether it names changes, or wants a list."""
     return watch.take_changes() != []
 
 
-def settle(*watches: TopicWatch) -> None:
+def settle(*watches):
     """Wait until no more news arrives."""
     quiet = 0
 
-    def still() -> bool:
+    def still():
         nonlocal quiet
         quiet = 0 if sum(changed(watch) for watch in watches) else quiet + 1
         return quiet == 10
@@ -159,7 +156,7 @@ def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(client, pee
             assert numbers(take(consumer, len(ids) - first)) == [*range(first, len(ids))]
 
 
-def is_refused(client: Client, topic: str) -> bool:
+def is_refused(client, topic):
     """Whether the topic may have no other subscription."""
     try:
         Consumer(client, TopicName.parse(topic), replace(reader(), name="another")).close()

@@ -1,7 +1,5 @@
 """Our client's transactions: what readers see, and what a lost connection leaves unknown."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +9,7 @@ from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of
 from integration.helpers.peer import Record
 from integration.helpers.proxy import Direction
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
+from pulsar_spark.client import ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
 from tests.writes import send_all
@@ -43,7 +41,7 @@ def topic(admin, deduplicates):
     return name
 
 
-def begin(client: Client) -> tuple[Transactions, Transaction]:
+def begin(client):
     transactions = Transactions(client)
     return transactions, Transaction(transactions.begin(600.0), transactions)
 

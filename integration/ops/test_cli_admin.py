@@ -1,9 +1,6 @@
 """The command ``admin`` against the real broker."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from pulsar_spark.wire.commands import InitialPosition
 def run(cluster, capsys):
     """Run the command; gives the JSON that it printed, or its text if there is none."""
 
-    def run(*arguments: str, code: int = 0) -> Any:
+    def run(*arguments, code=0):
         assert main(["admin", *arguments, "--admin-url", cluster.admin_url]) == code
         printed = capsys.readouterr()
         text = printed.err if code else printed.out

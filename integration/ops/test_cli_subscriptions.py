@@ -1,7 +1,5 @@
 """The command ``subscriptions`` against the real broker, with a checkpoint that Spark wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from integration.fixtures.spark import Collector, drain
 from integration.helpers.peer import Record
 from pulsar_spark.cli import main
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions
+from pulsar_spark.client import Consumer, SubscriptionOptions
 from pulsar_spark.client.net import admin as product
 from pulsar_spark.errors import BusyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -24,7 +22,7 @@ Run = Callable[..., list[str]]
 def run(cluster, topic, capsys):
     """Run the command on the test's topic; gives what it printed, without the header and unneeded blanks."""
 
-    def run(*arguments: str, code: int = 0) -> list[str]:
+    def run(*arguments, code=0):
         command = ["subscriptions", "--admin-url", cluster.admin_url, "--topic", topic, *arguments]
         assert main(command) == code
         lines = capsys.readouterr().out.splitlines()
@@ -33,7 +31,7 @@ def run(cluster, topic, capsys):
     return run
 
 
-def hold(client: Client, topic: TopicName, name: str) -> Consumer:
+def hold(client, topic, name):
     options = SubscriptionOptions(name=name, durable=True, initial=InitialPosition.EARLIEST)
     return Consumer(client, topic, options)
 

@@ -1,7 +1,5 @@
 """The demonstration, as somebody starts it who sees the project for the first time."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 ``python3 -m integration deploy`` tries all ways of docs/deploying.md.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

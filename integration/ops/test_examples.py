@@ -1,19 +1,13 @@
 """Each example does what its first line says, and the quickstart prints what it shows."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from examples import (
     exactly_once_copy,
@@ -26,20 +20,19 @@ from examples import (
     word_count,
     written_batches,
 )
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.docs import ROOT, Block, blocks
-from integration.fixtures.spark import PulsarInSpark, await_rows, begun, finish
+from integration.docs import ROOT, blocks
+from integration.fixtures.spark import await_rows, begun, finish
 from integration.helpers import cpp_values
 from integration.helpers.peer import Peer, Record
 
 
-def run(query: DataStreamWriter) -> None:
+def run(query):
     """Run a query over all there is."""
     finish(begun(query.trigger(availableNow=True)))
 
 
-def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[str, str | None]:
+def compacted(pulsar_in_spark, admin, topic):
     """What is left of a topic for those who read it compacted."""
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -62,7 +55,7 @@ def test_word_count(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     }
 
 
-def change(op: str, key: str, **row: object) -> Record:
+def change(op, key, **row):
     return Record(json.dumps({"op": op, "id": key, "row": row or None}).encode(), key=key)
 
 
@@ -83,14 +76,14 @@ def test_upsert(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     assert compacted(pulsar_in_spark, admin, table) == {"1": '{"name":"Anna"}', "3": '{"name":"Cid"}'}
 
 
-def forget_last_commit(checkpoint: Path) -> None:
+def forget_last_commit(checkpoint):
     """Leave the checkpoint as a driver does that dies when a micro-batch is written and not yet noted."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink()
 
 
-def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, home: Path, how: str) -> None:
+def check_copy(spark, service_url, source, copy, home, how):
     """Copy in one run, let its end be forgotten, and run again."""
     query = exactly_once_copy.query(spark, service_url, source, copy, str(home), how)
     records = [
@@ -109,7 +102,7 @@ def test_effectively_once_copy(spark, cluster, topic, plain_once_topic, checkpoi
     check_copy(spark, cluster.service_url, topic, plain_once_topic, checkpoint, "effectively-once")
 
 
-def sale(shop: str, amount: float, second: int) -> Record:
+def sale(shop, amount, second):
     value = json.dumps({"shop": shop, "amount": amount}, separators=(",", ":")).encode()
     return Record(value, key=shop, event_time=1_800_000_000_000 + second * 1000)
 
@@ -140,7 +133,7 @@ def test_foreach_batch(pulsar_in_spark, cluster, peer, topic, checkpoint):
     assert peer.read_all(rejected) == [replace(record, properties=(("origin", topic),)) for record in bad]
 
 
-def orders_schema(*more: str) -> AvroSchema:
+def orders_schema(*more):
     fields: list[dict[str, object]] = [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}]
     fields += [{"name": name, "type": ["null", "string"], "default": None} for name in more]
     return AvroSchema(None, {"type": "record", "name": "Order", "fields": fields})
@@ -151,7 +144,7 @@ def test_typed_orders(pulsar_in_spark, cluster, peer, topic, checkpoint):
     first, second, third = orders_schema(), orders_schema("note"), orders_schema("note", "currency")
     runs = 0
 
-    def start() -> StreamingQuery:
+    def start():
         nonlocal runs
         runs += 1
         query = typed_orders.query(pulsar_in_spark.spark, cluster.service_url, topic, large, str(checkpoint))
@@ -233,7 +226,7 @@ def test_the_program_of_a_front_page(pulsar_in_spark, cluster, topic, capsys, pa
     assert capsys.readouterr().out.strip() == blocks(ROOT / page, "text")[-1].text
 
 
-def run_block(block: Block, places: dict[str, str], names: dict[str, object]) -> None:
+def run_block(block, places, names):
     """Run the code of a block with other texts in the place of some."""
     code = block.text
     for text, place in places.items():
@@ -292,7 +285,7 @@ def test_the_recipes(pulsar_in_spark, cluster, peer, topic, tmp_path):
     assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
 
 
-def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -> dict[str, Any]:
+def run_recipes(spark, service_url, topic, home):
     """Run the code of the page up to what nobody has tried, on topics of its own; returns its names."""
     page = ROOT / "docs" / "recipes.md"
     text = page.read_text()

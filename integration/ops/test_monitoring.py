@@ -1,16 +1,12 @@
 """Monitoring, with a real Spark, a real broker and a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 import uuid
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from integration.broker.waiting import wait_until
@@ -23,7 +19,7 @@ from pulsar_spark import PulsarProgressListener
 BATCH = 100
 
 
-def shown(listener: PulsarProgressListener, metric: str, **labels: str) -> float | None:
+def shown(listener, metric, **labels):
     """The sum of the samples of a metric that have these labels; None where there is none."""
     found = []
     for line in listener.prometheus_text().splitlines():
@@ -37,17 +33,17 @@ def shown(listener: PulsarProgressListener, metric: str, **labels: str) -> float
 class HeldSink:
     """A sink for foreachBatch that holds each micro-batch until it is told to go on, and counts rows."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_open = False
         self.has_begun = False
         self.rows = 0
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch, number):
         self.has_begun = True
         wait_until(lambda: self.is_open or not self.has_begun)
         self.rows += batch.count()
 
-    def let_go_on(self) -> None:
+    def let_go_on(self):
         """Let one micro-batch go on."""
         self.has_begun = False
 
@@ -135,7 +131,7 @@ def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark, topic, tmp_pat
     wait_until(lambda: shown(listener, "failed_runs_total", query=str(failing.id)) == 1)
 
 
-def page_data(url: str) -> Any:
+def page_data(url):
     """What the live page gets."""
     with urlopen(f"{url}queries.json") as found:
         return json.load(found)

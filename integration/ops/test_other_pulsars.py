@@ -3,16 +3,11 @@
 `test --pulsar VERSION` runs all tests on one of them; `test_pulsar_5.py` is a part of each run.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
@@ -43,9 +38,7 @@ def other(request):
             yield broker
 
 
-def await_first_batch(
-    writer: DataStreamWriter, query: StreamingQuery, unload: Callable[[], None]
-) -> StreamingQuery:
+def await_first_batch(writer, query, unload):
     """Wait for a micro-batch. If the broker lost a message of it, unload the topic and start the query again.
 
     Pulsar 4.0.7 may lose a message of a topic's first transactions, and then refuses all others

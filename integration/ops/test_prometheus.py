@@ -1,7 +1,5 @@
 """The alert rules, the dashboard and the metrics, with Prometheus's own tool."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -29,7 +27,7 @@ def promtool():
     return found
 
 
-def run(*command: str, text: str | None = None) -> None:
+def run(*command, text=None):
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert not done.returncode, done.stdout + done.stderr
 

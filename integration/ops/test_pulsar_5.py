@@ -1,17 +1,13 @@
 """Pulsar 5: typed rows, topics that become scalable, and scalable topics while their segments change."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import Row
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
@@ -58,7 +54,7 @@ def scalable(line_5, topic):
         yield created
 
 
-def assert_complete(rows: Iterable[Row], counts: dict[str, int]) -> None:
+def assert_complete(rows, counts):
     """Each message came once, and those of a key in order."""
     seen = dict.fromkeys(counts, 0)
     for row in rows:
@@ -89,7 +85,7 @@ def test_a_scalable_topic_in_two_runs(pulsar, line_5, scalable, checkpoint):
         str(scalable.name), **{"admin.url": line_5.admin_url, "metadataColumns": "__topic,__partition"}
     )
 
-    def write(count: int) -> None:
+    def write(count):
         for _ in range(count):
             for key in KEYS:
                 scalable.write(key)
@@ -122,7 +118,7 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(pulsar, line_5, topic,
     admin, collector, local = line_5.admin, Collector(), topic.rpartition("/")[2]
     admin.create_partitioned_topic(topic, 2)
 
-    def old(begin: int, end: int) -> None:
+    def old(begin, end):
         with Peer(line_5.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number, key=str(number)) for number in range(begin, end)])
 
@@ -210,12 +206,12 @@ def test_changes_all_the_time(pulsar, line_5, scalable, checkpoint):
     rng, collector, is_over = random.Random(7), Collector(), threading.Event()
     rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
 
-    def write() -> None:
+    def write():
         while not is_over.is_set():
             for key in KEYS:
                 scalable.write(key)
 
-    def change() -> None:
+    def change():
         while not is_over.wait(1.0):
             scalable.change(rng)
 
@@ -250,7 +246,7 @@ def test_the_command_creates_a_topic_and_removes_its_subscription(line_5, topic,
     """As docs/pulsar5.md has it."""
     name = topic.replace("persistent", "topic")
 
-    def run(*arguments: str, code: int = 0) -> str:
+    def run(*arguments, code=0):
         assert main(["admin", *arguments, "--admin-url", line_5.admin_url]) == code
         return "".join(capsys.readouterr())
 
@@ -272,11 +268,11 @@ def test_segments_that_end_while_the_query_is_stopped(pulsar, line_5, scalable, 
     collector = Collector()
     rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
 
-    def write() -> None:
+    def write():
         for key in KEYS:
             scalable.write(key)
 
-    def await_clean_up(number: int) -> None:
+    def await_clean_up(number):
         """The broker looks each minute for old segments that nobody has to read."""
         with ScalableTopic(line_5.service_url, line_5.admin, f"held-by-nobody-{number}") as other:
             other.split(other.active[0])

@@ -1,16 +1,12 @@
 """The README and the quickstart, word for word, as read with a checkout, Python and Java."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +21,7 @@ _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "
 
 
 @contextmanager
-def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[Path]:
+def in_second_shell(command, folder, variables):
     """Run a foreground command; yield the file of its output when it is ready. Ctrl-C ends it."""
     *before, last = command.splitlines()
     said = folder / "second-shell.txt"
@@ -48,7 +44,7 @@ def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> It
             assert shell.wait(HANG) == 0, said.read_text()
 
 
-def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(text, folder, variables):
     """Let a shell run a text; it stops at the first command that fails."""
     command = ["sh", "-e", "-c", text]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)

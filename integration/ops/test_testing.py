@@ -1,13 +1,10 @@
 """A user's test of a query, run as a user does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ EXAMPLE = ROOT / "examples" / "test_totals.py"
 _PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
-def run_example(python: str, folder: Path, variables: dict[str, str]) -> None:
+def run_example(python, folder, variables):
     """Run it as a user's own file."""
     shutil.copy(EXAMPLE, folder)
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", EXAMPLE.name]

@@ -4,8 +4,6 @@ Rows have a value in each field, null in each, extremes, and none: where an olde
 has its default, or null. Where a column is not what Java has, ``AS_JAVA`` says what it is instead.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable
@@ -32,21 +30,21 @@ DEFAULTS = {
 UNITS = {"localTime": 1_000_000, "instant": 1_000}
 
 
-def _pairs(value: list[dict[str, Any]]) -> dict[str, Any]:
+def _pairs(value):
     return {str(each["key"]): each["value"] for each in value}
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value):
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _duration(seconds: str) -> str:
+def _duration(seconds):
     return f"PT{Decimal(seconds).normalize():f}S"
 
 
-def _decimal(value: str) -> str:
+def _decimal(value):
     unscaled = int.from_bytes(base64.b64decode(value), "big", signed=True)
     digits = tuple(map(int, str(abs(unscaled))))
     return str(Decimal((int(unscaled < 0), digits, -2)))
@@ -75,7 +73,7 @@ AS_JAVA: dict[str, dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def shown(kind: str, row: dict[str, Any]) -> dict[str, Any]:
+def shown(kind, row):
     """A row of Spark's as Java would say it."""
     forms = AS_JAVA[kind]
     values = {name: as_json(value) for name, value in row.items()}
@@ -85,7 +83,7 @@ def shown(kind: str, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cut(row: dict[str, Any]) -> dict[str, Any]:
+def cut(row):
     """A value of Java's, as exact as columns are; of records in it, without nulls, which JSON leaves out."""
     exact = {
         name: value // UNITS[name] * UNITS[name] if name in UNITS and value is not None else value

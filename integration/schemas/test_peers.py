@@ -1,12 +1,9 @@
 """Java, C++ and fastavro write values of every kind of schema; Spark shows them, in batches and streams."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import json
 import uuid
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,18 +24,18 @@ PAGE = ROOT / "docs" / "schemas.md"
 TYPED = {"valueFormat": "columns", "metadataColumns": ""}
 
 
-def rows_of(rows: DataFrame) -> list[dict[str, Any]]:
+def rows_of(rows):
     """Times have zones, unlike in collect()."""
     found: list[dict[str, Any]] = rows.toArrow().to_pylist(maps_as_pydicts="strict")
     return found
 
 
-def texts(values: Sequence[object]) -> list[str]:
+def texts(values):
     """Values that can be compared: -0.0 is not 0.0, and NaN is itself."""
     return [json.dumps(as_json(value), sort_keys=True) for value in values]
 
 
-def check(rows: DataFrame, columns: str, expected: Sequence[Mapping[str, Any] | None]) -> None:
+def check(rows, columns, expected):
     """Rows are those expected, in order, and their columns have these types; None is a row of nulls."""
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
@@ -106,7 +103,7 @@ def test_streams_show_what_batches_show(pulsar_in_spark, java_topics, checkpoint
     """Several streams in one query: a row is JSON there, which Spark makes of its columns."""
     names = ["AVRO", "JSON", "SEPARATED-AVRO-AVRO", "PROTOBUF_NATIVE"]
 
-    def named(name: str, rows: DataFrame) -> DataFrame:
+    def named(name, rows):
         return rows.select(f.lit(name).alias("name"), f.to_json(f.struct("*")).alias("row"))
 
     batches = [named(name, pulsar_in_spark.read(java_topics[name], **TYPED)) for name in names]
@@ -193,7 +190,7 @@ def test_an_offset_before_the_value(pulsar_in_spark, cluster, admin, topic):
 def test_changes_as_debezium_writes_them(pulsar_in_spark, cluster, admin, topic, checkpoint, kind):
     """KEY_VALUE, SEPARATED: JSON, and Avro after an offset. A tombstone of its key follows a deletion."""
 
-    def payload(definition: object, value: dict[str, Any]) -> bytes:
+    def payload(definition, value):
         return b"\0\0\0\0\7" + avro(definition, value) if kind == "AVRO" else json.dumps(value).encode()
 
     offset = {"__AVRO_READ_OFFSET__": "5"} if kind == "AVRO" else {}
@@ -218,7 +215,7 @@ def test_changes_as_debezium_writes_them(pulsar_in_spark, cluster, admin, topic,
 # ---- versions
 
 
-def _version(*fields: dict[str, Any]) -> dict[str, Any]:
+def _version(*fields):
     return {"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "long"}, *fields]}
 
 
@@ -230,7 +227,7 @@ _VERSIONS = [_version(), _version(_NOTE), _version(_NOTE, _COUNT)]
 def test_three_versions_by_two_clients(pulsar_in_spark, cluster, peer, topic):
     """Java writes the first two in turn, from two producers; C++ adds the third, and Java goes on."""
 
-    def java(version: int, *rows: dict[str, Any]) -> JavaValues:
+    def java(version, *rows):
         schema = {"type": "AVRO", "definition": json.dumps(_VERSIONS[version])}
         # Avro's JSON names the branch of a union.
         named = [row | ({"note": row["note"] and {"string": row["note"]}} if version else {}) for row in rows]

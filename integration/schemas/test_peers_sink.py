@@ -1,19 +1,13 @@
 """What Spark writes by a schema Java, C++ and fastavro read, and so does Spark."""
 
-from __future__ import annotations
-
 import datetime
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema
-from pyspark.sql import DataFrame
 
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers import cpp_values
-from integration.helpers.cluster import Cluster
 from integration.helpers.java_values import AUTO_CONSUME, JavaValues, as_json, read_values, write_values
 from integration.helpers.payloads import avro_value, definition_of
 from integration.helpers.typed_values import ORDER, ORDER_COLUMNS, ORDERS, at
@@ -63,11 +57,11 @@ NULLS: dict[str, Any] = dict.fromkeys(ROW)
 ROWS = [ROW, NULLS, EMPTY, ROW]
 
 
-def frame(pulsar_in_spark: PulsarInSpark, columns: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+def frame(pulsar_in_spark, columns, rows):
     return pulsar_in_spark.rows([tuple(row.values()) for row in rows], columns)
 
 
-def in_java(cluster: Cluster, topic: str, schema: Mapping[str, Any] = AUTO_CONSUME) -> list[Any]:
+def in_java(cluster, topic, schema=AUTO_CONSUME):
     return [value for _, value in read_values(cluster.service_url, {topic: schema})[topic]]
 
 

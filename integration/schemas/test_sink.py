@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
@@ -24,7 +23,7 @@ from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.failing_steps import FailsOnce
 from integration.helpers.payloads import avro_value, register
 from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, Schema
+from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
 
@@ -47,7 +46,7 @@ class Stored(NamedTuple):
     producer: str
 
 
-def stored(peer: Peer, topic: str) -> list[Stored]:
+def stored(peer, topic):
     """All messages of a topic, partition by partition."""
     found = []
     for message in peer.messages(topic):
@@ -58,13 +57,13 @@ def stored(peer: Peer, topic: str) -> list[Stored]:
     return found
 
 
-def schema_at(client: Client, topic: str, version: int) -> Schema:
+def schema_at(client, topic, version):
     schema = client.schemas.at(TopicName.parse(topic), version)
     assert schema is not None
     return schema
 
 
-def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any]]:
+def values(client, peer, topic):
     """Each message's version, and its value as fastavro reads it by that version."""
     return [
         (
@@ -77,7 +76,7 @@ def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any
     ]
 
 
-def fields(client: Client, topic: str) -> dict[str, Any]:
+def fields(client, topic):
     """The fields of the topic's latest schema, with their types."""
     latest = client.schemas.latest(TopicName.parse(topic))
     assert latest is not None
@@ -176,7 +175,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admi
     here.write(here.rows([(1,)], "id int"), topic, **AVRO)
     more = here.rows([(2, "b")], "id int, item string")
 
-    def refusal() -> str:
+    def refusal():
         with pytest.raises(PySparkException) as caught:
             here.write(more, topic, **AVRO)
         return str(caught.value)
@@ -264,7 +263,7 @@ ROWS = 8000
 class TypedPipe:
     """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
 
-    def __init__(self, here: PulsarInSpark, admin: Admin, target: str, folder: Path) -> None:
+    def __init__(self, here, admin, target, folder):
         self._here, self._target, self._folder = here, target, folder
         self._fails = FailsOnce(folder / "failed", admin.url, target)
 
@@ -339,7 +338,7 @@ FORMATS: dict[str, dict[str, str]] = {
 }
 
 
-def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
+def rows_for(here, kind, count):
     """Rows of two tasks."""
     numbers = here.spark.range(count, numPartitions=2)
     if kind == "primitive":
@@ -347,7 +346,7 @@ def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
     return numbers.select(f.concat(f.lit("k"), f.col("id") % 3).alias("k"), f.col("id").alias("n"))
 
 
-def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
+def numbers_in(here, topic, **options):
     """The numbers of ``rows_for``, as they are read by the topic's schema."""
     rows = here.read(topic, valueFormat="columns", **options)
     column = "n" if "n" in rows.columns else "value.n" if "key" in rows.columns else "value"
@@ -369,13 +368,13 @@ def test_rows_of_transactions(spark, transactional_broker, topic, tmp_path, kind
     broken = tmp_path / "broken"
     broken.touch()
 
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(batches):
         for batch in batches:
             yield batch
             if broken.exists() and 7 in batch["n"].to_pylist():
                 raise RuntimeError("a failure that was asked for")
 
-    def run() -> None:
+    def run():
         number = f.col("value")
         rows = here.ticks(400, 2).where(number < 400).withColumn("n", number)
         rows = rows.select("n") if kind == "primitive" else rows.select(f.lit("k").alias("k"), "n")
@@ -443,7 +442,7 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
     wait_until(lambda: admin.request("GET", f"namespaces/{namespace}/schemaValidationEnforced"))
     raw = here.rows([(b"x",)], "value binary")
 
-    def is_refused() -> bool:
+    def is_refused():
         try:
             here.write(raw, topic)
         except PySparkException as error:

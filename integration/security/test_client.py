@@ -1,11 +1,8 @@
 """A broker with TLS and logins, and both clients: who gets in, who is told what, what is renewed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-import socket
 import uuid
 from dataclasses import dataclass
 
@@ -26,7 +23,6 @@ from integration.helpers.secured import (
     USER,
     Issuer,
     Pem,
-    Secured,
     TokenMaker,
     server_context,
 )
@@ -62,16 +58,9 @@ def name(secured, topic):
     return TopicName.parse(topic)
 
 
-def connect(
-    secured: Secured,
-    credentials: Credentials | None,
-    *,
-    url: str | None = None,
-    timeout: float = FAR_AWAY,
-    **tls: object,
-) -> Client:
+def connect(secured, credentials, *, url=None, timeout=FAR_AWAY, **tls):
     """A client whose time-outs are far away: what is wrong must be told at once."""
-    options = TlsOptions(**{"trust_certs": secured.authority.file, **tls})  # type: ignore[arg-type]
+    options = TlsOptions(**{"trust_certs": secured.authority.file, **tls})
     return Client(
         ClientOptions(
             service_url=url or secured.tls_url,
@@ -83,11 +72,11 @@ def connect(
     )
 
 
-def token(secured: Secured, role: str = ADMIN, seconds: float | None = None) -> Credentials:
+def token(secured, role=ADMIN, seconds=None):
     return Credentials("token", f"token:{secured.tokens.token(role, seconds)}")
 
 
-def open_peer(secured: Secured) -> Peer:
+def open_peer(secured):
     """The C++ client through the same TLS, with a token."""
     return Peer(
         secured.tls_url,
@@ -132,7 +121,7 @@ def test_writes_and_reads(secured, name, way):
         write_and_read(client, name)
 
 
-def write_and_read(client: Client, name: TopicName) -> None:
+def write_and_read(client, name):
     sent = numbered(100)
     write_all(TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)), columns_of(sent))
     assert read_topic(client, str(name)) == sent
@@ -171,7 +160,7 @@ def test_through_a_proxy(secured, name, tls):
 # ---- who is told what
 
 
-def refusal(client: Client, name: TopicName) -> PulsarError:
+def refusal(client, name):
     """The error at once, with a code and no secret."""
     with client, promptly(10.0), pytest.raises(PulsarError) as caught:
         client.partitions(name)
@@ -234,7 +223,7 @@ def test_wrong_certificates_of_a_broker(secured, topic, days, text):
     host = "127.0.0.1" if days < 0 else "127.0.0.9"
     context = server_context(secured.authority.issue("server", host=host, days=days))
 
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         with context.wrap_socket(connection, server_side=True) as wrapped:
             wrapped.recv(1)
 
@@ -349,10 +338,10 @@ class Short:
     asked = 0
     tokens: TokenMaker
 
-    def __init__(self, params: str) -> None:
+    def __init__(self, params):
         self._seconds = float(params)
 
-    def data(self) -> bytes:
+    def data(self):
         Short.asked += 1
         return Short.tokens.token(ADMIN, self._seconds).encode()
 
@@ -362,7 +351,7 @@ def test_a_connection_outlives_its_token(secured, name):
     own = Credentials("integration.security.test_client.Short", "4")
     with connect(secured, own) as client, Consumer(client, name, reader()) as consumer:
 
-        def has_outlived() -> bool:
+        def has_outlived():
             """The broker asked again, and went on with the same connection afterwards."""
             session, asked = client.service(client.operation()), Short.asked
             wait_until(lambda: Short.asked > asked or session.error is not None)
@@ -386,7 +375,7 @@ def test_files_are_read_again_for_each_connection(secured, name, tmp_path):
     trust, token_file = tmp_path / "trust.pem", tmp_path / "token"
     pem = Pem(str(tmp_path / "client.pem"), str(tmp_path / "client.key"))
 
-    def use(certificate: Pem) -> None:
+    def use(certificate):
         for file, place in zip(certificate, pem, strict=True):
             shutil.copy(file, place)
 

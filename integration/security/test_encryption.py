@@ -1,10 +1,7 @@
 """End-to-end encryption through Spark: options, workers that find the keys, errors that show none."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from integration.fixtures.spark import begun, finish
 from integration.helpers.crypto_keys import make_keys, peers_key
@@ -15,7 +12,7 @@ OWN = "integration.helpers.users_code.Keys"
 VALUES = [b"%d" % number for number in range(100)]
 
 
-def values(rows: DataFrame) -> list[bytes]:
+def values(rows):
     return sorted((bytes(row.value) for row in rows.collect()), key=int)
 
 

@@ -1,7 +1,5 @@
 """A broker that has another name outside, behind a proxy that reads names in TLS; stores, and suites."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from contextlib import nullcontext
@@ -43,22 +41,14 @@ class Network(NamedTuple):
     port: int
 
     @property
-    def outside_url(self) -> str:
+    def outside_url(self):
         return f"pulsar+ssl://{OUTSIDE}:{self.port}"
 
-    def proxy(self) -> SniProxy:
+    def proxy(self):
         """One that finds the broker."""
         return SniProxy(OUTSIDE, f"pulsar+ssl://127.0.0.1:{self.port}")
 
-    def client(
-        self,
-        url: str,
-        *,
-        tls: TlsOptions | None = None,
-        token: bool = True,
-        listener_name: str | None = None,
-        timeout: float = FAR_AWAY,
-    ) -> Client:
+    def client(self, url, *, tls=None, token=True, listener_name=None, timeout=FAR_AWAY):
         """A client with the administrator's token that trusts the authority, unless told otherwise."""
         login = Credentials("token", f"token:{self.secured.tokens.token(ADMIN)}")
         return Client(
@@ -110,7 +100,7 @@ def leaves_nothing(request, network):
 # ---- listeners
 
 
-def found_by(client: Client, name: TopicName) -> tuple[str, str | None]:
+def found_by(client, name):
     """Where the client goes to the topic's broker, and which broker a proxy there is asked for.
 
     A standalone broker says of itself that it is reached through the service URL, wherever it is.
@@ -170,7 +160,7 @@ def test_a_name_that_the_proxy_does_not_know(network, name):
             client.partitions(name)
 
 
-def address_of(proxy: SniProxy) -> Address:
+def address_of(proxy):
     host, _, port = proxy.service_url.removeprefix("pulsar+ssl://").rpartition(":")
     return Address(host, int(port), tls=True)
 
@@ -248,15 +238,15 @@ def stores(network, tmp_path_factory):
     return folder
 
 
-def keytool(*arguments: str) -> None:
+def keytool(*arguments):
     run(str(Path(java()).resolve().with_name("keytool")), *arguments)
 
 
-def openssl(*arguments: str) -> None:
+def openssl(*arguments):
     run("openssl", *arguments)
 
 
-def run(*command: str) -> None:
+def run(*command):
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -281,7 +271,7 @@ def test_stores_of_keytool_and_openssl(network, name, stores):
 
 
 def test_stores_in_jks_after_the_conversion_that_the_error_tells(network, name, stores, tmp_path):
-    def options(place: Path, kind: str) -> TlsOptions:
+    def options(place, kind):
         return TlsOptions(
             trust_store=KeyStore(str(place / f"trust.{kind}"), PASSWORD),
             key_store=KeyStore(str(place / f"key.{kind}"), PASSWORD),

@@ -1,7 +1,5 @@
 """A namespace that takes only subscriptions whose names begin with the role of who subscribes."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections import Counter
@@ -12,7 +10,7 @@ from integration.broker.admin import AdminError
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import PulsarInSpark, begun, finish
-from integration.helpers.secured import CLERK, Secured, open_secured
+from integration.helpers.secured import CLERK, open_secured
 from integration.helpers.task_runs import run, task_of
 from integration.helpers.transactions import SETTINGS
 from integration.spark.test_errors import error_of
@@ -28,7 +26,7 @@ def secured(tmp_path_factory):
         yield opened
 
 
-def has_granted(secured: Secured) -> bool:
+def has_granted(secured):
     """Let the clerk find the coordinators of transactions; False: the broker has not made their topic yet."""
     try:
         secured.grant(_COORDINATORS, CLERK, "consume")

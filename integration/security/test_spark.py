@@ -1,7 +1,5 @@
 """Spark's source and sink at a broker with TLS and logins."""
 
-from __future__ import annotations
-
 import pytest
 
 from integration.broker.waiting import FAR_AWAY

@@ -1,7 +1,5 @@
 """The launcher and the peer, with real brokers: what other tests take for granted."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json
@@ -14,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +40,7 @@ MIXED = [
 
 
 @contextmanager
-def launched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str, Path]]:
+def launched(*arguments):
     """Run the launcher as a user does; give the process, the JVM's id, the admin URL and the folder."""
     memory = ["--heap=256m", "--direct-memory=128m"]
     ports = ["--port=0", "--web-port=0"]
@@ -59,7 +56,7 @@ def launched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str,
             launcher.kill()
 
 
-def jvm_of(launcher: int) -> tuple[int, Path]:
+def jvm_of(launcher):
     """Return the process id of the broker that belongs to a launcher, and its folder."""
     supervisor = children_of(launcher)[0]
     jvm = children_of(supervisor)[0]
@@ -68,13 +65,13 @@ def jvm_of(launcher: int) -> tuple[int, Path]:
     return jvm, Path(config[1])
 
 
-def children_of(process: int) -> list[int]:
+def children_of(process):
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = (line.split() for line in listed.stdout.splitlines())
     return [int(pid) for pid, parent in pairs if int(parent) == process]
 
 
-def process_line(process: int) -> str:
+def process_line(process):
     return subprocess.run(
         ["ps", "-ww", "-p", str(process), "-o", "command="], capture_output=True, text=True, check=False
     ).stdout
@@ -261,7 +258,7 @@ def test_token_authentication(broker_factory, topic):
     assert refusal.value.status == 401
 
 
-def signed_token(secret: bytes, role: str) -> str:
+def signed_token(secret, role):
     """Return a JSON web token (HS256) for `role`."""
     parts = [b'{"alg":"HS256"}', json.dumps({"sub": role}).encode()]
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)

@@ -1,7 +1,5 @@
 """The proxy, against plain sockets: what it does, byte for byte."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -19,7 +17,7 @@ TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 class EchoServer:
     """Sends back what it receives; notes how each connection ended."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         self.received = b""
@@ -27,14 +25,14 @@ class EchoServer:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def close(self) -> None:
+    def close(self):
         # Only a shutdown wakes a thread that waits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
             thread.join(60)
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -43,7 +41,7 @@ class EchoServer:
             self._threads.append(threading.Thread(target=self._echo, args=(connection,)))
             self._threads[-1].start()
 
-    def _echo(self, connection: socket.socket) -> None:
+    def _echo(self, connection):
         with connection:
             try:
                 while data := connection.recv(1 << 16):
@@ -66,28 +64,28 @@ def proxy(echo):
         yield forwarder
 
 
-def connect(proxy: Proxy) -> socket.socket:
+def connect(proxy):
     return socket.create_connection(("127.0.0.1", urlsplit(proxy.service_url).port or 0), timeout=60)
 
 
-def read_exactly(client: socket.socket, count: int) -> bytes:
+def read_exactly(client, count):
     data = b""
     while len(data) < count and (chunk := client.recv(count - len(data))):
         data += chunk
     return data
 
 
-def read_to_end(client: socket.socket) -> bytes:
+def read_to_end(client):
     data = b""
     while chunk := client.recv(1 << 16):
         data += chunk
     return data
 
 
-def send_in_background(client: socket.socket, data: bytes) -> threading.Thread:
+def send_in_background(client, data):
     """Send while the caller reads; a cut connection may refuse the rest."""
 
-    def send() -> None:
+    def send():
         try:
             client.sendall(data)
         except OSError:

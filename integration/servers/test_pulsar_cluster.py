@@ -1,7 +1,5 @@
 """Several brokers and bookies: topics that another broker serves, brokers and bookies that are killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -12,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.cluster import Fault, bookie_killed, broker_killed, bundle_split, copy
 from integration.chaos.messages import columns_of, numbered, read_topic
@@ -42,10 +39,10 @@ def leader(pulsar_cluster):
     """The broker that decides who serves a bundle that nobody serves; all brokers know that it is there."""
     brokers = pulsar_cluster.brokers
 
-    def named() -> set[str]:
+    def named():
         return {broker.admin.request("GET", "brokers/leaderBroker")["serviceUrl"] for broker in brokers}
 
-    def is_known(leader: ClusterBroker) -> bool:
+    def is_known(leader):
         # A broker that believes the leader to be gone chooses by itself.
         return named() == {leader.admin.url} and all(
             leader.name in broker.admin.request("GET", "brokers/cluster") for broker in brokers
@@ -128,12 +125,12 @@ def test_nothing_stays_when_the_process_is_killed():
         wait_until(lambda: not Path(folder.decode()).exists())
 
 
-def _serve(pulsar_cluster: PulsarCluster, topic: str, owner: ClusterBroker) -> None:
+def _serve(pulsar_cluster, topic, owner):
     """Make a topic, and let one broker serve it."""
     admin = pulsar_cluster.admin
     admin.create_topic(topic)
 
-    def is_served() -> bool:
+    def is_served():
         if admin.owner_of(topic) == owner.service_url:
             return True
         # A broker that has just lost its leader may take a bundle back at once.
@@ -143,12 +140,12 @@ def _serve(pulsar_cluster: PulsarCluster, topic: str, owner: ClusterBroker) -> N
     wait_until(is_served, interval=1)
 
 
-def _look_up(connection: RawConnection, topic: str) -> pb.CommandLookupTopicResponse:
+def _look_up(connection, topic):
     request = commands.lookup(connection.new_id(), topic, authoritative=False)
     return connection.exchange(request).lookupTopicResponse
 
 
-def _write_and_read(asked: ClusterBroker, topic: str) -> None:
+def _write_and_read(asked, topic):
     """Write and read with a client that knows one broker only; the C++ client finds the same."""
     records = numbered(1000, keys=10)
     with Client(ClientOptions(service_url=asked.service_url)) as client:

@@ -1,10 +1,7 @@
 """Pulsar's own proxy between our client and the broker: rows are exact, also where it is killed meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.fixtures.spark import PulsarInSpark, begun
@@ -44,6 +41,6 @@ def test_a_stream_from_topic_to_topic(spark, cluster, admin, peer, topic, once_t
     assert by_key(copied) == by_key(records)
 
 
-def written(admin: Admin, topic: str) -> int:
+def written(admin, topic):
     """Messages that were written to a partitioned topic."""
     return int(admin.partitioned_stats(topic)["msgInCounter"])

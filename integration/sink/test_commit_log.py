@@ -1,13 +1,11 @@
 """The log of a query's commits at a real broker: what others write to it, quotas, encryption."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.messages import numbered
 from integration.chaos.transactional import write_files
@@ -60,7 +58,7 @@ def quota_broker(request):
         yield broker
 
 
-def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+def open_query(client, peer, admin, topic):
     """A query with a key that writes to a topic of two partitions whose data is held."""
     admin.create_held_topic(topic, 2)
     return Query(client, peer, topic, LogProtection(KEY))
@@ -93,7 +91,7 @@ def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(query, pe
     copies, open_for_writing = [peer.read_all(str(query.log))], RecordTopic.open_for_writing
     query.commit(1, query.task("b"))
 
-    def copy_and_open(records: RecordTopic) -> None:
+    def copy_and_open(records):
         while copies:
             peer.produce(str(query.log), copies.pop())
         open_for_writing(records)
@@ -180,12 +178,12 @@ def test_a_batch_that_is_written_again_after_an_eviction_is_warned_of(
 
 @pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
 def test_the_logs_own_backlog_does_not_block_the_query(quota_query, quota_broker, namespace, policy):
-    def await_quota() -> None:
+    def await_quota():
         """Wait until a quota keeps producers out of the log."""
         quota_broker.admin.unload(str(quota_query.log))  # what is in the last ledger has no age
         wait_until(is_blocked)
 
-    def is_blocked() -> bool:
+    def is_blocked():
         try:
             _RecordProducer(quota_query.client, quota_query.log, ProducerOptions(), 1).close()
         except SendError:

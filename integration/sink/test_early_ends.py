@@ -1,7 +1,5 @@
 """Runs of a micro-batch that end early: a step before the sink fails, and Spark ends the sink's rows."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -16,9 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, PulsarInSpark, await_rows, finish, start
+from integration.fixtures.spark import InjectedError, await_rows, finish, start
 from integration.helpers.failing_steps import FailsOnce
-from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import number_in
 from integration.helpers.users_code import notes_of
 from pulsar_spark import PulsarProgressListener
@@ -31,12 +29,12 @@ SIZE = 200
 class Pipe:
     """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
 
-    def __init__(self, here: PulsarInSpark, peer: Peer, admin_url: str, target: str, folder: Path) -> None:
+    def __init__(self, here, peer, admin_url, target, folder):
         self._here, self._peer, self._target, self._folder = here, peer, target, folder
         self._fails = FailsOnce(folder / "failed", admin_url, target)
         self._row_size = SIZE
 
-    def make_wide(self) -> None:
+    def make_wide(self):
         """Let rows be so large that those of a task are twice what it holds to put them together by key."""
         self._row_size = 10 * SIZE
         self._fails = replace(self._fails, after=6_000_000)
@@ -57,7 +55,7 @@ class Pipe:
         finally:
             query.stop()
 
-    def written(self) -> list[Record]:
+    def written(self):
         """What the C++ client reads."""
         return self._peer.read_all(self._target)
 
@@ -70,7 +68,7 @@ def pipe(pulsar_in_spark, peer, admin, once_topic, tmp_path):
     conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def by_key(records: list[Record]) -> dict[str | None, list[int]]:
+def by_key(records):
     numbers: dict[str | None, list[int]] = {}
     for record in records:
         numbers.setdefault(record.key, []).append(number_in(record.value))
@@ -138,7 +136,7 @@ def test_an_initial_sequence_id_is_not_ignored(pulsar_in_spark, once_topic, chec
 def test_what_foreach_batch_writes_is_written_once(pulsar_in_spark, peer, once_topic, checkpoint):
     failed: list[int] = []
 
-    def write(batch: DataFrame, number: int) -> None:
+    def write(batch, number):
         pulsar_in_spark.write(batch.selectExpr("cast(value as string) as value"), once_topic)
         if number == 1 and not failed:
             failed.append(number)

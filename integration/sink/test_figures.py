@@ -1,7 +1,5 @@
 """What each written micro-batch reports to the driver."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from integration.fixtures.spark import begun, finish
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.users_code import notes_of
 from integration.spark.test_roundtrip import serialized_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -24,7 +22,7 @@ def notes(topic):
     file.unlink(missing_ok=True)
 
 
-def ids_of(peer: Peer, topic: str) -> list[str]:
+def ids_of(peer, topic):
     """The ids of all messages, as we write them."""
     parsed = [pb.MessageIdData.FromString(each) for each in serialized_ids(peer, topic)]
     return [f"{each.ledgerId}:{each.entryId}:{each.batch_index}" for each in parsed]

@@ -1,7 +1,5 @@
 """Others write under a task's producer name, with the ids of its next micro-batch: every row is stored."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.chaos.messages import columns_of, number_of, numbered
@@ -20,7 +17,7 @@ from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.replays import STRICT, Replays, number_in
 from integration.helpers.task_runs import NAME, open_writer, run, task_of
-from pulsar_spark.client import Client, first_sequence_id, last_sequence_id
+from pulsar_spark.client import first_sequence_id, last_sequence_id
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -31,9 +28,7 @@ IDS = range(first_sequence_id(1), first_sequence_id(2))
 LAST_ID = (1 << 63) - 1
 
 
-def forge(
-    client: Client, topic: str, rows: Sequence[Record], ids: range, name: str = NAME, **options: Any
-) -> None:
+def forge(client, topic, rows, ids, name=NAME, **options):
     """Write rows by ids under the name."""
     columns = replace(columns_of(rows), sequence_id=pa.array(ids[: len(rows)], pa.int64()))
     with closing(open_writer(client, topic, None, name=name, **options)) as writer:
@@ -41,7 +36,7 @@ def forge(
         writer.flush()
 
 
-def ids_after(client: Client, topic: str) -> range:
+def ids_after(client, topic):
     """Ids that the broker takes under the name."""
     last = last_sequence_id(client, TopicName.parse(topic), NAME, is_encrypted=False)
     return range(last + 1, last + 1001)
@@ -88,7 +83,7 @@ def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
     topic = plain_once_topic
     run(client, topic, FIRST, task_of(client, strict=strict), batching_max_messages=10)
 
-    def copy(first: int) -> None:
+    def copy(first):
         with RawConnection(cluster.service_url) as connection:
             producer = RawProducer(connection, topic, NAME)
             for number, entry in enumerate(entries_of(client, topic)[:10]):
@@ -157,7 +152,7 @@ def test_a_query_stores_every_row_whatever_others_write_under_its_names(
 ):
     """They know the names from its first micro-batch, and take the ids of the second one."""
 
-    def only_the_first(rows: DataFrame) -> DataFrame:
+    def only_the_first(rows):
         number = f.substring_index("value", ".", 1).cast("int")
         return rows.withColumn("value", f.when(number < ROWS, f.col("value")).otherwise(f.raise_error("no")))
 

@@ -1,7 +1,5 @@
 """Rows with sequence ids of their own, on the real broker."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import replace
 
@@ -12,9 +10,7 @@ from pyspark.errors import StreamingQueryException
 from integration.chaos.messages import columns_of, numbered
 from integration.fixtures.spark import begun, finish
 from integration.helpers.clients import entries_of, open_writer
-from pulsar_spark.client import TopicWriter
 from pulsar_spark.errors import SendError
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.writes import send_all, write_all
 
 
@@ -27,7 +23,7 @@ def deduplicated(admin):
     return f"persistent://{namespace}/topic"
 
 
-def with_ids(*ids: int | None) -> MessageColumns:
+def with_ids(*ids):
     """A message for each id; the first has number 0."""
     return replace(columns_of(numbered(len(ids))), sequence_id=pa.array(ids, pa.int64()))
 
@@ -70,7 +66,7 @@ def test_rows_that_a_broker_drops_by_the_ids_of_others_are_an_error_in_each_run(
     assert len(peer.read_all(deduplicated)) < 20
 
 
-def send_and_flush(writer: TopicWriter, ids: list[int]) -> None:
+def send_and_flush(writer, ids):
     send_all(writer, with_ids(*ids))
 
 

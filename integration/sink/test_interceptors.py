@@ -1,7 +1,5 @@
 """Interceptors, on the real broker."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +14,18 @@ from integration.helpers.task_runs import run, task_of
 from pulsar_spark.client import ProducerInterceptor, ProducerOptions, TopicWriter, UserCode
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 class Keyed(ProducerInterceptor):
     """Gives each row the key "k", and notes what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.told: list[tuple[Any, ...]] = []
 
-    def before_send(self, columns: MessageColumns) -> MessageColumns:
+    def before_send(self, columns):
         return replace(columns, key=pa.array([b"k"] * len(columns), pa.binary()))
 
-    def on_send_acknowledgement(self, *told: Any) -> None:
+    def on_send_acknowledgement(self, *told):
         self.told.append(told)
 
 

@@ -1,12 +1,9 @@
 """Keys of rows on the real broker: Key_Shared consumers, batches of one key, keys as bytes, plain copies."""
 
-from __future__ import annotations
-
 import base64
 import random
 from collections import defaultdict
 from contextlib import ExitStack, closing
-from typing import Any
 
 import pulsar
 import pyarrow as pa
@@ -16,9 +13,7 @@ from integration.broker.waiting import wait_until
 from integration.helpers.clients import entries_of, open_writer
 from integration.helpers.java_peer import produce_in_java, read_in_java
 from integration.helpers.java_values import JavaValues, write_values
-from integration.helpers.peer import Peer
 from pulsar_spark.client import BatcherBuilder, MessageColumns
-from pulsar_spark.wire import pulsar_pb2 as pb
 
 ROWS, KEYS = 10_000, 200
 KEY_BASED = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
@@ -27,7 +22,7 @@ KEY_BASED = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
 class Receiver:
     """A Key_Shared consumer of the C++ client; it keeps what it gets."""
 
-    def __init__(self, peer: Peer, topic: str, name: str) -> None:
+    def __init__(self, peer, topic, name):
         self.received: dict[str, list[int]] = defaultdict(list)
         self.count = 0
         self.consumer: pulsar.Consumer = peer.client.subscribe(
@@ -38,7 +33,7 @@ class Receiver:
             message_listener=self._take,
         )
 
-    def _take(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+    def _take(self, consumer, message):
         self.received[message.ordering_key() or message.partition_key()].append(int(message.data()))
         self.count += 1
         consumer.acknowledge(message)
@@ -71,12 +66,12 @@ def test_each_key_goes_to_one_consumer_in_its_order(pulsar_in_spark, admin, peer
     assert together == expected
 
 
-def columns_of(rows: list[tuple[bytes, bytes | None, bytes | None]]) -> MessageColumns:
+def columns_of(rows):
     values, keys, ordering_keys = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
     return MessageColumns(value=values, key=keys, ordering_key=ordering_keys)
 
 
-def key_fields(metadata: pb.MessageMetadata) -> tuple[Any, ...]:
+def key_fields(metadata):
     ordering_key = metadata.ordering_key if metadata.HasField("ordering_key") else None
     key = metadata.partition_key if metadata.HasField("partition_key") else None
     return key, metadata.partition_key_b64_encoded, ordering_key, metadata.num_messages_in_batch
@@ -204,7 +199,7 @@ def test_a_plain_copy(pulsar_in_spark, admin, peer, topic):
     }
     assert again == keyless
 
-    def unplaced(name: str) -> list[tuple[Any, ...]]:
+    def unplaced(name):
         return sorted((one.value or b"", one.key or "", one.properties) for one in peer.read_all(name))
 
     assert unplaced(copy) == unplaced(topic)

@@ -1,12 +1,9 @@
 """A micro-batch is written and Spark does not note it; then its rows come from other tasks."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
@@ -22,10 +19,10 @@ ROWS = 2000
 Change = Callable[[DataFrame], DataFrame]
 
 
-def in_tasks(count: int, used: int | None = None) -> Change:
+def in_tasks(count, used=None):
     """Give the rows to so many tasks; with ``used`` only to some of them, which Spark's hashes choose."""
 
-    def change(rows: DataFrame) -> DataFrame:
+    def change(rows):
         if used is None:
             return rows.repartition(count)
         return rows.repartition(count, f.substring_index("value", ".", 1).cast("int") % used)
@@ -33,7 +30,7 @@ def in_tasks(count: int, used: int | None = None) -> Change:
     return change
 
 
-def crash(folder: Path) -> None:
+def crash(folder):
     """Leave the checkpoint as a driver does that is killed when micro-batch 0 is written."""
     shutil.rmtree(folder / "checkpoint" / "commits")
     for file in (folder / "checkpoint" / "offsets").iterdir():
@@ -112,11 +109,11 @@ def test_a_driver_that_is_killed_before_spark_notes_a_micro_batch(
     """It is started again with other ranges of the source, or other tasks."""
     peer.produce(topic, [Record(b"%d" % number) for number in range(ROWS)])
 
-    def driver(tasks: tuple[str, str], *options: str) -> Driver:
+    def driver(tasks, *options):
         given = pulsar_in_spark.service_url, topic, once_topic, str(tmp_path), *tasks, *options
         return Driver(tmp_path / "driver.log", *given, module="integration.chaos.moving_driver")
 
-    def run(tasks: tuple[str, str], *options: str) -> tuple[int | None, str]:
+    def run(tasks, *options):
         process = driver(tasks, *options)
         try:
             return process.wait_for(3 * HANG), process.log

@@ -1,7 +1,5 @@
 """Entries that the broker refuses while it stores later ones: no row is lost, and none is stored twice."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker import Admin
@@ -22,7 +20,7 @@ from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import STRICT, Replays, number_in
-from pulsar_spark.client import Client, Producer, ProducerOptions
+from pulsar_spark.client import Producer, ProducerOptions
 from pulsar_spark.errors import NotAllowedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -58,17 +56,17 @@ def proxied():
         yield pair
 
 
-def is_refused() -> Column:
+def is_refused():
     return f.col("value").startswith(f"{REFUSED}.")
 
 
-def make_large(rows: DataFrame) -> DataFrame:
+def make_large(rows):
     return rows.withColumn(
         "value", f.when(is_refused(), f.rpad("value", LARGE, "!")).otherwise(f.col("value"))
     )
 
 
-def deliver_late(rows: DataFrame) -> DataFrame:
+def deliver_late(rows):
     """The time is that of the row, not that of the run."""
     return rows.withColumn("__deliverAt", f.when(is_refused(), f.lit("2100-01-01").cast("timestamp")))
 
@@ -89,14 +87,14 @@ POLICIES = {
 }
 
 
-def switch(client: Client, admin: Admin, topic: str, policy: Policy, on: bool) -> None:
+def switch(client, admin, topic, policy, on):
     """Set a policy or take it away, and wait until each partition goes by it."""
     policy.set(admin, topic, on)
     for partition in client.partitions(TopicName.parse(topic)):
         wait_until(lambda partition=partition: is_taken(client, partition, policy.probe) != on)
 
 
-def is_taken(client: Client, topic: TopicName, message: MessageColumns) -> bool:
+def is_taken(client, topic, message):
     with closing(Producer(client, topic, ProducerOptions(), 1)) as producer:
         producer.send_singles(encode_singles(message))
         try:
@@ -106,7 +104,7 @@ def is_taken(client: Client, topic: TopicName, message: MessageColumns) -> bool:
         return True
 
 
-def rows_in(peer: Peer, topic: str) -> Counter[int]:
+def rows_in(peer, topic):
     """How often each row is there, without the probes."""
     values = [record.value or b"" for record in peer.read_all(topic)]
     return Counter(number_in(value.replace(b"!", b".")) for value in values if not value.startswith(PROBE))

@@ -1,14 +1,11 @@
 """Micro-batches that are run again in another way, on the real broker: each row is stored once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.fixtures.spark import Collector, InjectedError, await_rows, drain, start
@@ -30,7 +27,7 @@ def small_batches(spark):
     spark.conf.unset(RECORDS)
 
 
-def half_with_keys(rows: DataFrame) -> DataFrame:
+def half_with_keys(rows):
     number = f.substring_index("value", ".", 1).cast("int")
     return rows.withColumn("__key", f.when(number % 2 == 0, (number % 50).cast("string")))
 
@@ -58,8 +55,8 @@ def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
     query = Replays(here, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE)
     bounds = [(0, 4000), (2000, ROWS)]
 
-    def attempt(failing: int | None, stored: int = 0) -> None:
-        def write(batch: DataFrame, number: int) -> None:
+    def attempt(failing, stored=0):
+        def write(batch, number):
             for turn, (first, last) in enumerate(bounds):
                 rows = batch.where(f.col("value").between(first, last - 1))
                 rows = rows.select(f.rpad(f.col("value").cast("string"), SIZE, ".").alias("value"))

@@ -1,7 +1,5 @@
 """How many requests a micro-batch with one row costs, by a broker that counts them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -44,11 +42,11 @@ def test_one_row_opens_the_producer_of_its_partition_only(spark, checkpoint, opt
     assert all(sum(each.values()) <= expected for each in counts[2 - MICRO_BATCHES :]), counts
 
 
-def stored(broker: FakeBroker) -> int:
+def stored(broker):
     return sum(len(broker.topics[str(TOPIC.of_partition(number))].values) for number in range(PARTITIONS))
 
 
-def by_micro_batch(broker: FakeBroker) -> list[Counter[str]]:
+def by_micro_batch(broker):
     """The requests of each micro-batch that has ended: it begins with a look for the topic's partitions."""
     counts: list[Counter[str]] = []
     for each in list(broker.commands):

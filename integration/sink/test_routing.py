@@ -1,7 +1,5 @@
 """Which partitions rows go to, on the real broker."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pyarrow as pa
@@ -12,13 +10,12 @@ from pyspark.sql import functions as f
 from integration.chaos.messages import columns_of, numbered
 from integration.fixtures.spark import await_rows
 from integration.helpers.clients import open_writer
-from integration.helpers.peer import Peer
 from pulsar_spark.client import ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
 
 
-def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:
+def placed(peer, topic):
     """The values in each partition that has any, in order."""
     found: dict[int, list[bytes | None]] = defaultdict(list)
     for record in peer.read_all(topic):
@@ -26,7 +23,7 @@ def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:
     return dict(found)
 
 
-def values(numbers: range) -> list[bytes | None]:
+def values(numbers):
     return [record.value for record in numbered(numbers.stop, first=0)][numbers.start :: numbers.step]
 
 

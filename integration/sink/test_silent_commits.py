@@ -1,17 +1,13 @@
 """The driver's commit while the broker says nothing: it goes on, and the query with it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
-from integration.broker import StandaloneBroker
 from integration.fixtures.transactions import transactional_cluster
 from integration.helpers.proxies import SilentProxy
 from integration.sink.test_transactional_commits import Query
@@ -42,11 +38,11 @@ def query(silent, peer, topic):
         yield Query(client, peer, topic)
 
 
-def once_before(owner: type, name: str, act: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+def once_before(owner, name, act, patch):
     """Act once, right before a method is called for the first time."""
     method, lock, left = getattr(owner, name), threading.Lock(), [act]
 
-    def called(*args: object) -> object:
+    def called(*args):
         with lock:
             if left:
                 left.pop()()
@@ -92,19 +88,17 @@ def test_a_broker_that_stands_still_in_a_commit(
     assert any(each.startswith("retrying in") for each in warnings), "no request outlasted its timeout"
 
 
-def _stand_still_in_a_commit(
-    query: Query, transactional_broker: StandaloneBroker, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def _stand_still_in_a_commit(query, transactional_broker, monkeypatch, method):
     reports = [query.task("a"), query.task("b")]
     awake: list[float] = []
 
-    def wake() -> None:
+    def wake():
         awake.append(time.monotonic())
         os.kill(transactional_broker.pid, signal.SIGCONT)
 
     timer = threading.Timer(40.0, wake)
 
-    def stop() -> None:
+    def stop():
         os.kill(transactional_broker.pid, signal.SIGSTOP)
         timer.start()
 

@@ -1,11 +1,7 @@
 """Streams and batches written with `delivery=transactional`, read by the C++ client."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -43,14 +39,14 @@ def test_a_task_that_fails_takes_all_with_it(pulsar_in_spark, peer, topic, tmp_p
     broken = tmp_path / "broken"
     broken.touch()
 
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(batches):
         for batch in batches:
             if broken.exists() and "7" in batch[0].to_pylist():
                 yield batch[:1]
                 raise RuntimeError("a failure that was asked for")
             yield batch
 
-    def run() -> None:
+    def run():
         rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in"))
         spread = rows.repartition(2).mapInArrow(fail, rows.schema)
         writer = pulsar_in_spark.write_stream(spread, checkpoint, topic, delivery="transactional")
@@ -70,7 +66,7 @@ def test_no_row_of_a_committed_micro_batch_is_sent_again(pulsar_in_spark, admin,
     """The driver is stopped after the commit, and before Spark notes the micro-batch; then new rows come."""
     write_files(tmp_path, 1, ROWS)
 
-    def run() -> int:
+    def run():
         rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in")).repartition(2)
         writer = pulsar_in_spark.write_stream(rows, checkpoint, topic, delivery="transactional")
         finish(writer.trigger(availableNow=True).start())
@@ -125,7 +121,7 @@ def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(transactional_br
     """The micro-batch is written again, and the driver's log says so."""
     write_files(tmp_path, 2, ROWS)
 
-    def run() -> str:
+    def run():
         with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
             assert process.wait_for(_LONG) == 0, process.log_tail()
         return (tmp_path / "driver.log").read_text()

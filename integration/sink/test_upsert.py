@@ -1,7 +1,5 @@
 """Upserts: what compaction makes of the keys and tombstones that the sink writes."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.errors import PySparkException
 

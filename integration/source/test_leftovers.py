@@ -3,8 +3,6 @@
 ``chaos starts`` does it more often, and shows the memory.
 """
 
-from __future__ import annotations
-
 from integration.chaos.starts import turn
 
 TIMES = 3

@@ -1,7 +1,5 @@
 """Micro-batches keep to the user's limits: through Spark, and through its calls on the planner alone."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from datetime import datetime, timedelta, timezone
@@ -14,8 +12,7 @@ from integration.chaos.messages import number_of, numbered
 from integration.fixtures.spark import Collector, PulsarInSpark, drain, start
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
-from integration.helpers.triggers import Batch, Triggers, partitions_of
-from pulsar_spark.ids import TopicName
+from integration.helpers.triggers import Triggers, partitions_of
 
 _INTERCEPTORS = "org.apache.pulsar.common.intercept"
 # Ledgers of few entries, and the broker tells each message's index and time.
@@ -40,16 +37,16 @@ def indexed_peer(indexed):
         yield opened
 
 
-def values(count: int) -> list[str]:
+def values(count):
     return [f"{number} " for number in range(count)]
 
 
-def taken(triggers: Triggers, batch: Batch) -> Counter[TopicName]:
+def taken(triggers, batch):
     """Rows by partition."""
     return Counter({task.topic: len(triggers.rows_of(task)) for task in batch.tasks})
 
 
-def numbers(rows: list) -> list[int]:
+def numbers(rows):
     return [number_of(Record(value)) for _, _, value in rows]
 
 

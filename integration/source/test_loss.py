@@ -1,17 +1,14 @@
 """Streams over short ledgers without retention: what is consumed goes away, and what is lost is told."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.admin import AdminError, topic_path
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, await_rows, drain, finish, start
@@ -36,32 +33,32 @@ def cluster(broker):
 def produce(broker, topic):
     """Writes the numbers from the first to before the second, one an entry."""
 
-    def write(first: int, end: int) -> None:
+    def write(first, end):
         with Peer(broker.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number) for number in range(first, end)])
 
     return write
 
 
-def texts(*numbers: int) -> list[str]:
+def texts(*numbers):
     return [str(number) for number in numbers]
 
 
-def ledgers(admin: Admin, topic: str) -> list[int]:
+def ledgers(admin, topic):
     return [each["ledgerId"] for each in admin.internal_stats(topic)["ledgers"]]
 
 
-def trim(admin: Admin, topic: str, ledger: int) -> None:
+def trim(admin, topic, ledger):
     """Have the broker drop what is consumed, up to a ledger."""
 
-    def is_gone() -> bool:
+    def is_gone():
         admin.trim(topic)
         return ledger not in ledgers(admin, topic)
 
     wait_until(is_gone, interval=0.1)
 
 
-def loss_of(action: Callable[[], object], topic: str) -> str:
+def loss_of(action, topic):
     """Run what must end in loss; return what it says of it, with the range."""
     with pytest.raises(StreamingQueryException) as caught:
         action()
@@ -79,7 +76,7 @@ def loss_of(action: Callable[[], object], topic: str) -> str:
 def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     pulsar_in_spark, broker, admin, topic, checkpoint, later
 ):
-    def write(first: int, count: int) -> None:
+    def write(first, count):
         with Peer(broker.service_url) as peer:
             numbers = range(first, first + count)
             peer.produce(topic, [Record(b"%d" % number, key=f"k{number % 16}") for number in numbers])
@@ -112,7 +109,7 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
 def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic, checkpoint):
     """The first 40 keys outlive their ledgers; ten more are in the log, too."""
 
-    def write(first: int, end: int) -> None:
+    def write(first, end):
         with Peer(broker.service_url) as peer:
             peer.produce(
                 topic, [Record(b"%d" % number, key=f"k{number % 50}") for number in range(first, end)]
@@ -144,7 +141,7 @@ def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, broker, admin, topic,
     sink = Collector()
     done = 0
 
-    def more(count: int) -> None:
+    def more(count):
         nonlocal done
         produce(done, done + count)
         drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -221,16 +218,16 @@ def test_a_subscription_that_was_removed_holds_again(pulsar_in_spark, admin, top
 # ---- loss
 
 
-def remove_subscription(admin: Admin, topic: str, subscription: str) -> None:
+def remove_subscription(admin, topic, subscription):
     admin.delete_subscription(topic, subscription)
 
 
-def skip_all(admin: Admin, topic: str, subscription: str) -> None:
+def skip_all(admin, topic, subscription):
     admin.request("POST", f"{topic_path(topic)}/subscription/{subscription}/skip_all")
 
 
-def expire(admin: Admin, topic: str, subscription: str) -> None:
-    def is_expired() -> bool:
+def expire(admin, topic, subscription):
+    def is_expired():
         path = f"{topic_path(topic)}/subscription/{subscription}/expireMessages/1"
         # It is refused while it is being done, and where all is done.
         with contextlib.suppress(AdminError):
@@ -240,7 +237,7 @@ def expire(admin: Admin, topic: str, subscription: str) -> None:
     wait_until(is_expired, interval=1.1)
 
 
-def truncate(admin: Admin, topic: str, subscription: str) -> None:
+def truncate(admin, topic, subscription):
     admin.request("DELETE", f"{topic_path(topic)}/truncate")
 
 
@@ -284,7 +281,7 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
     held = [True]
     sink = Collector()
 
-    def hold(batch, number) -> None:
+    def hold(batch, number):
         sink(batch, number)
         wait_until(lambda: number == 0 or not held[0])
 

@@ -1,7 +1,5 @@
 """Some of the cells that `integration chaos losses` tries, all of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from integration.broker import StandaloneBroker

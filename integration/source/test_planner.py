@@ -1,7 +1,5 @@
 """The planner's subscriptions and the sink's writers against the real broker, without a Spark."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -30,7 +28,6 @@ from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
-from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
@@ -65,12 +62,12 @@ def partitions(admin, topic):
     return [TopicName.parse(topic).of_partition(number) for number in range(3)]
 
 
-def held(client: Client, topic: TopicName, name: str) -> Consumer:
+def held(client, topic, name):
     """A consumer that keeps all others from the subscription `name` of `topic`."""
     return Consumer(client, topic, SubscriptionOptions(name=name, durable=True))
 
 
-def source(client: ClientOptions, topic: str) -> SourceOptions:
+def source(client, topic):
     given = {"service.url": client.service_url, "topic": topic, "startingOffsets": "earliest"}
     return replace(parse_source(given, Mode.STREAM), client=client)
 
@@ -130,10 +127,10 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
 
 
 def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin, peer, topic, caplog):
-    def write(value: str) -> None:
+    def write(value):
         peer.produce(topic, [Record(b"%s %d" % (value.encode(), key), key=str(key)) for key in range(20)])
 
-    def process(end: Offsets, entries: int) -> Offsets:
+    def process(end, entries):
         """Plan batches until they have so many entries."""
         while entries > 0:
             planned = planner.latest(end)
@@ -204,7 +201,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         start = planner.latest(planner.initial())
         assert start.positions[name].ledger > last.ledger
 
-        def check() -> None:
+        def check():
             """The planner judges the topic again and finds nothing new."""
             assert planner.latest(start) == start
             state = planner._partitions[name]
@@ -238,7 +235,7 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     begin, stop = planner.latest(planner.initial()), threading.Event()
     end = begin
 
-    def churn() -> None:
+    def churn():
         try:
             for number in range(30):
                 admin.create_topic(f"{topic}-{number}")
@@ -345,11 +342,11 @@ def test_partitions_that_the_broker_removed_are_made_again(
     assert len(sink.values) == len(expected) + 1
 
 
-def columns(value: bytes) -> MessageColumns:
+def columns(value):
     return MessageColumns(value=pa.array([value]), key=pa.nulls(1, pa.binary()))
 
 
-def send_to_all(writers: TopicWriters, names: list[TopicName]) -> None:
+def send_to_all(writers, names):
     for name in names:
         writers.of(name).send(columns(b"v"))
 

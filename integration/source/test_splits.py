@@ -1,7 +1,5 @@
 """Several tasks for one topic partition: the same rows, each task's in order, and the same when replayed."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -15,7 +13,6 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.ranges import Range
 
 LEDGERS, EACH, PER_ENTRY = 3, 120, 5
 COUNT = LEDGERS * EACH
@@ -31,11 +28,11 @@ def filled(peer, admin, topic):
     return topic
 
 
-def values(count: int = COUNT) -> list[str]:
+def values(count=COUNT):
     return [f"{number} " for number in range(count)]
 
 
-def assert_adjacent(tasks: list[Range]) -> None:
+def assert_adjacent(tasks):
     """Each begins where the one before ends; only the last one's end is a message that must be there."""
     assert all(one.end == other.start for one, other in itertools.pairwise(tasks))
     assert [task.visible for task in tasks] == [False] * (len(tasks) - 1) + [True]

@@ -1,10 +1,7 @@
 """Streaming reads: nothing lost and nothing twice over restarts, and the broker told how far they are."""
 
-from __future__ import annotations
-
 import json
 import time
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,15 +12,15 @@ from integration.fixtures.spark import Collector, PulsarInSpark, drain, finish, 
 from integration.helpers.peer import Peer, Record
 
 
-def records(first: int, count: int) -> list[Record]:
+def records(first, count):
     return [Record(b"%d" % number, key=f"k{number % 7}") for number in range(first, first + count)]
 
 
-def texts(first: int, count: int) -> list[str]:
+def texts(first, count):
     return [str(number) for number in range(first, first + count)]
 
 
-def last_offset(checkpoint: Path) -> dict:
+def last_offset(checkpoint):
     newest = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
     return json.loads(newest.read_text().splitlines()[-1])
 
@@ -211,7 +208,7 @@ def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
         wait_until(lambda: trimmed(admin, topic) < 10)
 
 
-def trimmed(admin: Admin, topic: str) -> int:
+def trimmed(admin, topic):
     admin.trim(topic)
     time.sleep(0.2)
     return len(admin.internal_stats(topic)["ledgers"])

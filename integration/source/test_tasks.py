@@ -1,12 +1,9 @@
 """Several topic partitions for one task: the same rows, each partition's in order, the same when replayed."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from integration.fixtures.spark import Collector, drain
@@ -16,7 +13,7 @@ PARTITIONS, EACH = 40, 5
 LONG, LONGER = 3, 700  # this partition has so many messages, too many to share a task
 
 
-def value(partition: int, number: int) -> bytes:
+def value(partition, number):
     return b"%d/%d" % (partition, number)
 
 
@@ -32,11 +29,11 @@ def filled(peer, admin, topic):
     return topic
 
 
-def with_tasks(rows: DataFrame) -> DataFrame:
+def with_tasks(rows):
     return rows.select("value", "__topic", "__messageId", f.spark_partition_id().alias("task"))
 
 
-def assert_all_rows(rows: list[Row], topic: str) -> None:
+def assert_all_rows(rows, topic):
     """Each message once, and those of a partition in its order, under its name."""
     found: dict[str, list[bytes]] = {}
     for row in rows:
@@ -49,7 +46,7 @@ def assert_all_rows(rows: list[Row], topic: str) -> None:
     }
 
 
-def ranges_by_task(rows: list[Row]) -> Counter[int]:
+def ranges_by_task(rows):
     """How many partitions each task has read."""
     return Counter(task for task, _ in {(row.task, row["__topic"]) for row in rows})
 

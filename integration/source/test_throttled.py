@@ -1,7 +1,5 @@
 """A broker that gives out no more than so much a second: a pause, and no error."""
 
-from __future__ import annotations
-
 import time
 import uuid
 

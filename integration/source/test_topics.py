@@ -1,50 +1,46 @@
 """Topics and partitions that come and go, and the durable subscription over runs of a query."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
+from integration.fixtures.spark import Collector, await_rows, drain, finish, start
 from integration.helpers.peer import Peer, Record
 
 IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
 
 
-def records(*values: str) -> list[Record]:
+def records(*values):
     return [Record(value.encode()) for value in values]
 
 
-def several(here: PulsarInSpark, naming: dict[str, str], **options: str) -> DataFrame:
+def several(here, naming, **options):
     """A stream of topics that are named in another way than by `topic`."""
     given = {"service.url": here.service_url, "startingOffsets": "earliest", **naming, **options}
     return here.spark.readStream.format("pulsar").options(**given).load()
 
 
-def mark_delete(admin: Admin, topic: str, subscription: str) -> str:
+def mark_delete(admin, topic, subscription):
     """Where the durable position of a subscription is."""
     return str(admin.internal_stats(topic)["cursors"][subscription]["markDeletePosition"])
 
 
-def place(message_id) -> str:
+def place(message_id):
     return f"{message_id.ledger_id()}:{message_id.entry_id()}"
 
 
 class Blocked(Collector):
     """A sink that keeps its first batch with rows until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reached, self.let_go = threading.Event(), threading.Event()
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch, number):
         super().__call__(batch, number)
         if self.batches[number][-1]:
             self.reached.set()
@@ -61,7 +57,7 @@ def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
     sink = Collector()
     query = start(several(pulsar_in_spark, naming, startingOffsets="latest"), sink, checkpoint)
 
-    def come(*values: str) -> None:
+    def come(*values):
         wait_until(lambda: Counter(sink.values) == Counter(values) or not query.isActive)
         assert Counter(sink.values) == Counter(values)
 
@@ -211,7 +207,7 @@ def test_a_topic_is_taken_out_and_put_back(pulsar_in_spark, peer, admin, topic, 
     both = {"topics": f"{topic},{other}"}
     sink = Collector()
 
-    def run(values: str, naming: dict[str, str]) -> None:
+    def run(values, naming):
         for each, value in zip((topic, other), values, strict=True):
             peer.produce(each, records(value))
         drain(several(pulsar_in_spark, naming), sink, checkpoint)
@@ -238,7 +234,7 @@ def test_a_terminated_topic_is_read_to_its_end_and_reported(
         assert sink.values == ["0", "1", "2"]
     query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
 
-    def is_reported() -> bool:
+    def is_reported():
         progress = query.lastProgress
         shown = progress and json.loads(progress["sources"][0]["latestOffset"])
         return bool(shown) and shown["endedPartitions"] == 1

@@ -1,7 +1,5 @@
 """Streams and batch reads of topics of transactions, of chunked messages, and of compacted topics."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -69,11 +67,11 @@ def test_only_what_is_committed(pulsar_in_spark, client, connection, admin, topi
 # ---- chunked messages
 
 
-def value(name: str, size: int) -> bytes:
+def value(name, size):
     return name.encode() + b" " + random.Random(name).randbytes(size)
 
 
-def cut_off(connection: RawConnection, topic: str, uuid: str) -> None:
+def cut_off(connection, topic, uuid):
     """Leave half a chunked message."""
     producer = RawProducer(connection, topic)
     for number in range(2):
@@ -87,7 +85,7 @@ def test_chunked_messages_of_several_producers(pulsar_in_spark, cluster, admin, 
     admin.create_topic(topic)
     wanted = [[value(f"{producer}-{number}", 30_000) for number in range(4)] for producer in range(3)]
 
-    def write(number: int) -> None:
+    def write(number):
         with RawConnection(cluster.service_url) as connection, Peer(cluster.service_url) as peer:
             for each in wanted[number]:
                 cut_off(connection, topic, f"{number}-{each[:3]!r}")
@@ -119,7 +117,7 @@ def test_a_batch_that_ends_inside_a_chunked_message(
     admin.create_topic(topic)
     producer, sink = RawProducer(connection, topic), Collector()
 
-    def send(numbers: range) -> None:
+    def send(numbers):
         for number in numbers:
             producer.send(
                 b"%d" % number, uuid="u", chunk_id=number, num_chunks_from_msg=8, total_chunk_msg_size=8

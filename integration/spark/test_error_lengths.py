@@ -1,7 +1,5 @@
 """How much a user has to read of an error: lines of the exception, and lines in the driver's log."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -39,7 +37,7 @@ MOST = {
 def test_an_error_is_told_in_few_lines(secured, secured_peer, tmp_path, topic):
     secured_peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
 
-    def login(token: str) -> dict[str, str]:
+    def login(token):
         return {"service.url": secured.tls_url, **secured.options("token", f"token:{token}")}
 
     given = Login(

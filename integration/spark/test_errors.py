@@ -1,10 +1,6 @@
 """Mistakes are reported soon, not after the time-outs, with what to do."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -30,14 +26,14 @@ def nowhere(spark):
     return PulsarInSpark(spark, f"pulsar://127.0.0.1:{free_port()}")
 
 
-def error_of(action: Callable[[], object]) -> str:
+def error_of(action):
     # A start takes about 5 s, and the first one of a Spark 15 s.
     with promptly(200.0), pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
 
 
-def run_stream(here: PulsarInSpark, checkpoint: Path, topic: str, **options: str) -> None:
+def run_stream(here, checkpoint, topic, **options):
     rows = here.stream(topic, **PATIENT, **options)
     finish(begun(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))))
 
@@ -152,10 +148,10 @@ def test_a_thread_of_the_program_writes_after_it_has_registered(pulsar_in_spark,
     """Spark looks for the format of a write in the active session, which each thread has for itself."""
     rows = pulsar_in_spark.rows([("v",)], "value string")
 
-    def write() -> None:
+    def write():
         pulsar_in_spark.write(rows, topic)
 
-    def register_and_write() -> None:
+    def register_and_write():
         register(pulsar_in_spark.spark)
         write()
 

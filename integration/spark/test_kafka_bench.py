@@ -1,7 +1,5 @@
 """The benchmark beside Kafka, on a few rows: it checks what both sources read."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

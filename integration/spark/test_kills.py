@@ -1,7 +1,5 @@
 """The driver is killed with -9 at random while a producer writes; ``chaos restarts`` does so more often."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

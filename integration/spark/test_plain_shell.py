@@ -1,7 +1,5 @@
 """A user's program where nothing says which Python Spark takes, and ``python3`` of the PATH is another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.deploy.environments import Environment, link, linked
+from integration.deploy.environments import link, linked
 from integration.helpers.local_spark import ROOT
 
 PROGRAM = """
@@ -59,9 +57,7 @@ def plain_shell(tmp_path):
     return {"PATH": path, "HOME": str(tmp_path)}
 
 
-def run(
-    environment: Environment, variables: dict[str, str], home: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def run(environment, variables, home, *arguments):
     program = home / "program.py"
     program.write_text(PROGRAM)
     command = [str(environment.python), str(program), *arguments]

@@ -1,19 +1,16 @@
 """What the C++ client writes, our source reads; what our sink writes, the C++ client reads."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections import Counter
 
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key
 from integration.fixtures.spark import begun, finish
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 
 UTC = datetime.timezone.utc
 CODECS = {
@@ -25,7 +22,7 @@ CODECS = {
 }
 
 
-def varied(first: int, count: int) -> list[Record]:
+def varied(first, count):
     """Messages of every kind, no two equal."""
     return [
         Record(
@@ -38,7 +35,7 @@ def varied(first: int, count: int) -> list[Record]:
     ]
 
 
-def produce_mixed(peer: Peer, topic: str, records: list[Record], batch_sizes: tuple[int, ...]) -> None:
+def produce_mixed(peer, topic, records, batch_sizes):
     """Write records in order, in runs that take turns with codecs and batch sizes."""
     ways = itertools.product(CODECS.values(), batch_sizes)
     run = -(-len(records) // (len(CODECS) * len(batch_sizes)))
@@ -47,7 +44,7 @@ def produce_mixed(peer: Peer, topic: str, records: list[Record], batch_sizes: tu
         peer.produce(topic, part, batch_size=batch_size, compression=codec)
 
 
-def as_record(row: Row) -> Record:
+def as_record(row):
     """A row of the source, as the C++ client would have shown it."""
     event_time = row["__eventTime"]
     return Record(
@@ -58,12 +55,12 @@ def as_record(row: Row) -> Record:
     )
 
 
-def counted(records: list[Record]) -> Counter[Record]:
+def counted(records):
     """The multiset of records, wherever they are."""
     return Counter(Record(one.value, one.key, one.properties, one.event_time) for one in records)
 
 
-def serialized_ids(peer: Peer, topic: str) -> list[bytes]:
+def serialized_ids(peer, topic):
     """The ids of all messages, as the C++ client's own bytes."""
     return [message.message_id().serialize() for message in peer.messages(topic)]
 

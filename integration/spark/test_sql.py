@@ -1,12 +1,7 @@
 """Tables in SQL, the second name of the format, and a write without a mode."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from integration.fixtures.spark import Collector, drain
 from integration.helpers.peer import Record
@@ -20,7 +15,7 @@ def table(pulsar_in_spark):
     pulsar_in_spark.spark.sql("DROP TABLE IF EXISTS pulsar_table")
 
 
-def values(rows) -> list[str]:
+def values(rows):
     return [bytes(row.value).decode() for row in rows]
 
 
@@ -77,7 +72,7 @@ def test_rows_never_choose_where_they_are_written(pulsar_in_spark, peer, topic, 
     assert [each.value for each in peer.read_all(topic)] == [b"1"]
 
 
-def drain_into(rows: DataFrame, table: str, checkpoint: Path, **options: str) -> None:
+def drain_into(rows, table, checkpoint, **options):
     """Write the rows of a stream into a table, all that there are."""
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     writer.options(**options).toTable(table).awaitTermination()
