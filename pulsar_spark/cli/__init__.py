@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pulsar_spark.cli import admin, explain, package, subscriptions
+from pulsar_spark.cli import admin, explain, messages, options, package, subscriptions
 from pulsar_spark.errors import OptionError, PulsarError
 from pulsar_spark.version import VERSION
 from pulsar_spark_broker import command as broker
@@ -20,6 +20,8 @@ def parser() -> argparse.ArgumentParser:
     admin.add_command(commands)
     broker.add_command(commands)
     explain.add_command(commands)
+    messages.add_commands(commands)
+    options.add_command(commands)
     package.add_command(commands)
     subscriptions.add_command(commands)
     return made

@@ -50,6 +50,7 @@ def add_command(commands: Any) -> None:
     stats = action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
     stats.add_argument("--partitions", action="store_true", help="also those of each partition")
     action("stats-internal", "show ledgers and cursors of a topic", "topic", _internal_stats)
+    action("schemas", "show all versions of a topic's schema", "topic", _schemas)
     action("subscriptions", "list the subscriptions of a topic", "topic", _subscriptions)
     unsubscribe = action("unsubscribe", "remove a subscription from a topic", "topic", _unsubscribe)
     unsubscribe.add_argument("subscription", metavar="SUBSCRIPTION")
@@ -174,6 +175,11 @@ def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> A
     if _count_partitions(admin, topic):
         return admin.call("GET", *topic, f"partitioned-{kind}", query=query)
     return admin.call("GET", *topic, kind)
+
+
+def _schemas(admin: Admin, given: argparse.Namespace) -> Any:
+    topic = topic_of(given.topic).base
+    return admin.call("GET", "schemas", topic.tenant, topic.namespace, topic.local, "schemas")
 
 
 def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:

@@ -46,7 +46,7 @@ def test_trusted_authorities_without_tls_are_refused(admin, capsys):
             ]
         )
     assert ended.value.code == 2
-    assert "Write https:// in --admin-url" in capsys.readouterr().err
+    assert "Begin the URL with https://" in capsys.readouterr().err
     assert admin.requests == []
 
 
@@ -56,6 +56,7 @@ def test_what_is_shown(admin, run):
         (("partitions", "t"), f"{AT}/partitions", {"partitions": 3}),
         (("stats", "t"), f"{AT}/partitioned-stats?perPartition=false", {"msgInCounter": 5}),
         (("stats", "t", "--partitions"), f"{AT}/partitioned-stats?perPartition=true", {"partitions": {}}),
+        (("schemas", "t-partition-1"), "schemas/public/default/t/schemas", {"getSchemaResponses": []}),
         (("stats-internal", "t"), f"{AT}/partitioned-internalStats", {"ledgers": []}),
         (("retention", "public/default"), f"{NAMESPACE}/retention", {"retentionSizeInMB": 1}),
         (("deduplication", "public/default"), f"{NAMESPACE}/deduplication", True),
