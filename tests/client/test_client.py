@@ -2,13 +2,7 @@
 
 import pytest
 
-from pulsar_spark.client import (
-    Client,
-    ClientOptions,
-    Consumer,
-    Credentials,
-    shared_client,
-)
+from pulsar_spark.client import Client, ClientOptions, Consumer, Credentials, shared_client
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.errors import (
     AuthError,

@@ -438,10 +438,7 @@ def test_what_is_not_what_the_option_asks_for_is_not_called(fakes, given):
 
 def test_payloads_are_encrypted_with_the_keys_of_the_options(fakes, tmp_path):
     (tmp_path / "own.public.pem").touch()
-    keys = {
-        "pulsar.producer.encryptionKeys": "own",
-        "pulsar.producer.cryptoKeyReader": str(tmp_path),
-    }
+    keys = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKeyReader": str(tmp_path)}
     write(**keys)
     assert fakes.given["code"].encryptor is not None
 
