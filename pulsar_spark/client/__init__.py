@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         KeyFolder,
         ProducerCryptoFailureAction,
     )
-    from pulsar_spark.client.login_checks import check_identity, login_risk
+    from pulsar_spark.client.login_checks import check_identity, login_risk, variables_of_secrets
     from pulsar_spark.client.net.admin import (
         Admin,
         Ledger,
@@ -121,7 +121,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
                 "ConsumerCryptoFailureAction CryptoKeyReader Decryptor EncryptionKeyInfo "
                 "Encryptor KeyFolder ProducerCryptoFailureAction"
             ),
-            "pulsar_spark.client.login_checks": "check_identity login_risk",
+            "pulsar_spark.client.login_checks": "check_identity login_risk variables_of_secrets",
             "pulsar_spark.client.net.admin": (
                 "Admin Ledger SubscriptionStats checked_admin_url namespace_parts"
             ),

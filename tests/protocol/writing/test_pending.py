@@ -178,10 +178,7 @@ PROGRESS = {
     "anew, after a loss": ([("lost", 111), ("bytes", 112), ("lost", 113), ("anew", 115), ("lost", 116)], 145),
     "a chunk's receipt": ([("receipt of a chunk", 110)], 140),
     "a chunk's receipt, lost": ([("receipt of a chunk", 110), ("lost", 111)], 140),
-    "the resend of chunks is lost": (
-        [("lost", 111), *[("receipt of a chunk", 120), ("lost", 121)] * 3],
-        130,
-    ),
+    "the resend of chunks is lost": ([("lost", 111), *[("receipt of a chunk", 120), ("lost", 121)] * 3], 130),
 }
 
 
