@@ -32,8 +32,8 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.entries import decode
+from pulsar_spark.wire.frame_runs import Messages
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, FrameReader, encode_command_head
-from pulsar_spark.wire.messages import Messages
 
 _TOPIC = TopicName.parse("bench-partition-0")
 _MEBIBYTES = 12  # of values

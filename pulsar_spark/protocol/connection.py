@@ -29,9 +29,8 @@ from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frame_runs import Messages, Receipts
 from pulsar_spark.wire.frames import LIST_REQUESTS, Frame, FrameReader, Received, kind_of
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
 
 CLIENT_VERSION = f"pulsar-spark {VERSION}"
 

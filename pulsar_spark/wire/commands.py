@@ -1,7 +1,4 @@
-"""One function for each command that a client sends; each returns the framed bytes.
-
-Ids are unsigned on the wire: negative ones such as -1 (earliest) are written as their two's complement.
-"""
+"""One function for each command that a client sends; each returns the framed bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +13,9 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command
-from pulsar_spark.wire.messages import varint
-from pulsar_spark.wire.wire_schema import to_wire_schema, to_wire_version
+from pulsar_spark.wire.wire_values import to_wire_id, to_wire_schema, to_wire_version, varint
 
 PROTOCOL_VERSION = 21
-_U64 = (1 << 64) - 1
 
 _Type = pb.BaseCommand
 
@@ -55,28 +50,6 @@ class Login:
             if secret:
                 text = text.replace(secret, "***")
         return text
-
-
-def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
-    """Make a MessageIdData; negative parts become their two's complement."""
-    data = pb.MessageIdData(ledgerId=message_id.ledger & _U64, entryId=message_id.entry & _U64)
-    if message_id.batch_index >= 0:
-        data.batch_index = message_id.batch_index
-    return data
-
-
-def from_wire_id(data: pb.MessageIdData) -> MessageId:
-    """Read a MessageIdData; 2^64-1 becomes -1."""
-    return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
-
-
-def from_wire_count(value: int) -> int:
-    """Read a count; 0 for a negative number, which a broker may send as its two's complement."""
-    return max(0, _signed(value))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
 
 
 def connect(client_version: str, proxy_to_broker_url: str | None = None, login: Login | None = None) -> bytes:

@@ -24,8 +24,15 @@ from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES
-from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
-from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipt_of, receipts_of
+from pulsar_spark.wire.frame_runs import (
+    NO_TEMPLATE,
+    RECEIPT_HEAD,
+    Messages,
+    Receipts,
+    receipt_of,
+    receipts_of,
+    template_of,
+)
 
 Received: TypeAlias = "Frame | Messages | Receipts"
 

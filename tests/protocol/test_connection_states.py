@@ -23,8 +23,7 @@ from pulsar_spark.protocol.connection import (
     Silent,
 )
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
+from pulsar_spark.wire.frame_runs import Messages, Receipts
 from tests.loops import for_each
 from tests.protocol.connections import (
     DOUBT,

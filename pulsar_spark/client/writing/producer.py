@@ -37,10 +37,10 @@ from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_version
 
 # Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20

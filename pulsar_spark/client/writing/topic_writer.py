@@ -46,7 +46,7 @@ from pulsar_spark.protocol.writing.routing import Router, TaskPlace
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.keys_and_texts import check_properties
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.singles import encode_singles
+from pulsar_spark.wire.columns.unbatched import encode_singles
 
 # Seconds after which a lost connection is noticed while no call is made.
 _MENDING_INTERVAL = 0.5

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.entry import entry_limits
 
 
 class BatcherBuilder(Enum):
@@ -56,7 +56,7 @@ class Batcher:
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
-        most = entry_work.MESSAGES
+        most = entry_limits.MESSAGES
         self._max_messages = min(max_messages, most) if max_messages > 0 else most
         self._max_bytes = max_bytes
         self._max_delay = max_delay

@@ -10,7 +10,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import SingleSections
+from pulsar_spark.wire.columns.unbatched import SingleSections
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
 from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
 

@@ -59,7 +59,7 @@ from pulsar_spark.protocol.writing.receipts import ReceiptTally
 from pulsar_spark.protocol.writing.stored_check import StoredProof
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.receipts import Receipts
+from pulsar_spark.wire.frame_runs import Receipts
 
 _CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
 

@@ -1,7 +1,7 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
 :mod:`batch_walk` finds where the fields of a message lie (the layout is drawn in :mod:`field_spans`),
-:mod:`decode_columns` makes columns from them, and :mod:`encode_columns` makes fields from columns. Other
+:mod:`message_columns` makes columns from them, and :mod:`encode_columns` makes fields from columns. Other
 modules decide which messages form a batch, and handle its metadata and compression. No Python object is made
 per message in either direction.
 """
@@ -29,9 +29,8 @@ from pulsar_spark.arrow.join import (
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
 

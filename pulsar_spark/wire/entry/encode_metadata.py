@@ -7,7 +7,7 @@ from functools import lru_cache
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 
 def batch_metadata(

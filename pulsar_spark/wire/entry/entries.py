@@ -15,12 +15,11 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entry.entry_fields import EntryField, fields_of
-from pulsar_spark.wire.entry.sections import read_sections
+from pulsar_spark.wire.entry.entry_fields import EntryField, fields_of, read_sections
 from pulsar_spark.wire.fields.field_spans import Fields
 from pulsar_spark.wire.fields.field_walk import NotPlainError
+from pulsar_spark.wire.frame_runs import Messages, joined
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.messages import Messages, joined
 
 _FEW = 24  # entries; for fewer, the fixed cost of numpy calls is more than that of protobuf
 _SMALL = 4096  # bytes per entry; larger ones are not copied together, and protobuf costs little for them

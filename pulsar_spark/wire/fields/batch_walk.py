@@ -27,7 +27,7 @@ from pulsar_spark.wire.fields.field_spans import (
     Fields,
 )
 from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, NotPlainError, big_endian, require, walk
-from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
+from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan

@@ -11,9 +11,20 @@ import numpy as np
 
 from pulsar_spark.arrow.arrays import Bytes, Ints, every
 from pulsar_spark.arrow.grid import Grid, grid_of, grid_of_rows, items_at
-from pulsar_spark.wire.fields.alike_headers import WORD, AlikeHeaders, HeaderLayout, PropertySpans, Words
 from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
-from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields
+from pulsar_spark.wire.fields.field_spans import (
+    BYTES,
+    NUMBERS,
+    PROPERTIES,
+    SPANS,
+    VARINT,
+    WORD,
+    AlikeHeaders,
+    Fields,
+    HeaderLayout,
+    PropertySpans,
+    Words,
+)
 from pulsar_spark.wire.fields.field_walk import NotPlainError, require
 
 _MAX_SIZE = 256  # bytes of a header; longer ones are rare

@@ -29,7 +29,6 @@ from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import (
     checksum_field,
     flag_field,
@@ -37,7 +36,7 @@ from pulsar_spark.wire.columns.encode_columns import (
     properties_field,
     size_field,
 )
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
