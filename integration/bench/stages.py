@@ -21,8 +21,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.writing.batcher import Batch, Batcher
-from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher, stable_order
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.routing import Router

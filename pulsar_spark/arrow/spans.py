@@ -1,14 +1,20 @@
-"""Spans of a buffer, from one position to another: copied into one array, with one call."""
+"""Spans of a buffer, from one position to another: copied into one array, with one call.
+
+A Grid has positions that lie regularly in a buffer, so the items at them can be viewed as an array, without
+an index. Numpy copies such a view in about half of the time of an indexed copy. Messages of one size lie so,
+and so do batches of as many of them that follow one another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every
-from pulsar_spark.arrow.grid import Grid, copy_spans, items_at
+from pulsar_spark.arrow.arrays import Buffer, Bytes, Flags, Ints, every
 
 
 def joined_buffer(parts: Sequence[Buffer]) -> pa.Buffer:
@@ -72,3 +78,97 @@ def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.
     items = items_at(body, at, np.dtype((np.void, size)))
     offsets = np.arange(len(at) + 1, dtype=np.int32) * np.int32(size)
     return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
+
+
+Items: TypeAlias = npt.NDArray[Any]
+Span: TypeAlias = tuple[int, int]
+
+# Positions in a row; numpy copies shorter rows more slowly than by an index.
+_SHORT = 16
+
+
+class Grid(NamedTuple):
+    """Positions in rows: equally far apart in each row, as the rows are.
+
+    Attributes:
+        first: the first position, bytes.
+        shape: rows, and positions in each.
+        steps: bytes from row to row, and from position to position.
+    """
+
+    first: int
+    shape: tuple[int, int]
+    steps: tuple[int, int]
+
+    def items(self, body: Bytes | pa.Buffer, kind: np.dtype[Any], place: int = 0) -> Items:
+        """View what lies ``place`` bytes after each position, [rows, positions].
+
+        Raises:
+            ValueError: some of it lies outside the body.
+        """
+        items: Items = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
+        return items
+
+    def moved(self, first: int) -> Grid:
+        """The same grid from another position on."""
+        return self._replace(first=first)
+
+
+def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
+    """The grid of one or more positions; None if they lie in none, or in several rows that are short."""
+    steps = at[1:] - at[:-1]
+    step = int(steps[0]) if len(steps) else 0
+    is_other = steps != step
+    others = int(np.count_nonzero(is_other))
+    across = int(is_other.argmax()) + 1 if others else len(at)
+    if across * (others + 1) != len(at) or (others and across < _SHORT):
+        return None
+    # The first other step leads to the second row. If those to each later row equal it, no more are other.
+    between = steps[across - 1 :: across]
+    if others and (between != between[0]).any():
+        return None
+    down = int(at[across] - at[0]) if others else 0
+    return Grid(int(at[0]), (others + 1, across), (down, step))
+
+
+def grid_of_rows(count: int, width: int) -> Grid:
+    """The grid of rows that follow one another, each of ``width`` bytes."""
+    return Grid(0, (1, count), (0, width))
+
+
+def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[Any]) -> Items:
+    """Copy what lies at each of n positions, none of which is negative, [n].
+
+    Raises:
+        IndexError, ValueError: some of it lies after the body's end.
+    """
+    overlapping: Items = np.ndarray((body.size - kind.itemsize + 1,), kind, body, 0, (1,))
+    return overlapping[at]
+
+
+def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa.BinaryArray:
+    """Copy the same spans after each position: those of the first position, then those of the next.
+
+    Args:
+        body: bytes that contain them.
+        grid: the positions.
+        spans: where each begins and ends, from its position on.
+
+    Raises:
+        ValueError: some of it lies outside the body.
+    """
+    count, each = grid.shape[0] * grid.shape[1], len(spans)
+    if not count:  # numpy views nothing in no bytes
+        return pa.array([], pa.binary())
+    ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
+    size = int(ends[-1])
+    data = pa.allocate_buffer(count * size)
+    copied = Grid(0, grid.shape, (grid.shape[1] * size, size))
+    for (at, end), last in zip(spans, ends.tolist(), strict=True):
+        if at < end:
+            item = np.dtype((np.void, end - at))
+            copied.items(data, item, last - (end - at))[...] = grid.items(body, item, at)
+    offsets: npt.NDArray[np.int32] = np.zeros(count * each + 1, np.int32)
+    before = np.arange(count, dtype=np.int32) * np.int32(size)
+    np.add(before[:, None], ends, out=offsets[1:].reshape(count, each))
+    return pa.Array.from_buffers(pa.binary(), count * each, [None, pa.py_buffer(offsets), data])

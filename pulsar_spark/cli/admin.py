@@ -1,7 +1,8 @@
 """``pulsar_spark admin``: show and change topics, subscriptions and policies.
 
 It sends what the pages ask a reader to do to the admin service, for those without ``pulsar-admin``. Answers
-are printed as JSON.
+are printed as JSON. Other commands that use the admin service share its arguments, which are named as in
+pulsar-admin.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import json
 import sys
 from typing import Any
 
-from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
-from pulsar_spark.client import Admin, namespace_parts
-from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError
+from pulsar_spark.client import Admin, Credentials, Identity, TlsOptions, namespace_parts
+from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError, UnsupportedError
 from pulsar_spark.ids import TopicName
 
 # What a change returns.
@@ -224,3 +224,68 @@ def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) ->
     parts = "namespaces", *namespace_parts(given.namespace), *policy.split("/")
     admin.call("POST", *parts, body=value)
     return _DONE
+
+
+def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the admin service's address and the login to a command's parser."""
+    parser.add_argument(
+        "--admin-url",
+        default="http://localhost:8080",
+        metavar="URL",
+        help="admin service (default: %(default)s)",
+    )
+    parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
+    parser.add_argument(
+        "--auth-params",
+        metavar="PARAMS",
+        default="",
+        help="like pulsar.client.authParams: file:///... or env:NAME",
+    )
+    parser.add_argument(
+        "--tls-trust-cert-path", metavar="FILE", help="like pulsar.client.tlsTrustCertsFilePath"
+    )
+
+
+def admin_of(arguments: argparse.Namespace) -> Admin:
+    """A client of the admin service; raises OptionError for an invalid address or login."""
+    return Admin(arguments.admin_url, identity=_identity(arguments))
+
+
+def topic_of(text: str) -> TopicName:
+    """The topic that an argument names, for commands that do not take scalable topics.
+
+    Raises:
+        OptionError: it is not the name of a topic.
+        UnsupportedError: it is that of a scalable topic.
+    """
+    topic = TopicName.parse(text, scalable=True)
+    if topic.is_scalable:
+        raise UnsupportedError(
+            "this command does not take scalable topics",
+            topic=text,
+            advice="The actions partitions, stats, subscriptions and unsubscribe of pulsar_spark admin take "
+            "them. Pulsar's HTTP API has more: /admin/v2/scalable",
+        )
+    return topic
+
+
+def _identity(arguments: argparse.Namespace) -> Identity:
+    plugin = arguments.auth_plugin
+    if plugin is None and arguments.auth_params:
+        raise OptionError(
+            "--auth-params is given without --auth-plugin",
+            advice="Give the authentication plugin, such as token",
+        )
+    if arguments.tls_trust_cert_path is not None and not arguments.admin_url.lower().startswith("https:"):
+        raise OptionError(
+            "--tls-trust-cert-path has no effect without TLS", advice="Write https:// in --admin-url"
+        )
+    credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
+    try:
+        return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
+    except OptionError as error:
+        advice = (
+            "docs/security.md lists the authentication plugins, such as tls with "
+            "tlsCertFile:PATH,tlsKeyFile:PATH"
+        )
+        raise OptionError(error.what, advice=advice) from None

@@ -1,4 +1,20 @@
-"""Pauses: when requests that have failed are repeated. Pure; times are seconds of a monotonic clock."""
+"""When a failed request is repeated (Pauses), and a lost producer or consumer opened again (Reopening).
+
+Pure; times are seconds of a monotonic clock. Reopening has pauses because a broker that accepts a producer or
+consumer and closes it at once would else be asked a thousand times a second:
+
+    =========================================  ======================================================
+    since it succeeded                         pause before the next one
+    =========================================  ======================================================
+    a message or a receipt came                none for 20 in a row; after that, up to 4 a second
+    it lasted for 10 s                         none
+    neither                                    0.05 s, twice as much each time, at most 2 s; of that
+                                               between a half and all, by chance
+    =========================================  ======================================================
+
+Openings that fail are not counted here: they have their own pauses. A loss is an opening that succeeded
+and has to be repeated, though the owner did not ask for another one.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +54,56 @@ class Pauses(Generic[K]):
     def due_at(self, now: float) -> float:
         """When the next pause ends; infinity if there is none."""
         return min((until for _, until in self._failed.values() if until > now), default=math.inf)
+
+
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+_LASTING = 10.0
+# Openings, of whatever use, that are made without a pause, and how many more each second.
+_IN_A_ROW = 20
+_PER_SECOND = 4.0
+
+
+class Reopening:
+    """Counts the openings of one producer or consumer that came to nothing, and those of a short time."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+        self._recent = 0.0  # openings, when the last one was made; less those that are due since
+        self._opened_at = 0.0
+        self._has_opened = False
+
+    def opened(self, now: float) -> None:
+        """Note that an opening has succeeded; ``now`` is in monotonic seconds."""
+        self._fruitless += 1
+        self._recent = self._recent_at(now) + 1
+        self._opened_at = now
+        self._has_opened = True
+
+    def yielded(self) -> None:
+        """Note that a message or a receipt came."""
+        self._fruitless = 0
+
+    def reset(self) -> None:
+        """Note that the owner itself wants another opening."""
+        self._fruitless = 0
+        self._recent = 0.0
+        self._has_opened = False
+
+    def take_loss(self) -> bool:
+        """Whether the next opening replaces one that was lost; True once for each of them."""
+        was_lost, self._has_opened = self._has_opened, False
+        return was_lost
+
+    def pause(self, now: float, chance: float) -> float:
+        """Seconds to wait before the next opening; ``chance`` is a random number from 0 to 1."""
+        if self._fruitless and now >= self._opened_at + _LASTING:
+            self._fruitless = 0
+        crowded = max(0.0, self._recent_at(now) + 1 - _IN_A_ROW) / _PER_SECOND
+        if not self._fruitless:
+            return crowded
+        longest = min(_FIRST_PAUSE * 2.0 ** min(self._fruitless - 1, 10), _MAX_PAUSE)
+        return max(crowded, longest * (1 + chance) / 2)
+
+    def _recent_at(self, now: float) -> float:
+        return max(0.0, self._recent - (now - self._opened_at) * _PER_SECOND)

@@ -55,9 +55,8 @@ from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
-from pulsar_spark.protocol.writing.receipts import ReceiptTally
-from pulsar_spark.protocol.writing.stored_check import StoredProof
-from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.protocol.writing.sent_totals import ReceiptTally
+from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frame_runs import Receipts
 

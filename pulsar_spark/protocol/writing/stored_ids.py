@@ -13,15 +13,58 @@ remembered of a name, besides the last id that the broker named when the produce
     refused             ids of entries that the broker has refused, until they are known to be stored
     old version to      entries up to here were packed with a schema version that is no longer the producer's
     ==================  ====================================================================================
+
+When the producer registers again, pending entries, sent and not acknowledged, are judged by the broker's last
+id. ``known`` is the highest id that this producer otherwise knows to be stored. An entry is claimed if its
+ids lie above ``known`` and not above the broker's last id: it will be dropped, so it must be stored as it is.
+
+    =====================================  ================================================================
+    last id that the broker has stored     judged
+    =====================================  ================================================================
+    none (-1), and pending entries         error: the broker does not deduplicate, or knows nothing of the
+    belong to a transaction, and must not  name; they may be stored, and would be stored twice
+    be stored twice
+    none (-1) otherwise                    send again
+    above ``known`` and all pending ids    error: another program has used the name; the broker would drop
+                                           what is sent now
+    in a pending entry, before its last    the same error: a broker stores an entry whole or not at all
+    id
+    above the first claimed id, and not    the same error: this producer has sent nothing by that id
+    the last id of a claimed entry
+    that of a message in chunks, whose     error: the broker would drop its end
+    last chunk was not sent yet
+    any other, and a claimed entry is in   error: it may not be stored, and nobody can read it before the
+    doubt, see below, that is part of a    transaction ends
+    transaction
+    any other, and a claimed entry is in   send again if it is found as it was sent
+    doubt
+    any other                              send again: the broker drops what it has
+    =====================================  ================================================================
+
+Which claimed entries are in doubt:
+
+    =====================================  ================================================================
+    claimed entry                          in doubt
+    =====================================  ================================================================
+    chunk with the broker's last id        yes: a broker that restarts takes the id of a message from its
+                                           first chunk; only the last chunk proves the message
+    one that the broker refused, and all   yes: later entries may be stored though this one is not, and
+    after it                               the refusal of another may be lost with the connection
+    part of a transaction                  yes: Pulsar 4.0.7 and older may lose one and store later ones, if
+                                           two producers write a topic's first messages in transactions
+    any other, under a name that others    yes: they may have written by its ids
+    may use
+    any other                              no
+    =====================================  ================================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pulsar_spark.errors import SchemaError, SendError
+from pulsar_spark.errors import NotReadyError, SchemaError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.stored_check import StoredProof, check_stored, foreign_writes
+from pulsar_spark.wire.entry.entries import Entry
 
 # How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
@@ -153,3 +196,165 @@ class StoredIds:
                 topic=self._topic,
                 advice="Run the task or the query again: it writes with the new number",
             )
+
+
+def check_stored(
+    topic: str,
+    producer_name: str,
+    last_sequence_id: int,
+    known: int,
+    pending: Sequence[Outgoing],
+    *,
+    is_shared_name: bool,
+    may_repeat: bool = False,
+    refused: int | None = None,
+) -> list[Outgoing]:
+    """Judge the pending entries of a producer by the module's tables.
+
+    Others may use an ``is_shared_name``. Messages of a transaction that ``may_repeat`` may be stored twice.
+    ``refused`` is the lowest id above ``known`` of an entry that the broker refused.
+
+    Returns:
+        The entries that are in doubt, and must be found before anything is sent again.
+
+    Raises:
+        SendError: by the tables.
+    """
+    last = last_sequence_id
+    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
+    if last < 0:
+        if messages and not may_repeat:
+            raise SendError(
+                f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
+                "be stored, and it is not certain that the namespace deduplicates what is sent again",
+                topic=topic,
+                advice="Enable deduplication for the namespace, or let Spark retry tasks "
+                "(spark.task.maxFailures)",
+            )
+        return []
+    claimed = [entry for entry in pending if known < entry.sequence_id <= last]
+    if (
+        last > max([known, *(entry.highest_sequence_id for entry in pending)])
+        or any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
+        or (claimed and claimed[-1].highest_sequence_id != last)
+    ):
+        raise foreign_writes(topic, producer_name)
+    if claimed and claimed[-1].kind is EntryKind.CHUNK:
+        raise incomplete_message(topic)
+
+    def is_in_doubt(entry: Outgoing) -> bool:
+        if entry.kind.is_chunk and entry.sequence_id == last:
+            return True
+        if refused is not None and entry.sequence_id >= refused:
+            return True
+        return is_shared_name or entry.transaction is not None
+
+    in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
+    if any(entry.transaction is not None for entry in in_doubt):
+        raise SendError(
+            f"{messages} messages of a transaction were not acknowledged when the connection was lost, and "
+            "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
+            "read before the transaction ends",
+            topic=topic,
+            advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
+        )
+    return in_doubt
+
+
+class StoredProof:
+    """Whether entries are stored as they were sent: takes stored entries, in any order, and compares them.
+
+    If entries are not found:
+
+        ===============================  ==================================================================
+        missing                          error
+        ===============================  ==================================================================
+        another entry has its id         final: somebody else has written under the name
+        and the search was cut short     NotReadyError: it may be found later
+        part of a message in chunks      final: the broker would drop its end
+        any other                        final: it is not stored, or not any more
+        ===============================  ==================================================================
+
+    Attributes:
+        producer_name: of the entries.
+        first_sequence_id: the lowest id of the entries, which are in doubt.
+        last_sequence_id: the highest one.
+        count: how many entries are looked for at the beginning.
+    """
+
+    def __init__(self, topic: str, producer_name: str, entries: Sequence[Outgoing]) -> None:
+        self._topic = topic
+        self.producer_name = producer_name
+        self.first_sequence_id = entries[0].sequence_id
+        self.last_sequence_id = entries[-1].highest_sequence_id
+        self._missing: dict[tuple[int, int], tuple[bytes, Outgoing]] = {}
+        self._has_other = False
+        self._is_cut_short = False
+        for entry in entries:
+            metadata = entry.metadata
+            self._missing[entry.sequence_id, metadata.chunk_id] = metadata.SerializeToString(), entry
+        self.count = len(self._missing)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether all of them were found."""
+        return not self._missing
+
+    def take(self, entry: Entry) -> None:
+        """Compare a stored entry of the producer's name."""
+        place = entry.metadata.sequence_id, entry.metadata.chunk_id
+        metadata, sent = self._missing.get(place, (b"", None))
+        if sent is None:
+            return
+        if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
+            del self._missing[place]
+        elif not sent.kind.is_chunk:  # an earlier attempt of a chunked message may be stored
+            self._has_other = True
+
+    def cut_short(self) -> None:
+        """Note that there was no time to compare all stored entries."""
+        self._is_cut_short = True
+
+    def error(self) -> SendError | NotReadyError:
+        """Make the error for what was not found; see the class's table."""
+        entries = [entry for _, entry in self._missing.values()]
+        if self._has_other:
+            return foreign_writes(self._topic, self.producer_name)
+        if self._is_cut_short:
+            return NotReadyError(
+                f"the search for stored messages of producer {self.producer_name} timed out",
+                topic=self._topic,
+                advice="An open transaction, or a broker that is starting, may hide them. Raise "
+                "sendTimeoutMs and operationTimeoutMs",
+            )
+        if any(entry.kind.is_chunk for entry in entries):
+            return incomplete_message(self._topic)
+        messages = sum(entry.messages for entry in entries)
+        return SendError(
+            f"{messages} messages were not acknowledged when the connection was lost; they were not found "
+            f"in the topic, and the broker would drop them as duplicates of producer {self.producer_name} "
+            "if they were sent again",
+            topic=self._topic,
+            advice="Somebody else may have written under that name, an open transaction may hide them, "
+            "or the broker may have removed them. Let Spark retry tasks (spark.task.maxFailures)",
+        )
+
+
+def incomplete_message(topic: str) -> SendError:
+    """The error of a producer that can no longer send the last chunks of a message."""
+    return SendError(
+        "the connection was lost while a chunked message was sent, and the broker would drop its remaining "
+        "chunks",
+        topic=topic,
+        advice="Let Spark retry tasks (spark.task.maxFailures)",
+    )
+
+
+def foreign_writes(topic: str, name: str) -> SendError:
+    """The error of a producer whose name another program has used meanwhile."""
+    return SendError(
+        f"somebody else, such as another run of this task, has written under the producer name {name}",
+        topic=topic,
+        advice="Let Spark retry tasks (spark.task.maxFailures), and do not use one producerName in two "
+        "queries",
+    )

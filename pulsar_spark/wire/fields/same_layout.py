@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Bytes, Ints, every
-from pulsar_spark.arrow.grid import Grid, grid_of, grid_of_rows, items_at
+from pulsar_spark.arrow.spans import Grid, grid_of, grid_of_rows, items_at
 from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
 from pulsar_spark.wire.fields.field_spans import (
     BYTES,

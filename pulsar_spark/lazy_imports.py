@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
     """Make the ``__getattr__`` of a package (PEP 562).
 
     Args:
