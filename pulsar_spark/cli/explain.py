@@ -1,4 +1,4 @@
-"""``pulsar_spark explain``: show the meaning of an error code, and what to do; the table of all codes."""
+"""``pulsar_spark explain``: show the meaning of an error code, and advice; the table of all codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ with its code, such as [PULSAR_AUTH].
 
 
 def add_command(commands: Any) -> None:
-    """Add ``explain`` to the subparsers of a command line."""
+    """Adds ``explain`` to the subparsers of a command line."""
     parser = commands.add_parser("explain", help="explain an error code", description=_DESCRIPTION)
     parser.add_argument(
         "code", nargs="?", help="an error code, such as PULSAR_AUTH or AUTH (default: print all)"
@@ -53,10 +53,10 @@ class ErrorExplanation(NamedTuple):
     """One line of ``docs/errors.md``.
 
     Attributes:
-        code: such as ``PULSAR_AUTH``.
-        meaning: what happened.
+        code: error code, such as ``PULSAR_AUTH``.
+        meaning: cause of the error.
         is_retriable: whether the operation is retried until its timeout.
-        advice: what to do.
+        advice: advice to the user.
     """
 
     code: str
@@ -66,7 +66,7 @@ class ErrorExplanation(NamedTuple):
 
 
 def explanations() -> list[ErrorExplanation]:
-    """What each code means, and what to do, in the order of the tree."""
+    """Returns the explanations of all codes, in the order of the tree."""
     return [
         ErrorExplanation(
             kind.code,
@@ -79,7 +79,7 @@ def explanations() -> list[ErrorExplanation]:
 
 
 def _kinds(base: type[PulsarError]) -> Iterator[type[PulsarError]]:
-    """All classes of the tree below one, each before its own, in the order in which they are written."""
+    """Yields all subclasses in this module, each before its own subclasses, in source order."""
     for kind in base.__subclasses__():
         if kind.__module__ == base.__module__:
             yield kind

@@ -53,7 +53,7 @@ class Messages(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A MESSAGE command to compare others with.
+    """A MESSAGE command with which others are compared.
 
     Attributes:
         head: the command, after its size, up to the entry id.
@@ -70,7 +70,7 @@ class Template(NamedTuple):
     ledger: int
 
     def messages(self, data: bytes, start: Ints, ends: Ints) -> Messages | None:
-        """Read consecutive frames whose commands begin with ``head``.
+        """Reads consecutive frames whose commands begin with ``head``.
 
         Args:
             data: bytes that contain the frames.
@@ -103,15 +103,14 @@ NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
 
 
 def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
-    """Make a template of a MESSAGE command; one that matches nothing if the encoding is unusual."""
+    """Makes a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for an unusual encoding."""
     message = parsed.message
     place = message.message_id
     if place.ledgerId >> 63 or place.entryId >> 56:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The lengths of the body and of the id are copied from the command; everything else is checked against
-    # them.
+    # The lengths of the body and of the id are copied from the command, and the rest is compared with them.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -124,7 +123,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
 
 
 def _is_plain(tail: bytes) -> bool:
-    """Whether a well-formed command ends with nothing but numeric fields that are not used."""
+    """Whether the rest of a well-formed command has only numeric fields that are not used."""
     begins = True
     for byte in tail:
         if begins and byte not in _TAIL_TAGS:
@@ -135,7 +134,7 @@ def _is_plain(tail: bytes) -> bool:
 
 
 def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
-    """Group messages to decode them at once: the fixed cost equals that of hundreds of small ones."""
+    """Groups messages to be decoded at once, because a call's fixed cost is that of hundreds of messages."""
     waiting: list[Messages] = []
     waiting_size = 0
     for messages in received:
@@ -150,7 +149,7 @@ def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
-    """Join several for the same consumer; their bytes are copied unless they are the same object."""
+    """Joins messages for one consumer; their bytes are copied unless all are in the same object."""
     if len(parts) == 1:
         return parts[0]
     if all(part.data is parts[0].data for part in parts):
@@ -173,7 +172,7 @@ def joined(parts: Sequence[Messages]) -> Messages:
     )
 
 
-# How a SEND_RECEIPT command begins: its type, and the tag of its body.
+# First bytes of a SEND_RECEIPT command: its type, and the tag of its body.
 RECEIPT_HEAD = b"\x08\x07\x3a"
 _SIZES = 8  # bytes of a frame before its command
 
@@ -187,20 +186,20 @@ _BODY = Layout(
     },
     _HIGHEST_SEQUENCE_ID,
 )
-# Of a MessageIdData; its other fields are for consumers.
+# Fields of MessageIdData; the others are for consumers.
 _LEDGER, _ENTRY, _LAST_FIELD = 1, 2, 7
 _ID = Layout({_LEDGER << 3 | VARINT: FieldKind.NUMBER, _ENTRY << 3 | VARINT: FieldKind.NUMBER}, _LAST_FIELD)
 
 
 class Receipts(NamedTuple):
-    """n SEND_RECEIPT commands for one producer, in the order they came.
+    """n SEND_RECEIPT commands for one producer, in order of arrival.
 
     Attributes:
-        producer_id: of the producer on the connection.
-        sequence_ids: n ids, as they were sent.
-        ledgers: n ledger ids; negative: the broker has not stored the entry, since its sequence id is not
-            above the last one that is stored.
-        entries: n entry ids.
+        producer_id: the producer's id on the connection.
+        sequence_ids: sequence ids, [n].
+        ledgers: ledger ids, [n]; negative: the broker dropped the entry, because its sequence id is not above
+            the last stored id.
+        entries: entry ids, [n].
     """
 
     producer_id: int
@@ -210,14 +209,14 @@ class Receipts(NamedTuple):
 
 
 def receipt_of(command: pb.CommandSendReceipt) -> Receipts:
-    """Take a command that was parsed."""
+    """Converts a parsed command."""
     place = np.array([command.message_id.ledgerId, command.message_id.entryId], np.uint64).view(np.int64)
     ledger, entry = place.tolist()
     return Receipts(command.producer_id, [command.sequence_id], [ledger], [entry])
 
 
 def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
-    """Read consecutive frames whose commands begin with RECEIPT_HEAD, by column.
+    """Reads consecutive frames whose commands begin with RECEIPT_HEAD, by column.
 
     Args:
         data: bytes that contain the frames.
@@ -225,7 +224,7 @@ def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
         ends: end of each frame, int64[n].
 
     Returns:
-        The receipts of each producer; None if one of the frames must be parsed by itself.
+        The receipts of each producer; None if a frame must be parsed by itself.
     """
     body = np.frombuffer(data, np.uint8)
     try:
@@ -257,7 +256,7 @@ def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
 
 
 def _number(fields: Fields, number: int) -> Ints:
-    """A field that all commands must have."""
+    """Returns a field that all commands must have."""
     require(number in fields.numbers)
     values, has = fields.numbers[number]
     require(every(has))

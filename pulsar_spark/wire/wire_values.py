@@ -17,7 +17,7 @@ _U64 = (1 << 64) - 1
 
 
 def to_wire_schema(schema: Schema) -> pb.Schema:
-    """Make a pb.Schema."""
+    """Converts a Schema to protobuf."""
     wire = pb.Schema(name=schema.name, schema_data=schema.data, type=pb.Schema.Type.Name(schema.type))
     for key, value in schema.properties.items():
         wire.properties.add(key=key.encode(), value=value.encode())
@@ -25,8 +25,8 @@ def to_wire_schema(schema: Schema) -> pb.Schema:
 
 
 def from_wire_schema(schema: pb.Schema) -> Schema:
-    """Read a pb.Schema; of properties with one name the last counts, and what is no UTF-8 is replaced."""
-    pairs: Iterable[Any] = schema.properties  # the generated stub takes them for the type of that name
+    """Reads a schema; a property's last value counts, and bytes that are not UTF-8 are replaced."""
+    pairs: Iterable[Any] = schema.properties  # the generated stub has another type
     properties = {_text(pair.key): _text(pair.value) for pair in pairs}
     return Schema(SchemaType(schema.type), schema.schema_data, properties, schema.name)
 
@@ -36,18 +36,18 @@ def _text(data: bytes) -> str:
 
 
 def to_wire_version(version: int) -> bytes:
-    """Write the number of a version, from 0 to 2**63 - 1."""
+    """Encodes a version number, from 0 to 2**63 - 1."""
     return version.to_bytes(_VERSION_SIZE, "big")
 
 
 def from_wire_version(data: bytes) -> int | None:
-    """Read the number of a version; None where the bytes are no version: producers may write any."""
+    """Decodes a version number; None for other bytes, because producers may write any."""
     version = int.from_bytes(data, "big")
     return version if len(data) == _VERSION_SIZE and version < 1 << 63 else None
 
 
 def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
-    """Make a MessageIdData; negative parts become their two's complement."""
+    """Converts an id to protobuf; negative parts become their two's complement."""
     data = pb.MessageIdData(ledgerId=message_id.ledger & _U64, entryId=message_id.entry & _U64)
     if message_id.batch_index >= 0:
         data.batch_index = message_id.batch_index
@@ -55,12 +55,12 @@ def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
 
 
 def from_wire_id(data: pb.MessageIdData) -> MessageId:
-    """Read a MessageIdData; 2^64-1 becomes -1."""
+    """Reads an id; 2^64-1 becomes -1."""
     return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
 
 
 def from_wire_count(value: int) -> int:
-    """Read a count; 0 for a negative number, which a broker may send as its two's complement."""
+    """Reads a count; 0 for a negative number, which a broker may send as its two's complement."""
     return max(0, _signed(value))
 
 
@@ -69,7 +69,7 @@ def _signed(value: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """Encode as base 128, least significant group first, as protobuf writes unsigned integers."""
+    """Encodes an unsigned integer as protobuf does: base 128, least significant group first."""
     if value < 1 << 7:
         return bytes((value,))
     if value < 1 << 14:

@@ -28,10 +28,9 @@ class MessageColumns:
         properties: ``map<string, string>``, null-free; None if no message has any.
         ordering_key: ``binary``, null if unset; None if no message has one.
         sequence_id: ``int64``, null if unset; None if no message has one.
-        deliver_at: ``int64`` in ms since the epoch, when a message to write is delivered to consumers of
+        deliver_at: ``int64``, delivery time of messages to write, in ms since the epoch, for consumers of
             shared subscriptions. Null, or None for all messages: immediately.
-        partition: ``int32``, partition of a message to write. Null, or None for all messages: routing
-            decides.
+        partition: ``int32``, partition of messages to write. Null, or None for all messages: routing decides.
     """
 
     value: pa.BinaryArray
@@ -47,7 +46,7 @@ class MessageColumns:
         return len(self.value)
 
     def take(self, rows: pa.Int64Array) -> MessageColumns:
-        """The rows at the given indexes, in that order."""
+        """Returns the rows at the given indexes, in that order."""
         columns = ((field.name, getattr(self, field.name)) for field in fields(self))
         return MessageColumns(
             **{name: None if column is None else column.take(rows) for name, column in columns}
@@ -55,16 +54,16 @@ class MessageColumns:
 
 
 class DecodedColumns:
-    """Messages by column, as in :class:`~pulsar_spark.wire.columns.message_columns.MessageColumns`.
+    """Decoded messages by column, as in MessageColumns; rules: :func:`batches.decode_batches`.
 
-    A column is made when it is first requested. Rules: :func:`batches.decode_batches`.
+    A column is made when it is first requested.
 
     Args:
-        body: bytes that contain the spans of the fields.
+        body: bytes that contain the fields' spans.
         fields: positions of the fields.
-        numbers: the number of each field.
+        numbers: number of each field.
         held: indexes of the selected rows, ascending; None: all.
-        value: values of all rows if they are not in ``body``; only with ``held`` None.
+        value: values of all rows, if not in ``body``; only with ``held`` None.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.
@@ -84,7 +83,7 @@ class DecodedColumns:
         self._held = held
         self._value = value
         if flag(fields, numbers.key_is_base64) is not None:
-            _ = self.key  # so that a key that cannot be decoded is always found
+            _ = self.key  # so that an invalid key is always found
 
     def __len__(self) -> int:
         return len(self._fields.start) if self._held is None else len(self._held)
@@ -135,7 +134,7 @@ class DecodedColumns:
         return _signed(self._fields, self._numbers.sequence_id, self._held)
 
     def rows(self, rows: Ints) -> DecodedColumns:
-        """The messages at the given indexes, which ascend; their values must be in ``body``."""
+        """Returns the messages at the given indexes, which ascend; their values must be in ``body``."""
         held = rows if self._held is None else self._held[rows]
         return DecodedColumns(self._body, self._fields, self._numbers, held)
 
@@ -143,7 +142,7 @@ class DecodedColumns:
         return alike if self._held is None else alike.held(self._held)
 
     def _span(self, number: int, null: Flags | None) -> pa.BinaryArray | None:
-        """A field of bytes, null where it is unset or ``null``; None if no message has it."""
+        """Returns a field of bytes, null if unset or if ``null`` is true; None if no message has it."""
         alike = self._fields.alike
         if alike is not None:
             if number not in alike.layout.spans:
@@ -161,7 +160,7 @@ class DecodedColumns:
 
 
 def flag(fields: Fields, number: int) -> Flags | None:
-    """The messages that have the bool field set to true; None if none has."""
+    """Whether each message has the bool field set to true; None if none has."""
     if number not in fields.numbers:
         return None
     true = fields.numbers[number][0] != 0
@@ -169,7 +168,7 @@ def flag(fields: Fields, number: int) -> Flags | None:
 
 
 def _signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
-    """A number of the rows ``held``, null if unset; None if no message has it."""
+    """Returns a number of the rows ``held``, null if unset; None if no message has it."""
     if number not in fields.numbers:
         return None
     values, has = fields.numbers[number]

@@ -24,7 +24,7 @@ from pulsar_spark.wire.frame_runs import Messages
 
 
 class EntryField(IntEnum):
-    """The fields of MessageMetadata that are read, with their numbers on the wire."""
+    """The fields of MessageMetadata that readers use, with their numbers on the wire."""
 
     PRODUCER_NAME = 1
     SEQUENCE_ID = 2
@@ -46,7 +46,7 @@ class EntryField(IntEnum):
     CHUNKS = 27
     NULL_KEY = 30
     SCHEMA_ID = 32
-    ORIGIN = 2019  # this project's own: which run of a query wrote the entry, see origin.py
+    ORIGIN = 2019  # this project's own field, see origin.py
 
     @property
     def is_number(self) -> bool:
@@ -55,7 +55,7 @@ class EntryField(IntEnum):
 
     @property
     def is_text(self) -> bool:
-        """Whether the field's values are bytes that represent text, which should be UTF-8."""
+        """Whether the field's values are texts, which should be UTF-8."""
         return self in _TEXTS
 
 
@@ -107,15 +107,15 @@ NUMBERS = Numbers(
     null_key=EntryField.NULL_KEY,
 )
 _U64 = (1 << 64) - 1
-# These are used for each field of each entry: attributes of an enum take longer than globals.
+# Globals, because attributes of an enum take longer.
 _PROPERTIES, _COMPRESSION, _ORIGIN = EntryField.PROPERTIES, EntryField.COMPRESSION, EntryField.ORIGIN
 _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
-    """Lay out the fields of parsed metadata as a walk would find them; also returns their bytes.
+    """Lays out the fields of parsed metadata as a walk finds them; returns their bytes, and the fields.
 
-    For metadata that a walk does not understand, and for so few entries that a walk's fixed cost is higher.
+    Used for metadata that a walk does not understand, and for few entries, because they cost less so.
     """
     found = _Laid(len(metadata))
     for row, one in enumerate(metadata):
@@ -132,7 +132,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
 
 class _Laid:
-    """Collects fields, whose bytes are placed one after another."""
+    """Collects fields and their bytes."""
 
     def __init__(self, count: int) -> None:
         self.body = bytearray()
@@ -146,7 +146,7 @@ class _Laid:
             assert isinstance(value, Sequence)
             for one in value:
                 self.properties.extend((row, *self._put(one.key), *self._put(one.value)))
-        elif number in _REPEATED:  # that there are some is all that is read
+        elif number in _REPEATED:  # readers use only their presence
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
             assert isinstance(value, bytes)
@@ -187,10 +187,9 @@ class Sections(NamedTuple):
     """n payload sections.
 
     Attributes:
-        fields: fields of the metadata; ``start`` is where the metadata begins, ``value`` where the stored
-            payload is.
-        indexes: int64[n], the broker's index of each entry's last message; -1 if it sends none.
-        times: int64[n], when the broker took each entry, in ms since the epoch; -1 if it does not say.
+        fields: fields of the metadata, which begins at ``start``; ``value`` is the stored payload.
+        indexes: the broker's index of each entry's last message, int64[n]; -1 if it sends none.
+        times: arrival times at the broker in ms since the epoch, int64[n]; -1 if it sends none.
     """
 
     fields: Fields
@@ -199,7 +198,7 @@ class Sections(NamedTuple):
 
 
 def read_sections(messages: Messages) -> Sections:
-    """Decode the sections and verify their checksums.
+    """Decodes the sections and verifies their checksums.
 
     Raises:
         NotPlainError: the sections must be decoded one by one.
@@ -209,7 +208,7 @@ def read_sections(messages: Messages) -> Sections:
     require(every(end - at >= 6))
     indexes, times, at = _broker_entries(body, at, end)
     require(every(end - at >= 10) and every(big_endian(body, at, 2) == _CHECKSUM_MAGIC))
-    # Slices of bytes are copies, but for small entries cheaper than views.
+    # Slices of bytes are copies, which cost less than views of small entries.
     data, checked = messages.data, zip((at + 6).tolist(), end.tolist(), strict=True)
     checksums = [crc32c(data[first:last]) for first, last in checked]
     require(every(big_endian(body, at + 2, 4) == np.array(checksums, np.int64)))
@@ -225,7 +224,7 @@ def read_sections(messages: Messages) -> Sections:
 
 
 def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Read the broker's metadata where present; returns its indexes, its times, and where the rest begins."""
+    """Reads the broker's metadata; returns its indexes and times, and the start of each section's rest."""
     found = {number: np.full(len(at), -1, np.int64) for number in (_INDEX, _TIMESTAMP)}
     has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
     if not has.any():
@@ -237,7 +236,7 @@ def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]
     numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
     for number in found.keys() & numbers.keys():
         values, given = numbers[number]
-        found[number][rows[given]] = np.maximum(values[given], -1)  # what is beyond int64 counts as none
+        found[number][rows[given]] = np.maximum(values[given], -1)  # a number beyond int64 counts as none
     rest = at.copy()
     rest[rows] = last
     return found[_INDEX], found[_TIMESTAMP], rest

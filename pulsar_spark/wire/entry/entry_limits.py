@@ -1,13 +1,12 @@
-"""The work that the messages of an entry may make: an allowance, and more for its bytes.
+"""Limits of the messages in an entry, and of the items in their values, by the entry's bytes.
 
-Whoever may produce can store a few bytes that decompress to millions of messages, or of items in their
-values. All clients compare a message or batch with ``maxMessageSize`` after it is compressed, so no honest
-entry is known by its size alone: equal rows become a few bytes, too. And it is not bytes that take time, but
-messages and items: items of lists and maps, and fields by their names. One by one, an item takes about a
-microsecond, and a message several.
+Any producer can store a few bytes that decompress to millions of messages, or of items in their values. Size
+alone does not show an attack, because clients compare ``maxMessageSize`` with compressed bytes, and equal
+rows compress to a few bytes, too. Time is spent on messages (several microseconds each) and on items (about
+one microsecond each): items of lists and maps, and fields found by name.
 
-So stored bytes pay for items, and uncompressed ones for as many as it takes to read honest values of them.
-What values of a task take beyond is taken from its allowance.
+So each stored byte pays for a number of items, and each uncompressed byte for as many as honest values need.
+Further items count against the allowance of the task.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ from pulsar_spark.arrow.arrays import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# For each byte that is stored of an entry, and for each uncompressed one.
+# Items for each stored byte of an entry, and for each uncompressed byte.
 ITEMS_PER_BYTE, ITEMS_PER_UNCOMPRESSED = 8, 1 / 32
-# Of any entry; and how many more for each byte that is stored of it.
+# Messages of any entry, and further messages for each stored byte.
 MESSAGES, MESSAGES_PER_BYTE = 100_000, 0.5
 
 
 def max_messages(stored: Ints) -> Ints:
-    """How many messages entries of a number of stored bytes may hold, int64[n]."""
+    """Returns the maximum messages of entries with these numbers of stored bytes, int64[n]."""
     return (MESSAGES + MESSAGES_PER_BYTE * stored).astype(np.int64)
 
 
 def items_per_byte(stored: Ints, uncompressed: Ints) -> Floats | None:
-    """How many items each byte of entries pays for.
+    """Returns the number of items that each byte of an entry pays for.
 
     Args:
-        stored: int64[n], bytes of each entry as stored.
-        uncompressed: int64[n], bytes of its payload once it is decompressed.
+        stored: stored bytes of each entry, int64[n].
+        uncompressed: bytes of each decompressed payload, int64[n].
 
     Returns:
-        float64[n], infinite where any number is accepted; None where all are.
+        float64[n], infinite for entries without a limit; None if no entry has one.
     """
     paid = ITEMS_PER_BYTE * stored
     is_checked = uncompressed > paid

@@ -44,7 +44,7 @@ SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
-# Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
+# Maximum properties of an entry, because empty properties compress to almost nothing.
 MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
 
@@ -66,14 +66,14 @@ class Fields:
     """The positions of the fields in the body, and numbers, for n messages.
 
     Attributes:
-        start: int64[n], position where each message begins.
+        start: start of each message, int64[n].
         value: (at, end) of the values, int64[n] each.
         spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent if no message has the field. If
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        alike: the headers, if all are laid out alike; their spans and properties are there, not above.
-        grid: the grid of ``start`` if the headers are alike; None: there is none, or it is not known.
+        alike: the headers, if all are laid out alike, with their spans and properties instead of those above.
+        grid: grid of ``start`` if the headers are alike and the grid is known; else None.
     """
 
     start: Ints
@@ -85,7 +85,7 @@ class Fields:
     grid: Grid | None = None
 
     def set_number(self, number: int, rows: Ints, values: Ints) -> None:
-        """Store a numeric field of the messages ``rows``; overwrites earlier values."""
+        """Stores a numeric field of the messages ``rows``; overwrites earlier values."""
         count = len(self.start)
         if number not in self.numbers:
             if len(rows) == count:
@@ -97,7 +97,7 @@ class Fields:
         has[rows] = True
 
     def set_span(self, number: int, rows: Ints, at: Ints, end: Ints) -> None:
-        """Store a field of bytes of the messages ``rows``; overwrites earlier positions."""
+        """Stores a field of bytes of the messages ``rows``; overwrites earlier positions."""
         count = len(self.start)
         if number not in self.spans:
             if len(rows) == count:
@@ -111,7 +111,7 @@ class Fields:
         has[rows] = True
 
     def rows(self, first: int, stop: int) -> Fields:
-        """The fields of the messages from ``first`` to ``stop``, exclusive."""
+        """Returns the fields of the messages from ``first`` to ``stop``, exclusive."""
         if first == 0 and stop == len(self.start):
             return self
         assert self.alike is None, "only the fields of entries are cut, and these are walked"
@@ -132,7 +132,7 @@ class Fields:
         )
 
     def most_properties(self, first: Ints) -> int:
-        """The most properties that any of several batches has; ``first`` is the first message of each."""
+        """Returns the maximum properties of a batch; ``first``: index of each batch's first message."""
         if self.alike is not None:
             messages = np.diff(first, append=len(self.start)).max()
             return len(self.alike.layout.properties) * int(messages)
@@ -148,7 +148,7 @@ WORD = np.dtype("<u8")
 
 
 class PropertySpans(NamedTuple):
-    """Where the name and the value of a property begin and end."""
+    """Start and end of a property's name, and of its value."""
 
     name: Span
     value: Span
@@ -160,10 +160,10 @@ class HeaderLayout:
 
     Attributes:
         size: position of the value.
-        may_differ: the bits that may differ between messages, in whole words of 8 bytes.
+        may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
         spans: field number -> (at, end).
         numbers: field number -> (at, end) of its varint.
-        properties: spans of each.
+        properties: spans of each property.
     """
 
     size: int
@@ -178,9 +178,9 @@ class AlikeHeaders:
     """The headers of n messages, which are laid out alike.
 
     Attributes:
-        layout: of all of them.
-        body: bytes that contain them.
-        grid: where they begin in ``body``.
+        layout: common layout.
+        body: bytes that contain the headers.
+        grid: starts of the headers in ``body``.
     """
 
     layout: HeaderLayout
@@ -191,27 +191,27 @@ class AlikeHeaders:
         return self.grid.shape[0] * self.grid.shape[1]
 
     def held(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
-        """Those of the messages at the given indexes, copied without the bytes after them."""
+        """Copies the headers of the messages at the given indexes."""
         size = self.layout.size
         items = self.grid.items(self.body, np.dtype((np.void, size))).reshape(-1)[which]
         return AlikeHeaders(self.layout, items.view(np.uint8), grid_of_rows(len(items), size))
 
     def words(self, place: int) -> Words:
-        """The eight bytes of each header from ``place`` on, little-endian, [n].
+        """Returns the eight bytes of each header from ``place`` on, little-endian, [n].
 
         Raises:
-            ValueError: ``body`` ends before those of the last header.
+            ValueError: ``body`` ends before the last header's eight bytes.
         """
         return self.grid.items(self.body, WORD, place).reshape(-1)
 
     def column(self, number: int) -> pa.BinaryArray:
-        """A field of bytes that the layout has, null-free, [n]."""
+        """Returns a field of bytes that the layout has, null-free, [n]."""
         return copy_spans(self.body, self.grid, [self.layout.spans[number]])
 
     def property_names(self) -> pa.BinaryArray:
-        """The names of all properties of the first message, then those of the next, null-free."""
+        """Returns the names of all properties, message after message, null-free."""
         return copy_spans(self.body, self.grid, [one.name for one in self.layout.properties])
 
     def property_values(self) -> pa.BinaryArray:
-        """The values, in the order of :meth:`property_names`."""
+        """Returns the values of all properties, in the order of :meth:`property_names`."""
         return copy_spans(self.body, self.grid, [one.value for one in self.layout.properties])
