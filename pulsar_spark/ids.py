@@ -91,7 +91,7 @@ class MessageId:
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:
-        """Returns the number of entries in ``(start, self]``, which a ledger has no gaps in; None across ledgers."""
+        """Returns the number of entries in ``(start, self]``; None across ledgers. Ledgers have no gaps."""
         return self.entry - start.entry if self.ledger == start.ledger else None
 
     @classmethod
@@ -117,7 +117,7 @@ _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9
 # Brokers refuse longer regular expressions (subscriptionPatternMaxLength).
 _MAX_BROKER_REGEX = 50
 _OR_PARTITION = "(-p.*)?"
-# First part of a regular expression that is the literal first part of all names; a dot may be a dot, too.
+# Literal first part of a regular expression, with which all matching names begin; an escaped dot is a dot.
 _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")

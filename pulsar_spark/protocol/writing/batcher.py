@@ -1,8 +1,7 @@
-"""Which messages share a batch, and which must not.
+"""Decides which messages share a batch.
 
-``Batcher`` closes batches by count, by bytes and by time. Before that, ``split_runs`` cuts messages where no
-batch may go on: ``SequenceIds`` says where, if messages have their own ids, and messages with a time of
-delivery share no batch at all.
+``Batcher`` closes batches by count, bytes and time. Before, ``split_runs`` cuts messages where a batch must
+end: by their own sequence ids (``SequenceIds``), and around each message with a delivery time.
 
 Key_Shared consumers need batches of one key, because a broker sends a whole batch to one consumer, by the key
 in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by the same
@@ -31,20 +30,20 @@ from pulsar_spark.wire.entry import entry_limits
 
 
 class BatcherBuilder(Enum):
-    """The Java client's ``batcherBuilder``: which messages may share a batch."""
+    """The Java client's ``batcherBuilder``: the messages that may share a batch."""
 
-    DEFAULT = "DEFAULT"  # those that follow each other
-    KEY_BASED = "KEY_BASED"  # those of one key
+    DEFAULT = "DEFAULT"  # consecutive messages
+    KEY_BASED = "KEY_BASED"  # messages of one key
 
 
 class Batch(NamedTuple):
     """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed.
 
     Attributes:
-        parts: the slices.
-        messages: how many they hold.
+        parts: slices.
+        messages: number of messages.
         size: bytes of all slices.
-        sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
+        sequence_ids: ids of the first and the last message, the highest; None: the producer's next ids.
     """
 
     parts: tuple[Buffer, ...]
@@ -56,13 +55,13 @@ class Batch(NamedTuple):
 class Batcher:
     """The open batch of one topic partition.
 
-    A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
-    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
+    A batch closes when the next message does not fit (``max_messages``, ``max_bytes``), or when it has been
+    open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
 
     Args:
-        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
-        max_bytes: maximum bytes before compression; 0 or less: the limit that ``fit`` gives.
-        max_delay: maximum seconds from its first message until it is sent.
+        max_messages: maximum messages, at most the readers' limit; 0 or less: the readers' limit.
+        max_bytes: maximum bytes before compression; 0 or less: the limit set by ``fit``.
+        max_delay: maximum seconds from the first message until the batch is sent.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
@@ -77,14 +76,14 @@ class Batcher:
         self._sequence_ids: tuple[int, int] | None = None
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
-        """Make no batch larger than the broker and the pending window take; return one that is now full."""
+        """Lowers the limits to those of broker and pending window; returns the open batch if too large."""
         self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
         self._max_messages = min(self._max_messages, max_messages)
         return self.take() if self._size > self._max_bytes else []
 
     @property
     def due_at(self) -> float | None:
-        """When the open batch is to be sent by time; None if there is none."""
+        """Time at which the open batch must be sent; None if there is none."""
         return self._opened_at + self._max_delay if self._messages else None
 
     def add(
@@ -94,9 +93,9 @@ class Batcher:
         now: float,
         sequence_ids: Ints | None = None,
     ) -> list[Batch]:
-        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes.
+        """Appends messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; returns the closed batches.
 
-        All messages of a batch have their own ``sequence_ids``, which grow, or none has.
+        ``sequence_ids``: the messages' own ids, ascending; None: no message of the batch has one.
         """
         closed: list[Batch] = []
         count = len(offsets) - 1
@@ -123,9 +122,9 @@ class Batcher:
         return closed
 
     def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
-        """Close the open batch, and make batches of messages, none of them of two groups.
+        """Closes the open batch, and makes batches of messages of one group each.
 
-        ``starts``, int64[g], are where groups begin, growing from 0. The others are those of ``add``.
+        ``starts``: index of each group's first message, ascending from 0, int64[g]. Others as for ``add``.
         """
         closed = self.take()
         bounds = np.append(starts, len(offsets) - 1)
@@ -143,11 +142,11 @@ class Batcher:
         return closed
 
     def take(self) -> list[Batch]:
-        """Close the open batch, whatever it holds; empty if there is none."""
+        """Closes the open batch; returns an empty list if there is none."""
         return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
-        """Index after the last message that still fits; ``first`` if none does."""
+        """Returns the index after the last message that fits; ``first`` if none does."""
         limit = offsets[first] + self._max_bytes - self._size
         last = int(np.searchsorted(offsets, limit, side="right")) - 1
         last = min(last, first + self._max_messages - self._messages)
@@ -164,10 +163,12 @@ class Batcher:
 
 
 class SendRun(NamedTuple):
-    """Messages from ``first`` up to ``last`` that are sent in the same way.
+    """Messages from ``first`` up to ``last`` that are sent in one way.
 
     Attributes:
-        alone: whether each is its own entry.
+        first: index of the first message.
+        last: index after the last message.
+        alone: whether each message is its own entry.
         begins: whether the open batch must be sent before.
     """
 
@@ -178,10 +179,10 @@ class SendRun(NamedTuple):
 
 
 def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
-    """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
+    """Cuts the messages of one topic partition from ``first`` up to ``last`` into runs.
 
-    A message that ``begins``, bool[n], must not share a batch with the one before, and one that is ``alone``,
-    bool[n], must not share a batch at all.
+    ``begins``, bool[n]: messages that must not share a batch with the message before. ``alone``, bool[n]:
+    messages that must not share a batch at all.
     """
     if first == last:
         return
@@ -195,14 +196,14 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
 
 
 class SequenceIds:
-    """Sequence ids that rows bring with them, of one topic partition, in the order they are sent.
+    """The rows' own sequence ids for one topic partition, in the order of sending.
 
-    A broker that deduplicates judges a batch by its first id, and drops or stores it whole. So messages that
-    it may have already, by an id that is not above all before, never share a batch with new ones; and within
-    a batch ids grow.
+    A broker that deduplicates judges a batch by its first id, and drops or stores the whole batch. So a
+    message that it may have stored, because its id is not above all earlier ids, never shares a batch with
+    new messages, and ids ascend within a batch.
 
     Args:
-        highest: the id that the broker has stored last, -1 for none.
+        highest: last id that the broker has stored; -1 for none.
     """
 
     def __init__(self, highest: int) -> None:
@@ -210,7 +211,7 @@ class SequenceIds:
         self._last_is_new = True
 
     def take(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
-        """The ids of the next n messages, int64[n], and which of them must begin a batch, bool[n].
+        """Returns the ids of the next n messages, int64[n], and whether each must begin a batch, bool[n].
 
         A null becomes the highest id so far + 1.
 
@@ -250,9 +251,9 @@ class KeyedRows(NamedTuple):
     """n encoded messages of one topic, in the order of their rows.
 
     Attributes:
-        messages: large_binary[n], each as it is in a batch.
-        keys: binary[n], by which brokers choose a consumer; null for none.
-        partitions: int32[n], the topic partition of each.
+        messages: messages in the form of a batch, large_binary[n].
+        keys: keys by which brokers choose a consumer, binary[n]; null for none.
+        partitions: topic partition of each message, int32[n].
     """
 
     messages: pa.LargeBinaryArray
@@ -260,29 +261,29 @@ class KeyedRows(NamedTuple):
     partitions: Partitions
 
     def slice(self, first: int, last: int) -> KeyedRows:
-        """Those from ``first`` up to ``last``."""
+        """Returns the rows from ``first`` up to ``last``."""
         count = last - first
         return KeyedRows(
             self.messages.slice(first, count), self.keys.slice(first, count), self.partitions[first:last]
         )
 
     def copy(self) -> KeyedRows:
-        """The same messages in their own buffers; the buffers of a slice keep all rows in memory."""
+        """Copies the messages to own buffers, because a slice's buffers keep all rows in memory."""
         return KeyedRows(
             pa.concat_arrays([self.messages]), pa.concat_arrays([self.keys]), self.partitions.copy()
         )
 
 
 def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
-    """Combine encoded rows with their keys and partitions."""
-    # Large: with keys and properties, rows of one Arrow batch may have 2 GiB and more.
+    """Combines encoded rows with their keys and partitions."""
+    # Large, because rows of one Arrow batch with keys and properties may have 2 GiB and more.
     buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
     messages = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
     return KeyedRows(messages, _sticky_keys(columns), partitions)
 
 
 class KeyWindow:
-    """Holds rows until there are ``max_bytes`` of encoded messages; a message of more is a window alone."""
+    """Collects rows up to ``max_bytes`` of encoded messages; a larger message is a window alone."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -290,7 +291,7 @@ class KeyWindow:
         self._size = 0
 
     def add(self, rows: KeyedRows) -> Iterator[KeyedRows]:
-        """Take what comes next; give the windows that are full now."""
+        """Adds rows; yields the windows that are full now."""
         offsets = _offsets(rows.messages)
         first, count = 0, len(rows.messages)
         while first < count:
@@ -309,7 +310,7 @@ class KeyWindow:
             first = last
 
     def take(self) -> KeyedRows | None:
-        """Give what is held; None if nothing is."""
+        """Returns the collected rows; None if there are none."""
         parts, self._parts, self._size = self._parts, [], 0
         if len(parts) <= 1:
             return parts[0] if parts else None
@@ -318,15 +319,15 @@ class KeyWindow:
 
 
 class KeyGroups(NamedTuple):
-    """n encoded messages by partition, in each of them by key, and of each key in their order.
+    """n encoded messages, sorted by partition and key; messages of one key keep their order.
 
-    Keys are in the order in which they come first among all n, so the same messages give the same order.
+    Keys are in the order of their first messages among all n, so equal messages have an equal order.
 
     Attributes:
-        body: the messages, one after the other.
-        offsets: int64[n + 1], where each begins.
-        bounds: int64[p + 1]; partition i has those from ``bounds[i]`` up to ``bounds[i + 1]``.
-        starts: for each partition int64[g], where its keys begin, counted from its own first message.
+        body: messages, one after the other.
+        offsets: start of each message, and end of the last, int64[n + 1].
+        bounds: bounds of the partitions, int64[p + 1]; partition i has ``bounds[i]`` up to ``bounds[i + 1]``.
+        starts: for each partition, index of each key's first message within the partition, int64[g].
     """
 
     body: memoryview
@@ -336,7 +337,7 @@ class KeyGroups(NamedTuple):
 
 
 def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
-    """Put messages, at least one, together by partition and key; those without a key are one group."""
+    """Groups messages, at least one, by partition and key; messages without a key are one group."""
     numbers = _numbers(rows.keys)
     groups = rows.partitions.astype(np.int64) * (numbers.max() + 1) + numbers
     order = stable_order(groups)
@@ -356,18 +357,15 @@ def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
 
 
 def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
-    """The order that puts rows of the same group together, int64[n]; rows of a group keep theirs.
-
-    The group of each row is 0 or more, of any integer type.
-    """
-    # As small a type as possible: numpy sorts 16 bits ten times as fast as 64.
+    """Returns the order that sorts rows by group, int64[n], stable; groups are integers from 0 on."""
+    # The smallest type, because numpy sorts 16 bits ten times as fast as 64.
     return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
 
 
 def begin_keys(columns: MessageColumns, bounds: Ints) -> npt.NDArray[np.bool_]:
-    """Which messages have another key than the one before, or are a partition's first, bool[n].
+    """Whether each message has another key than the message before, or is a partition's first, bool[n].
 
-    ``bounds`` is int64[p + 1]; partition i has the messages from ``bounds[i]`` up to ``bounds[i + 1]``.
+    ``bounds``, int64[p + 1]: partition i has the messages from ``bounds[i]`` up to ``bounds[i + 1]``.
     """
     begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns)), prepend=-1) != 0
     begins[bounds[:-1][np.diff(bounds) > 0]] = True
@@ -379,12 +377,12 @@ def _sticky_keys(columns: MessageColumns) -> pa.BinaryArray:
 
 
 def _numbers(keys: pa.BinaryArray) -> Ints:
-    """A number for each key, int64[n]: how many other keys came before it."""
+    """Numbers the keys in the order of their first messages, int64[n]."""
     numbers: Ints = keys.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return numbers
 
 
 def _offsets(messages: pa.LargeBinaryArray) -> Ints:
-    """Where each message begins in its buffer, and where the last one ends, int64[n + 1]."""
+    """Returns the start of each message in the buffer, and the last end, int64[n + 1]."""
     held = np.frombuffer(messages.buffers()[1], np.int64)
     return held[messages.offset : messages.offset + len(messages) + 1]
