@@ -1,6 +1,6 @@
 """OutgoingQueue: the order in which frames are sent on a connection.
 
-A broker that throttles publishing reads a connection slowly, so many frames of producers wait here. Urgent
+A broker that throttles publishing reads a connection slowly. Then frames of producers wait here. Urgent
 frames are sent first; other frames keep their order. Frames are never interleaved.
 """
 

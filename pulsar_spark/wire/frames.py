@@ -68,7 +68,7 @@ class Frame(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A decoded payload section; index and time are None if the broker sends none."""
+    """A decoded payload section; index and time: None if the broker sends none."""
 
     metadata: pb.MessageMetadata
     payload: memoryview

@@ -128,7 +128,7 @@ class Packer:
         return self.version_field != before
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuses messages too large for a batch of their own, before any message beside them is sent.
+        """Refuses messages too large for a batch alone, before any message beside them is sent.
 
         The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 

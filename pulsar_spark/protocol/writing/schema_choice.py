@@ -46,7 +46,7 @@ class PartKind(Enum):
 
 
 class KeyValueEncoding(Enum):
-    """Place of a KEY_VALUE schema's keys: the payload, or the messages' keys."""
+    """Location of a KEY_VALUE schema's keys: the payload, or the messages' keys."""
 
     INLINE = "INLINE"
     SEPARATED = "SEPARATED"
@@ -67,7 +67,7 @@ class RowType:
     Attributes:
         value: type of the values.
         key: type of the keys, for a KEY_VALUE schema; None for any other schema.
-        encoding: place of the keys; None: as in the topic's schema.
+        encoding: location of the keys; None: as in the topic's schema.
     """
 
     value: PartType
