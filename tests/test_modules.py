@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REASONS = {
     "__main__.py": "one call of the command line, which integration/ops/test_cli_subscriptions.py starts",
     "cli/__init__.py": "tests/cli/test_main.py",
+    "cli/admin_arguments.py": "tests/cli/test_admin.py",
     "client/closing.py": "tests/client/consuming/test_consumer.py",
     "client/reading/origins.py": "tests/client/reading/test_stored_run.py",
     "client/writing/producer_options.py": "values only",
