@@ -72,7 +72,6 @@ def gather(
 
 
 def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.BinaryArray:
-    """Copies spans of ``size`` bytes, at least one byte."""
     if grid is not None:
         return copy_spans(body, grid, [(0, size)])
     items = items_at(body, at, np.dtype((np.void, size)))

@@ -105,7 +105,6 @@ def _run(folder: Path) -> None:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yields each file of the archive: its name in the archive, and its bytes."""
     yield "META-INF/MANIFEST.MF", _MANIFEST.encode()
     for package in _PACKAGES:
         for file in sorted((_ROOT / package).rglob("*.*")):

@@ -253,7 +253,6 @@ def _equal(rows: npt.NDArray[Any], field: str, value: np.integer[Any]) -> npt.ND
 
 
 def _count_before(rows: npt.NDArray[Any], place: MessageId) -> int:
-    """Returns the number of rows, all of one key, before a position."""
     ledger = np.int64(place.ledger)
     earlier = int(np.searchsorted(rows["ledger"], ledger))
     return earlier + int(np.searchsorted(_equal(rows, "ledger", ledger)["entry"], np.int64(place.entry)))

@@ -258,7 +258,6 @@ def _digests_of(rows: Rows, wanted: Ints) -> Words:
 
 
 def _are_equal(rows: Rows, first: int, others: Rows, other_first: int, count: int) -> bool:
-    """Whether ``count`` rows equal other rows, one by one."""
     if rows.extras[first : first + count] != others.extras[other_first : other_first + count]:
         return False
     bounds = rows.encoded.offsets[first : first + count + 1]

@@ -322,7 +322,6 @@ class Packer:
         return min(self._chunk_max - added, self.max_batch_size)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
-        """Returns the first and last id of the next entry."""
         following = self.next_sequence_id
         ids = given or (following, following + messages - 1)
         if ids[1] >= following:

@@ -290,7 +290,6 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _continued(hashed: int, words: Words) -> int:
-    """Mixes more words of one text into its hash."""
     for word in _scrambled(words).tolist():
         hashed ^= word
         hashed = ((hashed << 13 | hashed >> 19) * 5 + _MURMUR_ADDED) & 0xFFFFFFFF

@@ -141,7 +141,6 @@ def _prove(schema: Schema, rows: RowType) -> None:
 
 
 def _sample(schema: Schema, kind: pa.DataType) -> object:
-    """Returns a value that a schema accepts."""
     if schema.type is SchemaType.KEY_VALUE:
         parts = zip(kind, key_value.parts_of(schema)[:2], strict=True)
         return {field.name: _sample(part, field.type) for field, part in parts}

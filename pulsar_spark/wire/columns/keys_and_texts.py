@@ -126,7 +126,6 @@ def _converted(
 
 
 def _to_base64(keys: pa.BinaryArray) -> pa.BinaryArray:
-    """Encodes each row as base64 text, in one call."""
     data, offsets = bytes_and_offsets(keys)
     sizes = np.diff(offsets)
     groups = -(-sizes // 3)

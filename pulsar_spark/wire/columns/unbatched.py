@@ -300,7 +300,6 @@ def _sections(metadata: Sequence[EncodedField], payload: EncodedField, count: in
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
-    """Joins payloads of less than 2 GiB in total."""
     offsets = np.zeros(len(payloads) + 1, np.int32)
     np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]

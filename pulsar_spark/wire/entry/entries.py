@@ -314,7 +314,6 @@ def decode(parts: Sequence[Messages]) -> Decoded:
 
 
 def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
-    """Parses the metadata of entries; None if protobuf refuses any."""
     bounds = zip(fields.start.tolist(), fields.value[0].tolist(), strict=True)
     try:
         metadata = [pb.MessageMetadata.FromString(data[first:last]) for first, last in bounds]

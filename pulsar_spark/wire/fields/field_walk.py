@@ -159,7 +159,6 @@ def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, In
 def _in_order(
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints]],
 ) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
-    """Sorts the properties in the order of their messages."""
     if not parts:
         return None
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)]

@@ -107,7 +107,6 @@ def first_layout(body: Bytes) -> HeaderLayout | None:
 
 
 def _add_field(layout: HeaderLayout, data: bytes, at: int, size: int) -> int:
-    """Adds the field at a position; returns its end."""
     number, wire = data[at] >> 3, data[at] & 7
     at += 1
     if wire == VARINT:
