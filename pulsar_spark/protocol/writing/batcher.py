@@ -346,7 +346,7 @@ def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     of_partition = np.searchsorted(starts, bounds)
     return KeyGroups(
-        memoryview(messages.buffers()[2]).cast("B"),  # Arrow says its bytes are signed
+        memoryview(messages.buffers()[2]).cast("B"),  # Arrow declares its bytes as signed
         _offsets(messages),
         bounds,
         [
