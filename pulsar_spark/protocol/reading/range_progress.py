@@ -1,8 +1,8 @@
 """RangeProgress: the position in a range of a topic partition, and the lost part of the range. Pure.
 
-A range is ``(start, end]``. Brokers do not report that a reader begins at deleted data, that they move a
-reader over messages (a message TTL, or trimming, which readers do not prevent), or that the rest of a range
-is never delivered (markers of transactions, aborted or compacted messages). So each event is judged:
+A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that a message TTL
+or trimming has moved it, or that the rest of a range is never delivered (markers of transactions, aborted or
+compacted messages). So each answer of the broker is judged:
 
     event                                               decision
     reader begins before a later ledger's first entry   continue there
@@ -16,9 +16,9 @@ is never delivered (markers of transactions, aborted or compacted messages). So 
     no message is left, but a message follows the end   probe
     an entry that cannot be decoded                     continue after it
 
-A gap is anything between the position and the next received entry, unless both are consecutive entries of
-one ledger. It is judged by the reader's mark-delete position, requested when the entry after the gap has been
-received. A reader acknowledges no entry while it receives, so its mark stays before its first visible entry:
+A gap lies between the position and the next received entry, unless these are consecutive entries of one
+ledger. The reader's mark-delete position, requested after that entry, judges it. The reader acknowledges
+nothing while entries arrive, so its mark stays before the first visible entry that it received:
 
     mark                            decision
     at or before the position       empty: the reader was not moved in this gap, or a later one
@@ -35,12 +35,10 @@ If the probe begins in a later ledger, the position's ledger was deleted. This i
 range was read, or by the rules for a reader's begin; else the deleted entries were processed, or had been
 deleted before.
 
-Brokers also move a reader from the end of a ledger to a next ledger that is still empty. So a ledger was
-deleted only if a reader that begins at the position, inclusive, begins in a later ledger, too.
-
-A range that was read again a few times in vain is lost.
-
-Ledgers are deleted from the oldest on: if a ledger exists, so do all later entries.
+Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
+reader that begins at the position, inclusive, begins in a later ledger, too. Ledgers are trimmed from the
+oldest on, so a stored ledger proves that all later ones are stored. If a range is read again a few times in
+vain, it is lost.
 """
 
 from __future__ import annotations
