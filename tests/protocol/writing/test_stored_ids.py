@@ -274,7 +274,7 @@ def batch(first, last, transaction=None):
     return Outgoing(first, last, last - first + 1, b"", b"", EntryKind.BATCH, transaction)
 
 
-def chunk(sequence_id, kind=EntryKind.CHUNK, transaction=None):
+def chunk_entry(sequence_id, kind=EntryKind.CHUNK, transaction=None):
     return Outgoing(sequence_id, sequence_id, 1, b"", b"", kind, transaction)
 
 
@@ -312,12 +312,12 @@ CASES = {
     "above all, with ids of the rows' own below": (12, 11, [batch(3, 5)], FOREIGN, []),
     "inside a batch that begins at a known id": (11, 11, [batch(11, 14)], FOREIGN, []),
     "ids of the rows' own that are known": (11, 11, [batch(3, 5)], RESEND, []),
-    "chunks, and the last one": (10, 9, [chunk(10), chunk(10, LAST)], COMPARE, [10, 10]),
-    "chunks, of which the last was not sent": (10, 9, [chunk(10), chunk(10)], INCOMPLETE, []),
-    "a last chunk": (10, 9, [chunk(10, LAST)], COMPARE, [10]),
-    "a last chunk of a transaction": (10, 9, [chunk(10, LAST, TxnId(1, 2))], UNREADABLE, []),
-    "before a chunk": (9, 9, [chunk(10)], RESEND, []),
-    "after a chunk": (14, 9, [chunk(10, LAST), batch(11, 14)], COMPARE, [10, 11]),
+    "chunks, and the last one": (10, 9, [chunk_entry(10), chunk(10, LAST)], COMPARE, [10, 10]),
+    "chunks, of which the last was not sent": (10, 9, [chunk_entry(10), chunk(10)], INCOMPLETE, []),
+    "a last chunk": (10, 9, [chunk_entry(10, LAST)], COMPARE, [10]),
+    "a last chunk of a transaction": (10, 9, [chunk_entry(10, LAST, TxnId(1, 2))], UNREADABLE, []),
+    "before a chunk": (9, 9, [chunk_entry(10)], RESEND, []),
+    "after a chunk": (14, 9, [chunk_entry(10, LAST), batch(11, 14)], COMPARE, [10, 11]),
 }
 
 
