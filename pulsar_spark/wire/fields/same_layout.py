@@ -1,8 +1,8 @@
-"""Headers of messages that are all laid out like the first one: checked and read eight bytes at a time.
+"""Headers with the same layout as the first message's: checked and read eight bytes at a time.
 
-Such headers differ only in the bytes of keys and properties, and in numbers that take as many bytes. All
-other bits (sizes, tags, lengths) must be those of the first message, so all messages are read as the first
-one is. Other headers are left to :mod:`field_walk`, which takes three times as long.
+Such headers differ only in the bytes of keys and properties, and in numbers of equal size. All other bits
+(sizes, tags, lengths) must equal the first message's, so all messages are read like the first. Other headers
+are left to :mod:`field_walk`, which takes three times as long.
 """
 
 from __future__ import annotations
@@ -10,17 +10,28 @@ from __future__ import annotations
 import numpy as np
 
 from pulsar_spark.arrow.arrays import Bytes, Ints, every
-from pulsar_spark.arrow.grid import Grid, grid_of, grid_of_rows, items_at
-from pulsar_spark.wire.fields.alike_headers import WORD, AlikeHeaders, HeaderLayout, PropertySpans, Words
+from pulsar_spark.arrow.spans import Grid, grid_of, grid_of_rows, items_at
 from pulsar_spark.wire.fields.batch_scan import MalformedError, scan_length, scan_varint
-from pulsar_spark.wire.fields.field_spans import BYTES, NUMBERS, PROPERTIES, SPANS, VARINT, Fields
+from pulsar_spark.wire.fields.field_spans import (
+    BYTES,
+    NUMBERS,
+    PROPERTIES,
+    SPANS,
+    VARINT,
+    WORD,
+    AlikeHeaders,
+    Fields,
+    HeaderLayout,
+    PropertySpans,
+    Words,
+)
 from pulsar_spark.wire.fields.field_walk import NotPlainError, require
 
 _MAX_SIZE = 256  # bytes of a header; longer ones are rare
-_SHORT = 24  # bytes of a header; longer ones are read faster if they are first copied to one buffer
+_SHORT = 24  # bytes of a header; longer headers are read faster from one copied buffer
 _WORD = WORD.itemsize
 _PROPERTY_KEY, _PROPERTY_VALUE = 0x0A, 0x12
-# How the groups of 7 bits of a varint are joined, pair by pair: lower and upper groups, and the shift.
+# Masks of the lower and upper 7-bit groups of a varint that are joined, pair by pair, and the shift.
 _JOINS = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
@@ -29,17 +40,17 @@ _JOINS = (
 
 
 def read_alike(body: Bytes, starts: Ints, layout: HeaderLayout, max_properties: int) -> Fields | None:
-    """Read the headers of the messages that begin at ``starts``; ``value`` is left to the caller.
+    """Reads the headers of the messages that begin at ``starts``; the caller sets ``value``.
 
     Args:
         body: bytes that contain the messages.
-        starts: two or more, ascending, from 0.
-        layout: of the first header.
+        starts: two or more positions, ascending, from 0.
+        layout: layout of the first header.
         max_properties: maximum properties of all messages together.
 
     Returns:
-        The fields; None if a header is laid out in another way or would overlap the next one, if the last one
-        ends after the body, or if there are more than ``max_properties``.
+        The fields; None if a header has another layout or would overlap the next, if the last header ends
+        after the body, or if there are more than ``max_properties``.
     """
     if np.diff(starts).min() < layout.size or starts[-1] + layout.size > len(body):
         return None
@@ -57,7 +68,7 @@ def read_alike(body: Bytes, starts: Ints, layout: HeaderLayout, max_properties: 
 
 
 def _headers(body: Bytes, starts: Ints, layout: HeaderLayout, grid: Grid | None) -> AlikeHeaders:
-    """The headers where they are if they are short and in a grid, else copied."""
+    """Returns the headers: in place if they are short and in a grid, else copied."""
     width = len(layout.may_differ)
     if grid is not None and layout.size <= _SHORT and starts[-1] + width <= len(body):
         return AlikeHeaders(layout, body, grid)
@@ -69,7 +80,7 @@ def _headers(body: Bytes, starts: Ints, layout: HeaderLayout, grid: Grid | None)
 
 
 def _are_alike(headers: AlikeHeaders) -> bool:
-    """Whether all bits that must be those of the first message are."""
+    """Whether all bits that must equal the first message's do."""
     same = ~np.frombuffer(headers.layout.may_differ, WORD)
     for number in np.flatnonzero(same).tolist():
         found = headers.words(number * _WORD) & same[number]
@@ -79,7 +90,7 @@ def _are_alike(headers: AlikeHeaders) -> bool:
 
 
 def first_layout(body: Bytes) -> HeaderLayout | None:
-    """The layout of the header at the body's beginning; None if it is long, unusual or malformed."""
+    """Returns the layout of the header at the body's start; None if it is long, unusual or malformed."""
     data = body[:_MAX_SIZE].tobytes()
     size = 4 + int.from_bytes(data[:4], "big")
     if size > len(data):
@@ -96,7 +107,6 @@ def first_layout(body: Bytes) -> HeaderLayout | None:
 
 
 def _add_field(layout: HeaderLayout, data: bytes, at: int, size: int) -> int:
-    """Add the field at a position; returns where it ends."""
     number, wire = data[at] >> 3, data[at] & 7
     at += 1
     if wire == VARINT:
@@ -128,7 +138,7 @@ def _add_property(layout: HeaderLayout, data: bytes, at: int, end: int) -> None:
 
 
 def _varints(words: Words, size: int) -> Ints:
-    """The numbers whose varints are the first ``size`` bytes of each word."""
+    """Decodes the varints in the first ``size`` bytes of each word."""
     values = words & np.uint64(0x7F7F7F7F7F7F7F7F >> 8 * (_WORD - size))
     for low, high, shift in _JOINS[: (size - 1).bit_length()]:
         values = values & np.uint64(low) | (values & np.uint64(high)) >> np.uint64(shift)

@@ -29,7 +29,6 @@ from pulsar_spark.arrow.spans import gather, joined_buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import (
     checksum_field,
     flag_field,
@@ -37,25 +36,24 @@ from pulsar_spark.wire.columns.encode_columns import (
     properties_field,
     size_field,
 )
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import NUMBERS, EntryField
 from pulsar_spark.wire.frames import CHECKSUM_MAGIC, checked_head
 
 _SMALL = 4096  # bytes
-_UNCHECKED = 6  # bytes of a section before those that its checksum covers
+_UNCHECKED = 6  # bytes of a section that its checksum does not cover
 
 
 class EncodedSingle(NamedTuple):
     """One message that is its own entry, before the producer adds its fields.
 
     Attributes:
-        metadata: MessageMetadata fields 4 and higher of the message. Put fields 1 to 3 (producer name,
-            sequence id, publish time) before it, and compression, schema version and so on after it.
-        payload: the value, uncompressed.
-        sequence_ids: the message's own sequence id, twice, like those of a batch's first and last message;
-            None: the producer's next one.
+        metadata: the message's MessageMetadata from field 4 on. Put fields 1 to 3 (producer name, sequence
+            id, publish time) before it, and compression, schema version and so on after it.
+        payload: uncompressed value.
+        sequence_ids: the message's own sequence id, as first and last id; None: the producer's next id.
     """
 
     metadata: Buffer
@@ -68,9 +66,9 @@ class SingleSections:
     """n payload sections; each has the metadata and the payload of one message.
 
     Attributes:
-        data: the bytes that the checksums cover: of each section the size of its metadata, metadata, payload.
-        offsets: int64[n + 1], those of section i are ``data[offsets[i]:offsets[i + 1]]``.
-        checksums: uint32[n].
+        data: bytes that the checksums cover: size of the metadata, metadata and payload of each section.
+        offsets: bounds of the sections, int64[n + 1]; section i is ``data[offsets[i]:offsets[i + 1]]``.
+        checksums: checksums, uint32[n].
     """
 
     data: memoryview
@@ -86,16 +84,16 @@ class SingleSections:
         return int(self.offsets[-1] - self.offsets[0]) + _UNCHECKED * len(self)
 
     def fitting(self, size: int) -> int:
-        """How many of the first sections have at most ``size`` bytes together."""
+        """Returns the maximum number of first sections with at most ``size`` bytes together."""
         ends = self.offsets[1:] - self.offsets[0] + _UNCHECKED * np.arange(1, len(self) + 1)
         return int(np.searchsorted(ends, size, side="right"))
 
     def part(self, first: int, stop: int) -> SingleSections:
-        """The sections from ``first`` up to ``stop``, not copied."""
+        """Returns the sections from ``first`` up to ``stop``, not copied."""
         return SingleSections(self.data, self.offsets[first : stop + 1], self.checksums[first:stop])
 
     def split(self) -> list[tuple[bytes, Buffer]]:
-        """Of each section what ``encode_section_head`` makes of its metadata, and its payload."""
+        """Returns each section's head, as ``encode_section_head`` makes it, and its payload."""
         parts: list[tuple[bytes, Buffer]] = []
         for checksum, (first, end) in zip(self.checksums, pairwise(self.offsets.tolist()), strict=True):
             payload = first + 4 + int.from_bytes(self.data[first : first + 4], "big")
@@ -105,12 +103,9 @@ class SingleSections:
         return parts
 
     def frames(self, producer_id: int, sequence_id: int, transaction: TxnId | None) -> memoryview:
-        """The SEND frames, as ``commands.send`` and ``encode_command_head`` make them one by one.
+        """Returns the SEND frames, equal to those of ``commands.send`` and ``encode_command_head``.
 
-        Args:
-            producer_id: id of the producer on the connection.
-            sequence_id: of the first message; those of the others follow it.
-            transaction: that all entries belong to, or None.
+        ``sequence_id``: id of the first message; the others have the ids after it.
         """
         before, after = commands.around_sent_id(producer_id, transaction)
         ids = pa.array(np.arange(sequence_id, sequence_id + len(self)))
@@ -141,16 +136,16 @@ class SingleSections:
 
 
 class EncodedSingles(Sequence[EncodedSingle]):
-    """n messages that are their own entries, by column. Items are made when they are asked for.
+    """n messages that are their own entries, by column. Items are made on request.
 
     Objects for all rows at once would cost as much time in Python's garbage collector as sending them.
 
     Args:
-        metadata: the metadata of all messages, one after the other.
-        metadata_bounds: int64[n + 1], message i has ``metadata[metadata_bounds[i]:metadata_bounds[i + 1]]``.
+        metadata: metadata of all messages, one after the other.
+        metadata_bounds: bounds of each message's metadata, int64[n + 1].
         payload: bytes that contain the payloads.
-        payload_at: int64[n], where each payload begins.
-        payload_end: int64[n], where each payload ends.
+        payload_at: start of each payload, int64[n].
+        payload_end: end of each payload, int64[n].
         ids: the messages' own sequence ids, int64[n], or None.
     """
 
@@ -177,7 +172,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there are bytes between payloads: below nulls."""
+        """Whether there are bytes between payloads, as a null may have."""
         return not every(self._payload_end[:-1] == self._payload_at[1:])
 
     @property
@@ -186,13 +181,13 @@ class EncodedSingles(Sequence[EncodedSingle]):
         return np.diff(self._metadata_bounds) + self._payload_end - self._payload_at
 
     def sections(self, before: bytes, first_id: int, after: bytes, last: bytes) -> SingleSections:
-        """The messages' payload sections, with all fields of their metadata; no payload may be null.
+        """Returns the messages' payload sections, with all fields of their metadata; no payload may be null.
 
         Args:
-            before: fields, and the tag of the sequence id.
-            first_id: sequence id of the first message; those of the others follow it.
-            after: fields between the sequence id and those of the message.
-            last: fields after those of the message.
+            before: first fields, and the tag of the sequence id.
+            first_id: sequence id of the first message; the others have the ids after it.
+            after: fields between the sequence id and the message's fields.
+            last: fields after the message's fields.
         """
         count, bounds = len(self), self._metadata_bounds
         fields = [
@@ -206,7 +201,7 @@ class EncodedSingles(Sequence[EncodedSingle]):
         return _sections(fields, EncodedField(payloads, np.diff(ends)), count)
 
     def blocks(self, count: int, size: int) -> Iterator[EncodedSingles]:
-        """Cut the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
+        """Cuts the messages into blocks of at most ``count`` and ``size`` bytes, and at least one message."""
         for first, stop in parts_by_size(np.append(0, np.cumsum(self.sizes)), size, count):
             yield self[first:stop]
 
@@ -246,19 +241,19 @@ class EncodedSingles(Sequence[EncodedSingle]):
         )
 
     def with_ids(self, ids: Ints) -> EncodedSingles:
-        """The same messages with their own sequence ids, int64[n]."""
+        """Returns the same messages with their own sequence ids, int64[n]."""
         return EncodedSingles(
             self._metadata, self._metadata_bounds, self._payload, self._payload_at, self._payload_end, ids
         )
 
 
 def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -> DecodedColumns:
-    """Decode entries that hold one message each; the rules are those of :func:`batches.decode_batches`.
+    """Decodes entries with one message each, by the rules of :func:`batches.decode_batches`.
 
     Args:
         entries: entries, none of which is a batch.
-        payloads: their complete, decompressed payloads; None if those in the entries are. A single payload is
-            not copied.
+        payloads: complete, decompressed payloads; None if the entries have them. A single payload is not
+            copied.
 
     Raises:
         CorruptError: a key flagged as base64 is not base64.
@@ -273,10 +268,9 @@ def decode_singles(entries: Entries, payloads: Sequence[Buffer] | None = None) -
 
 
 def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> EncodedSingles:
-    """Encode each row as a message that is sent unbatched.
+    """Encodes each row as an unbatched message; arguments and rules as for ``encode_batch_messages``.
 
-    The arguments and the rules for keys and nulls are those of ``encode_batch_messages``. ``sequence_id`` is
-    not written, because the producer sets an entry's sequence id.
+    ``sequence_id`` is not written, because the producer sets an entry's sequence id.
 
     Raises:
         OptionError: the properties contain a null, or there are more than 2 GiB of metadata at once.
@@ -298,16 +292,7 @@ def encode_singles(columns: MessageColumns, *, key_bytes: bool = False) -> Encod
 
 
 def _sections(metadata: Sequence[EncodedField], payload: EncodedField, count: int) -> SingleSections:
-    """Put sections together and compute their checksums.
-
-    Args:
-        metadata: all fields of the metadata, of ``count`` messages.
-        payload: of each message.
-        count: of messages.
-
-    Raises:
-        OptionError: there are more than 2 GiB.
-    """
+    """Joins sections and computes their checksums; raises OptionError for more than 2 GiB."""
     sized = [big_endian(total_sizes(metadata, count)), *metadata]
     data, offsets = (joined := join([*sized, payload], count)).buffer, joined.offsets
     checksums = [crc32c(data[first:end]) for first, end in pairwise(offsets.tolist())]
@@ -315,7 +300,6 @@ def _sections(metadata: Sequence[EncodedField], payload: EncodedField, count: in
 
 
 def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
-    """Make one array from payloads of less than 2 GiB in total."""
     offsets = np.zeros(len(payloads) + 1, np.int32)
     np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), joined_buffer(payloads)]
@@ -324,7 +308,7 @@ def _values(payloads: Sequence[Buffer], null: Flags | None) -> pa.BinaryArray:
 
 
 def _payloads(values: pa.BinaryArray) -> tuple[Buffer, Ints, Ints]:
-    """The bytes of the rows, and where each row begins and ends; null is empty."""
+    """Returns the bytes of the rows, and start and end of each row; null is empty."""
     if len(values) == values.null_count:
         nowhere = np.zeros(len(values), np.int64)
         return b"", nowhere, nowhere
@@ -332,6 +316,6 @@ def _payloads(values: pa.BinaryArray) -> tuple[Buffer, Ints, Ints]:
     first, last = int(starts[0]), int(starts[-1])
     view = memoryview(values.buffers()[2]).cast("B")[first:last]  # Arrow declares its bytes as signed
     at = starts[:-1] - first
-    # A slice of bytes is a copy, which for few bytes costs less than a view.
+    # A slice of bytes is a copy, which costs less than a view of few bytes.
     payload = bytes(view) if len(view) < _SMALL * len(values) else view
     return payload, at, at + lengths(values)

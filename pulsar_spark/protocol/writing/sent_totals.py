@@ -1,4 +1,4 @@
-"""SentTotals: what a producer's receipts add up to."""
+"""SentTotals: the sum of a producer's receipts."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
 
-# Asked for with each receipt: attributes of an enum take longer than globals.
+# Globals, because attributes of an enum take longer.
 _BATCH, _CHUNK = EntryKind.BATCH, EntryKind.CHUNK
 
 
 @dataclass(frozen=True, slots=True)
 class SentTotals:
-    """What one topic partition has stored for certain, by its receipts.
+    """Messages that one topic partition has surely stored, by its receipts.
 
     Attributes:
-        messages: acknowledged, with those that the broker had stored before.
-        bytes: of their entries as they are stored: metadata and compressed payloads.
-        first_id: of the first message, for chunks of its last one; None if the broker gave none: nothing was
-            sent, or all of it had been stored before.
-        last_id: of the last message, None as with ``first_id``.
-        found: messages among them that an earlier run of the same work had stored.
+        messages: number of acknowledged messages, with messages that the broker had stored before.
+        bytes: bytes of their stored entries: metadata and compressed payloads.
+        first_id: id of the first message (of its last chunk); None if the broker sent no id, because no
+            message was sent, or all had been stored before.
+        last_id: id of the last message; None like ``first_id``.
+        found: number of these messages that an earlier run of the same work had stored.
     """
 
     messages: int = 0
@@ -35,7 +35,7 @@ class ReceiptTally:
     """Adds up receipts, without an object for each.
 
     Attributes:
-        first_entry: id of the first entry that was stored, chunks too; None if the broker gave none.
+        first_entry: id of the first stored entry or chunk; None if the broker sent no id.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ReceiptTally:
         self.first_entry: MessageId | None = None
 
     def add(self, entry: Outgoing, ledger: int, entry_id: int) -> None:
-        """Add the receipt for ``entry``; a negative ledger means that the broker had it already."""
+        """Adds the receipt for ``entry``; a negative ledger: the broker had stored the entry before."""
         self._bytes += entry.size
         if self.first_entry is None and ledger >= 0:
             self.first_entry = MessageId(ledger, entry_id)
@@ -60,7 +60,7 @@ class ReceiptTally:
             self._first = self._first or (ledger, entry_id, 0 if is_batch else -1)
 
     def add_run(self, run: OutgoingRun, first: tuple[int, int], last: tuple[int, int]) -> None:
-        """Add the receipts for ``run``, all of it stored; ledger and entry id of its first and last entry."""
+        """Adds the receipts for a stored ``run``; ledger and entry id of its first and last entry."""
         self._bytes += run.size
         self._messages += run.messages
         self._first = self._first or (*first, -1)

@@ -1,8 +1,8 @@
-"""Messages: runs of MESSAGE frames, without a Python object for each.
+"""Consecutive frames of one kind by column, without a Python object for each: Messages and Receipts.
 
-Consecutive commands that the broker sends to one consumer differ only in the bytes of the entry id. So each
-command is compared with the previous one, and the ids are read by column. A command that differs more is
-parsed.
+Messages are runs of MESSAGE frames, Receipts runs of SEND_RECEIPT frames. Consecutive MESSAGE commands that
+the broker sends to one consumer differ only in the bytes of the entry id. So each command is compared with
+the previous one, and the ids are read by column. A command that differs more is parsed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pulsar_spark.arrow.arrays import Ints
+from pulsar_spark.arrow.arrays import Ints, every
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields
+from pulsar_spark.wire.fields.field_walk import (
+    FieldKind,
+    Layout,
+    NotPlainError,
+    big_endian,
+    lengths,
+    require,
+    walk,
+)
+from pulsar_spark.wire.wire_values import varint
 
 _U32 = struct.Struct(">I")
 _MAX_GROUP_SIZE = 1 << 20  # bytes
@@ -42,7 +53,7 @@ class Messages(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A MESSAGE command to compare others with.
+    """A MESSAGE command with which others are compared.
 
     Attributes:
         head: the command, after its size, up to the entry id.
@@ -59,7 +70,7 @@ class Template(NamedTuple):
     ledger: int
 
     def messages(self, data: bytes, start: Ints, ends: Ints) -> Messages | None:
-        """Read consecutive frames whose commands begin with ``head``.
+        """Reads consecutive frames whose commands begin with ``head``.
 
         Args:
             data: bytes that contain the frames.
@@ -92,15 +103,14 @@ NO_TEMPLATE = Template(b"no command", 0, b"", 0, 0)
 
 
 def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
-    """Make a template of a MESSAGE command; one that matches nothing if the encoding is unusual."""
+    """Makes a template of a MESSAGE command; NO_TEMPLATE, which matches nothing, for an unusual encoding."""
     message = parsed.message
     place = message.message_id
     if place.ledgerId >> 63 or place.entryId >> 56:
         return NO_TEMPLATE
     ids = b"\x08" + varint(place.ledgerId) + b"\x10"
     consumer = b"\x08" + varint(message.consumer_id) + b"\x12"
-    # The lengths of the body and of the id are copied from the command; everything else is checked against
-    # them.
+    # The lengths of the body and of the id are copied from the command, and the rest is compared with them.
     head = b"\x08\x09\x4a" + command[3:4] + consumer + command[4 + len(consumer) : 5 + len(consumer)] + ids
     entry = varint(place.entryId)
     tail = command[len(head) + len(entry) :]
@@ -113,7 +123,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
 
 
 def _is_plain(tail: bytes) -> bool:
-    """Whether a well-formed command ends with nothing but numeric fields that are not used."""
+    """Whether the rest of a well-formed command has only numeric fields that are not used."""
     begins = True
     for byte in tail:
         if begins and byte not in _TAIL_TAGS:
@@ -123,20 +133,8 @@ def _is_plain(tail: bytes) -> bool:
     return begins
 
 
-def varint(value: int) -> bytes:
-    """Encode as base 128, least significant group first, as protobuf writes unsigned integers."""
-    if value < 1 << 7:
-        return bytes((value,))
-    if value < 1 << 14:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    if value < 1 << 21:
-        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
-    low = bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80))
-    return low + varint(value >> 21)
-
-
 def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]:
-    """Group messages to decode them at once: the fixed cost equals that of hundreds of small ones."""
+    """Groups messages to be decoded at once, because a call's fixed cost is that of hundreds of messages."""
     waiting: list[Messages] = []
     waiting_size = 0
     for messages in received:
@@ -151,7 +149,7 @@ def group_for_decoding(received: Iterable[Messages]) -> Iterator[list[Messages]]
 
 
 def joined(parts: Sequence[Messages]) -> Messages:
-    """Join several for the same consumer; their bytes are copied unless they are the same object."""
+    """Joins messages for one consumer; their bytes are copied unless all are in the same object."""
     if len(parts) == 1:
         return parts[0]
     if all(part.data is parts[0].data for part in parts):
@@ -172,3 +170,94 @@ def joined(parts: Sequence[Messages]) -> Messages:
         np.concatenate([part.at + shift for part, shift in zip(parts, shifts, strict=True)]),
         np.concatenate([part.end + shift for part, shift in zip(parts, shifts, strict=True)]),
     )
+
+
+# First bytes of a SEND_RECEIPT command: its type, and the tag of its body.
+RECEIPT_HEAD = b"\x08\x07\x3a"
+_SIZES = 8  # bytes of a frame before its command
+
+_PRODUCER_ID, _SEQUENCE_ID, _MESSAGE_ID, _HIGHEST_SEQUENCE_ID = 1, 2, 3, 4
+_BODY = Layout(
+    {
+        _PRODUCER_ID << 3 | VARINT: FieldKind.NUMBER,
+        _SEQUENCE_ID << 3 | VARINT: FieldKind.NUMBER,
+        _MESSAGE_ID << 3 | BYTES: FieldKind.SPAN,
+        _HIGHEST_SEQUENCE_ID << 3 | VARINT: FieldKind.IGNORED,
+    },
+    _HIGHEST_SEQUENCE_ID,
+)
+# Fields of MessageIdData; the others are for consumers.
+_LEDGER, _ENTRY, _LAST_FIELD = 1, 2, 7
+_ID = Layout({_LEDGER << 3 | VARINT: FieldKind.NUMBER, _ENTRY << 3 | VARINT: FieldKind.NUMBER}, _LAST_FIELD)
+
+
+class Receipts(NamedTuple):
+    """n SEND_RECEIPT commands for one producer, in order of arrival.
+
+    Attributes:
+        producer_id: the producer's id on the connection.
+        sequence_ids: sequence ids, [n].
+        ledgers: ledger ids, [n]; negative: the broker dropped the entry, because its sequence id is not above
+            the last stored id.
+        entries: entry ids, [n].
+    """
+
+    producer_id: int
+    sequence_ids: list[int]
+    ledgers: list[int]
+    entries: list[int]
+
+
+def receipt_of(command: pb.CommandSendReceipt) -> Receipts:
+    """Converts a parsed command."""
+    place = np.array([command.message_id.ledgerId, command.message_id.entryId], np.uint64).view(np.int64)
+    ledger, entry = place.tolist()
+    return Receipts(command.producer_id, [command.sequence_id], [ledger], [entry])
+
+
+def receipts_of(data: bytes, start: Ints, ends: Ints) -> list[Receipts] | None:
+    """Reads consecutive frames whose commands begin with RECEIPT_HEAD, by column.
+
+    Args:
+        data: bytes that contain the frames.
+        start: start of each frame, int64[n].
+        ends: end of each frame, int64[n].
+
+    Returns:
+        The receipts of each producer; None if a frame must be parsed by itself.
+    """
+    body = np.frombuffer(data, np.uint8)
+    try:
+        require(every(big_endian(body, start + 4, 4) == ends - start - _SIZES))
+        at, stop = lengths(body, start + _SIZES + len(RECEIPT_HEAD), ends)
+        require(every(stop == ends))
+        fields = walk(body, start, at, stop, _BODY)
+        require(_MESSAGE_ID in fields.spans)
+        id_at, id_end, has_id = fields.spans[_MESSAGE_ID]
+        require(every(has_id))
+        place = walk(body, start, id_at, id_end, _ID)
+        columns = (
+            _number(fields, _PRODUCER_ID).view(np.uint64),
+            _number(fields, _SEQUENCE_ID).view(np.uint64),
+            _number(place, _LEDGER),
+            _number(place, _ENTRY),
+        )
+    except NotPlainError:
+        return None
+    producers, *others = columns
+    if every(producers == producers[0]):
+        return [Receipts(int(producers[0]), *(column.tolist() for column in others))]
+    order = np.argsort(producers, kind="stable")
+    cuts = np.flatnonzero(np.diff(producers[order])) + 1
+    return [
+        Receipts(int(producers[rows[0]]), *(column[rows].tolist() for column in others))
+        for rows in np.split(order, cuts)
+    ]
+
+
+def _number(fields: Fields, number: int) -> Ints:
+    """Returns a field that all commands must have."""
+    require(number in fields.numbers)
+    values, has = fields.numbers[number]
+    require(every(has))
+    return values

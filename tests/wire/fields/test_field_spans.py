@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.arrow.grid import Grid
-from pulsar_spark.wire.fields.alike_headers import AlikeHeaders, HeaderLayout, PropertySpans
+from pulsar_spark.arrow.spans import Grid
+from pulsar_spark.wire.fields.field_spans import AlikeHeaders, HeaderLayout, PropertySpans
 
 KEY, ORDERING_KEY, EMPTY = 2, 7, 3
 LAYOUT = HeaderLayout(

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import ProtocolError
+from pulsar_spark.wire import frame_runs
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire import receipts
+from pulsar_spark.wire.frame_runs import RECEIPT_HEAD, Messages, Receipts, receipts_of
 from pulsar_spark.wire.frames import FrameReader, encode_command
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipts_of
 from tests.loops import for_each
 
 IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1), st.just(2**64 - 1))
@@ -109,7 +108,7 @@ def test_many_in_one_read_are_read_by_column(monkeypatch):
     parsed = Counter()
     monkeypatch.setattr(
         "pulsar_spark.wire.frames.receipt_of",
-        lambda command: parsed.update(["receipt"]) or receipts.receipt_of(command),
+        lambda command: parsed.update(["receipt"]) or frame_runs.receipt_of(command),
     )
     commands = [receipt(producer, number, 7, number) for number in range(500) for producer in (1, 2)]
     parts = FrameReader().feed(stream_of(commands))

@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.layout import Segment, read_layout
+from pulsar_spark.protocol.segments import Segment, read_layout
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)

@@ -1,4 +1,4 @@
-"""Lets a package give names of its modules without importing them before they are used."""
+"""Lets a package export names of its modules, and import a module when a name is first used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
-    """Make the ``__getattr__`` of a package (PEP 562).
+def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Makes the ``__getattr__`` of a package (PEP 562).
 
     Args:
-        package: its ``__name__``.
-        modules: the names that each module has for it, with spaces between them.
+        package: the package's ``__name__``.
+        modules: exported names of each module, separated by spaces.
     """
     module_of = {name: module for module, names in modules.items() for name in names.split()}
 
@@ -21,10 +21,10 @@ def late_names(package: str, modules: Mapping[str, str]) -> Callable[[str], obje
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except AttributeError as error:  # Python would say that there is no such name, and not why
+        except AttributeError as error:  # Python would hide the cause
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
-        setattr(sys.modules[package], name, found)  # so that it is asked for once
+        setattr(sys.modules[package], name, found)  # so that this function runs once for each name
         return found
 
     return getattribute

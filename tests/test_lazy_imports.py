@@ -8,7 +8,7 @@ import pytest
 
 import pulsar_spark
 from pulsar_spark import client
-from pulsar_spark.late_names import late_names
+from pulsar_spark.lazy_imports import lazy_imports
 
 PACKAGES = (pulsar_spark, client)
 
@@ -32,7 +32,7 @@ def names_at_run_time(package):
         node
         for statement in block_of(package).orelse
         for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "late_names"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_imports"
     )
     modules = ast.literal_eval(call.args[1])
     return {name: module for module, names in modules.items() for name in names.split()}
@@ -56,7 +56,7 @@ def test_a_name_that_a_package_does_not_give():
 
 def test_a_name_is_asked_for_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "package", type(sys)("package"))
-    get = late_names("package", {"json": "loads dumps"})
+    get = lazy_imports("package", {"json": "loads dumps"})
     assert get("dumps") is sys.modules["package"].dumps
     assert not hasattr(sys.modules["package"], "loads")
 
@@ -64,8 +64,8 @@ def test_a_name_is_asked_for_once(monkeypatch):
 def test_a_module_that_lacks_something_is_not_taken_for_a_name_that_is_not_there(tmp_path, monkeypatch):
     """Python's ``from package import name`` says of an AttributeError only that there is no such name."""
     (tmp_path / "with_a_late_name").mkdir()
-    late = "from pulsar_spark.late_names import late_names"
-    package = f"{late}\n__getattr__ = late_names(__name__, {{'with_a_late_name.inner': 'Name'}})"
+    late = "from pulsar_spark.lazy_imports import lazy_imports"
+    package = f"{late}\n__getattr__ = lazy_imports(__name__, {{'with_a_late_name.inner': 'Name'}})"
     (tmp_path / "with_a_late_name/__init__.py").write_text(package)
     (tmp_path / "with_a_late_name/inner.py").write_text("import json\nclass Name(json.Gone): pass")
     monkeypatch.syspath_prepend(tmp_path)

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.arrow import grid
+from pulsar_spark.arrow import spans
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import _NUMBERS as NUMBERS
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns
-from pulsar_spark.wire.fields import same_headers
+from pulsar_spark.wire.columns.message_columns import DecodedColumns
+from pulsar_spark.wire.fields import same_layout
 from pulsar_spark.wire.fields.batch_scan import scan
 from pulsar_spark.wire.fields.field_spans import KEY, MAX_PROPERTIES, PAYLOAD_SIZE
-from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
+from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
 from tests.wire.fields.test_batch_walk import as_array, assert_same, message
 
 COUNT = 30
@@ -78,8 +78,8 @@ def alike(draw, one_size):
 @pytest.mark.parametrize("one_size", [True, False])
 @pytest.mark.parametrize("short", [0, 1000], ids=["copied", "in place"])
 def test_headers_of_one_layout_are_read_as_a_scan_reads_them(short, one_size, monkeypatch):
-    monkeypatch.setattr(same_headers, "_SHORT", short)
-    monkeypatch.setattr(grid, "_SHORT", 1)
+    monkeypatch.setattr(same_layout, "_SHORT", short)
+    monkeypatch.setattr(spans, "_SHORT", 1)
     in_place = []
 
     @given(alike(one_size), st.data())

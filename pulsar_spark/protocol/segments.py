@@ -1,10 +1,10 @@
-"""TopicLayout: the segments of a scalable topic, and which of them come before which. Pure.
+"""TopicLayout: the segments of a scalable topic, and their order. Pure.
 
-A segment owns the keys of a range of hashes. A split or a merge seals its segments, which get no more
-messages, and makes new ones in their range. At each time one segment takes the messages of a key. So of two
-segments that have a key in common, all messages of the older one come before those of the newer one. Brokers
-name the parents of a segment as well, but only while they exist: one that is empty is removed early, and
-then its children seem to follow nothing, although an older segment is not read yet.
+A segment owns the keys of a range of hashes. A split or a merge seals segments, which get no more messages,
+and makes new segments in their range. At each time one segment gets the messages of a key. So if two segments
+have a key in common, all messages of the older segment precede those of the newer. The parents that brokers
+name do not prove the order: an empty parent is removed early, and then its children seem to follow no
+segment, although an older segment is not read yet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pulsar_spark.errors import OptionError, ProtocolError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum segments, sealed ones included, far above real topics: a micro-batch compares each with all others.
+# Maximum segments, with sealed ones, far above real topics: a micro-batch compares all pairs of segments.
 MAX_SEGMENTS = 4_000
 _MAX_HASH = 0xFFFF
 _MAX_NUMBER = (1 << 31) - 1  # rows have it as an int
@@ -26,11 +26,11 @@ class Segment(NamedTuple):
     """One segment.
 
     Attributes:
-        topic: the name by which it is read. A partition of a migrated topic keeps its own.
-        is_sealed: whether it gets no more messages.
-        first_hash: of its keys.
-        last_hash: of its keys, inclusive.
-        is_legacy: whether it was a partition of a classic topic, which were beside each other.
+        topic: name for readers; a partition of a migrated topic keeps its own name.
+        is_sealed: whether the segment gets no more messages.
+        first_hash: first hash of its keys.
+        last_hash: last hash of its keys, inclusive.
+        is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
     """
 
     topic: TopicName
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     is_legacy: bool = False
 
     def follows(self, older: Segment) -> bool:
-        """Whether messages of an older segment come before those of this one."""
+        """Whether messages of an older segment precede the messages of this segment."""
         has_key_in_common = older.first_hash <= self.last_hash and self.first_hash <= older.last_hash
         return has_key_in_common and not (self.is_legacy and older.is_legacy)
 
@@ -49,9 +49,9 @@ class TopicLayout(NamedTuple):
     """All segments of a topic at one time.
 
     Attributes:
-        epoch: grows with each change.
-        segments: by the name by which each is read, the oldest first.
-        is_scalable: whether the topic is a scalable one; a classic topic has one segment a partition.
+        epoch: number that grows with each change.
+        segments: segments by their names for readers, the oldest first.
+        is_scalable: whether the topic is scalable; a classic topic has one segment for each partition.
     """
 
     epoch: int
@@ -60,15 +60,7 @@ class TopicLayout(NamedTuple):
 
 
 def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
-    """Read the segments that a broker sent.
-
-    Args:
-        update: without an error.
-        topic: what was looked up.
-
-    Raises:
-        ProtocolError: they are not those of a topic.
-    """
+    """Reads an update, without an error, of ``topic``; raises ProtocolError for invalid segments."""
     sent = update.dag.segments
     if len(sent) > MAX_SEGMENTS:
         raise ProtocolError(
@@ -83,7 +75,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
             each.hash_end,
             is_legacy=bool(each.legacy_topic_name),
         )
-        for each in sorted(sent, key=lambda each: each.segment_id)  # which only grow
+        for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow
         for name in [_name(each, resolved)]
     }
     if len({each.segment_id for each in sent}) < len(sent) or len(segments) < len(sent):
@@ -93,7 +85,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
 
 
 def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicName:
-    """The name that the broker has for the topic: of the same, be it classic or scalable."""
+    """Returns the broker's name of the topic, which must be the same topic, classic or scalable."""
     try:
         found = TopicName.parse(update.resolved_topic_name or str(topic), scalable=True)
     except OptionError as error:
@@ -104,7 +96,7 @@ def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicN
 
 
 def _name(segment: pb.SegmentInfoProto, topic: TopicName) -> TopicName:
-    """The name by which a segment is read; raises ProtocolError for one that the topic cannot have."""
+    """Returns a segment's name for readers; raises ProtocolError if the topic cannot have the segment."""
     number, first, last = segment.segment_id, segment.hash_start, segment.hash_end
     if number > _MAX_NUMBER or not first <= last <= _MAX_HASH:
         what = f"the broker reports a segment {number} of the hashes {first:04x} to {last:04x}"
