@@ -22,8 +22,8 @@ from integration.hostile.entries import DifferenceError
 from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
-from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.arrow_read import ArrowReader
+from pulsar_spark.values.json.objects import read_objects
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.tree import JsonNode
@@ -74,7 +74,7 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     found = decoder(schema, schema, kind).decode(column, pa.nulls(ROWS, pa.binary()))
     found.column.validate(full=True)
     node = make_tree(schema, schema, kind)
-    alone = read_rows(node, payloads)
+    alone = read_objects(node, payloads)
     mine, other = as_python(found.column), as_python(alone.column)
     bad, bad_alone = bad_rows(found), bad_rows(alone)
     for row, payload in enumerate(payloads):

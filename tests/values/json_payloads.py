@@ -336,14 +336,14 @@ class UnknownError(Exception):
 
 
 def model(tree, payload):
-    """Read a payload with json.loads, by the rules of general's table; unions are left out.
+    """Read a payload with json.loads, by the rules of the table in ``objects``; unions are left out.
 
     Raises:
         ModelError: it is bad.
         UnknownError: it is beyond json.loads or Decimal: too deep, or an exponent of too many digits.
     """
     try:
-        text = payload.decode("utf-8")
+        text = payload.decode("utf-8-sig")
         value = json.loads(
             text, parse_int=Digits, parse_float=Digits, parse_constant=Digits, object_pairs_hook=tuple
         )
@@ -363,17 +363,15 @@ def _value(tree, value):
     kind = tree if isinstance(tree, str) else tree.get("logicalType", tree["type"])
     if kind == "record":
         _require(isinstance(value, tuple))
-        names = [name for name, _ in value]
         fields = {field["name"]: field["type"] for field in tree["fields"]}
-        _require(all(names.count(name) == 1 for name in names if name in fields))
         found = dict(value)
         return {name: _value(each, found.get(name)) for name, each in fields.items()}
     if kind == "array":
         _require(isinstance(value, list))
         return [_value(tree["items"], each) for each in value]
     if kind == "map":
-        _require(isinstance(value, tuple) and len({name for name, _ in value}) == len(value))
-        return [(_text(name), _value(tree["values"], each)) for name, each in value]
+        _require(isinstance(value, tuple))
+        return [(_text(name), _value(tree["values"], each)) for name, each in dict(value).items()]
     if kind == "enum":
         _require(type(value) is not str or value in tree["symbols"])
     if kind in ("string", "enum"):
