@@ -35,7 +35,7 @@ from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.objects import explain, read_objects
+from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -124,6 +124,7 @@ class _JsonDecoder:
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._lines = ArrowReader(tree)
+        self._objects = ObjectReader(tree)
         self._are_plain = _MostRows()
         self._cost = ValueCost(added_text(tree), growth(tree))
         self._unchecked = largest_unchecked(self._cost.growth)
@@ -174,7 +175,7 @@ class _JsonDecoder:
             rest = values if len(others) == len(values) else values.take(pa.array(others))
             for first, end in parts_by_size(offsets_of(rest), _MAX_BYTES, _MAX_ROWS):
                 rows = others[first:end]
-                found = read_objects(self._tree, rest[first:end].to_pylist(), work.part(rows))
+                found = self._objects.read(rest[first:end], work.part(rows))
                 done.append((found.column, rows))
                 if found.is_bad is not None:
                     is_bad[rows] |= found.is_bad

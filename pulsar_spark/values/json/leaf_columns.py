@@ -24,6 +24,7 @@ _Number = TypeVar("_Number", np.float64, np.int64)
 TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
+_NANOS: Final = pa.decimal128(28, 9)  # seconds, to a nanosecond
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
 _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
@@ -51,21 +52,20 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
     Args:
         leaf: any but JSON of any form.
-        column: values of ``plain_type``, or texts of numbers for a decimal; without an offset.
+        column: values of ``plain_type``; without an offset.
 
     Raises:
         LeftError, pa.ArrowInvalid: some values need the other reader.
     """
     if leaf.kind is JsonKind.FLOAT:
-        return _floats(leaf, column)
+        leave_unless(np.isfinite(_numbers(column, np.float64)).all())
+        return float_column(leaf, column)
     if leaf.kind in TIMES and column.type == pa.string():
         return _written_times(leaf, column)
     if leaf.kind is JsonKind.TIMESTAMP:
         return _timestamps(leaf, column)
     if leaf.kind is JsonKind.BYTES:
         return _bytes(leaf, column)
-    if leaf.kind is JsonKind.DECIMAL:
-        return _decimals(leaf, column)
     if leaf.symbols is not None:
         kept = [text for text, symbol in leaf.symbols.items() if text == symbol]
         is_kept = pc.is_in(column, pa.array([*kept, None], pa.string()))
@@ -73,11 +73,13 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return column if column.type == leaf.type else column.cast(leaf.type)
 
 
-def _floats(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+def float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+    """As ``column_of``, for float64, of which values that are not finite are kept."""
+    if leaf.type == pa.float64():
+        return column
     values = _numbers(column, np.float64)
-    limit = MAX_FLOAT if leaf.type == pa.float32() else np.inf
-    leave_unless((np.abs(values) < limit).all())
-    return column if leaf.type == pa.float64() else _with_validity(leaf, column, values.astype(np.float32))
+    leave_unless(((np.abs(values) < MAX_FLOAT) | ~np.isfinite(values)).all())
+    return _with_validity(leaf, column, values.astype(np.float32))
 
 
 def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
@@ -113,13 +115,27 @@ def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return pa.array(values, leaf.type).take(encoded.indices)
 
 
-def _decimals(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Leaves what Arrow does not see to be too large: exponents, and more digits than any decimal has."""
-    leave_unless(not pc.any(pc.match_substring(column, "e", ignore_case=True)).as_py())
-    point = pc.find_substring(column, ".")
-    wholes = pc.if_else(pc.less(point, 0), pc.binary_length(column), point)
-    leave_unless(pc.max(wholes).as_py() + leaf.type.scale <= _MAX_PRECISION)
-    return column.cast(leaf.type)
+def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
+    """Make decimals of the texts of JSON's numbers, of which there is one at least; else as ``column_of``.
+
+    Leaves what Arrow does not see to be too large: exponents, and more digits than any decimal has.
+    """
+    data = texts.buffers()[2].to_pybytes()
+    leave_unless(b"e" not in data and b"E" not in data)
+    point = pc.find_substring(texts, ".")
+    wholes = pc.if_else(pc.less(point, 0), pc.binary_length(texts), point)
+    leave_unless(pc.max(wholes).as_py() + kind.scale <= _MAX_PRECISION)
+    return texts.cast(kind)
+
+
+def instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
+    """Make timestamps of seconds with a point, as ``decimal_column`` does; leaves those before 1970."""
+    nanos = decimal_column(_NANOS, texts)
+    words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low, high
+    if nanos.null_count:
+        words = np.where(nanos.is_valid().to_numpy(zero_copy_only=False)[:, np.newaxis], words, 0)
+    leave_unless((words[:, 0] >= 0).all() and not words[:, 1].any())
+    return _with_validity(leaf, nanos, words[:, 0] // 1000)
 
 
 def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:

@@ -18,7 +18,7 @@ from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 
 # No JSON, but Python's client writes them.
-_NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _MAX_EXPONENT: Final = 10  # digits; Python's integers do not compute larger ones
 _EPOCH: Final = date(1970, 1, 1)
@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
     """Return the words of an error for a parsed value."""
     if type(value) is bytes:
         return value[:_SHORT].decode()
-    if isinstance(value, bool | int):
+    if isinstance(value, bool | int | float):
         return str(value).lower()[:_SHORT]
     if type(value) is str:
         return "text"
@@ -135,8 +135,8 @@ def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool =
 
 def _float(leaf: JsonLeaf, value: Any) -> float:
     name = value.decode() if type(value) is bytes else value
-    if name in _NOT_FINITE:
-        return _NOT_FINITE[name]
+    if name in NOT_FINITE:
+        return NOT_FINITE[name]
     limit = MAX_FLOAT if leaf.type == pa.float32() else float("inf")
     number = float(_number(value, "a number")[0])
     if not -limit < number < limit:

@@ -34,20 +34,23 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from itertools import chain
+from itertools import count as counting
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
-from pulsar_spark.values.json.leaf_columns import LeftError
-from pulsar_spark.values.json.leaves import TYPES, WANTED, BadJsonError, convert, shown
-from pulsar_spark.values.json.parse import parse, text_of
+from pulsar_spark.values.json.leaf_columns import LeftError, leave_unless
+from pulsar_spark.values.json.leaves import NOT_FINITE, TYPES, WANTED, BadJsonError, convert, shown
+from pulsar_spark.values.json.parse import parse, parse_all, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -59,41 +62,56 @@ from pulsar_spark.values.json.tree import (
     JsonUnion,
     growth,
     item_size,
+    leaf_kinds,
 )
-from pulsar_spark.values.json.unions import UnionMembers, next_member, spread, union_column
+from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_size import largest_unchecked
 from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 _SPARSE: Final = 8  # times as many members as values: values are sorted by member
+_NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # of a map's value
 _UNITS: Final = 2.0  # of work, for a value that is converted by itself
 
 
-def read_objects(
-    node: JsonNode, payloads: Sequence[bytes | None], work: ValueWork = ANY_WORK
-) -> DecodedValues:
-    """Read n payloads; null is a null row, and not bad."""
-    # Parsed objects have no cycles, and the collector would look at each of them again and again.
-    is_collected = gc.isenabled()
-    gc.disable()
-    try:
-        return _read(node, payloads, work)
-    finally:
-        if is_collected:
-            gc.enable()
+class TextNeededError(Exception):
+    """A float was parsed where the text of the number counts."""
 
 
-def _read(node: JsonNode, payloads: Sequence[bytes | None], work: ValueWork) -> DecodedValues:
-    reader = _Columns.of_payloads(node, payloads, work)
-    values: list[Any] = []
-    for row, payload in enumerate(payloads):
-        value = None
-        if payload is not None:
-            try:
-                value = parse(payload)
-            except ValueError:
-                reader.is_bad[row] = True
-        values.append(value)
-    return reader.finish(node, values)
+class ObjectReader:
+    """Reads payloads of one tree.
+
+    Args:
+        node: how values are read.
+    """
+
+    def __init__(self, node: JsonNode) -> None:
+        self._node = node
+        self._unchecked = largest_unchecked(growth(node))
+        # Floats are parsed faster than texts. So texts are kept once a payload needs them.
+        self._keeps_text = JsonKind.JSON in leaf_kinds(node)
+
+    def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
+        """Read n payloads; null is a null row, and not bad."""
+        # Parsed objects have no cycles, and the collector would look at each of them again and again.
+        is_collected = gc.isenabled()
+        gc.disable()
+        try:
+            if not self._keeps_text:
+                try:
+                    return self._read(payloads, work, keeps_text=False)
+                except TextNeededError:
+                    self._keeps_text = True
+            return self._read(payloads, work, keeps_text=True)
+        finally:
+            if is_collected:
+                gc.enable()
+
+    def _read(self, payloads: pa.BinaryArray, work: ValueWork, *, keeps_text: bool) -> DecodedValues:
+        sizes = np.diff(bytes_and_offsets(payloads)[1])
+        reader = _Columns(JsonBudget(sizes, self._unchecked, work), np.arange(len(payloads)))
+        values, bad = parse_all(payloads, keeps_text=keeps_text)
+        reader.is_bad[bad] = True
+        return reader.finish(self._node, values)
 
 
 def explain(node: JsonNode, payload: bytes) -> str:
@@ -107,7 +125,8 @@ def explain(node: JsonNode, payload: bytes) -> str:
         return reason if payload.strip() else "the payload is empty"
     except ValueError as error:
         return str(error)
-    reader = _Columns.of_payloads(node, [payload], ANY_WORK)
+    unchecked = largest_unchecked(growth(node))
+    reader = _Columns(JsonBudget(np.array([len(payload)]), unchecked, ANY_WORK), np.zeros(1, np.int64))
     if reader.finish(node, [value]).is_bad is None:
         return ""
     path, reason = reader.why
@@ -138,12 +157,6 @@ class _Columns:
         # Of the first mistake: where it is below the node that is read, as a path and the value's index.
         self._path = self._reason = ""
         self._index = 0
-
-    @classmethod
-    def of_payloads(cls, node: JsonNode, payloads: Sequence[bytes | None], work: ValueWork) -> _Columns:
-        """Make the reader of whole payloads."""
-        sizes = np.array([len(payload or b"") for payload in payloads], np.int64)
-        return cls(JsonBudget(sizes, largest_unchecked(growth(node)), work), np.arange(len(payloads)))
 
     @property
     def why(self) -> tuple[str, str]:
@@ -235,7 +248,7 @@ class _Columns:
             rows = [index for index, value in enumerate(values) if value is not None]
             values, owner = [values[index] for index in rows], owner[rows]
         found: dict[str, tuple[list[int], list[Any]]] | None = None
-        if sum(map(len, values)) * _SPARSE < len(values) * len(node.members):
+        if len(node.members) > _SPARSE and sum(map(len, values)) * _SPARSE < len(values) * len(node.members):
             found = _by_member(node, values)
         columns = []
         known_bad = 0
@@ -259,6 +272,10 @@ class _Columns:
     def _values(self, member: JsonMember, values: list[Any], owner: Ints) -> list[Any]:
         """The member's value of each record; its default where that is missing."""
         key = member.key
+        try:
+            return list(map(itemgetter(key), values))
+        except KeyError:
+            pass
         if member.default == "null":
             return [value.get(key) for value in values]
         if self._budget.room is not None:
@@ -275,81 +292,89 @@ class _Columns:
                 [{"key": key, "value": each} for key, each in value.items()] if type(value) is dict else value
                 for value in values
             ]
-        values, _ = self._only(list, "an array", values, owner)
-        values, offsets = self._items(node, values, owner)
-        items = list(chain.from_iterable(filter(None, values)))
+        values, has_null = self._only(list, "an array", values, owner)
+        some, offsets, validity = self._items(node, values, owner, has_null=has_null)
+        items = list(chain.from_iterable(some))
         place = _places(offsets, "[{}]".format)
         column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)
-        buffers = [_validity(values), pa.py_buffer(offsets)]
+        buffers = [validity, pa.py_buffer(offsets)]
         return pa.Array.from_buffers(node.type, len(values), buffers, children=[column])
 
     def _map(self, node: JsonMap, values: list[Any], owner: Ints) -> pa.Array:
-        values, _ = self._only(dict, "an object", values, owner)
-        values, offsets = self._items(node, values, owner)
-        some = list(filter(None, values))
+        values, has_null = self._only(dict, "an object", values, owner)
+        some, offsets, validity = self._items(node, values, owner, has_null=has_null)
         of_each = np.repeat(owner, np.diff(offsets))
         place = _places(offsets, lambda _: "{}")
-        names = JsonLeaf(JsonKind.TEXT, pa.string())
-        keys = self._below(names, list(chain.from_iterable(some)), of_each, place)
-        items = list(chain.from_iterable(value.values() for value in some))
+        names = list(chain.from_iterable(some))
+        try:
+            keys = pa.array(names, pa.string())
+        except UnicodeEncodeError:
+            keys = self._below(_NAME, names, of_each, place).fill_null("")
+        items = list(chain.from_iterable(map(dict.values, some)))
         column = self._below(node.value, items, of_each, place)
-        if keys.null_count:  # bad names
-            keys = keys.fill_null("")
         entries = pa.StructArray.from_arrays(
             [keys, column], fields=[node.type.key_field, node.type.item_field]
         )
-        buffers = [_validity(values), pa.py_buffer(offsets)]
+        buffers = [validity, pa.py_buffer(offsets)]
         return pa.Array.from_buffers(node.type, len(values), buffers, children=[entries])
 
-    def _items(self, node: JsonArray | JsonMap, values: list[Any], owner: Ints) -> tuple[list[Any], Any]:
-        """The values whose items are not too many, null for others; and where the items of each begin."""
-        lengths = np.array([len(value) if value else 0 for value in values], np.int64)
+    def _items(
+        self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
+    ) -> tuple[list[Any], Ints, pa.Buffer | None]:
+        """The values, empty for nulls and where items are too many; where their items begin; the validity."""
+        empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
+        some = [value or empty for value in values] if has_null else values
+        lengths = np.fromiter(map(len, some), np.int64, len(some))
         if self._budget.room is not None:
             self._budget.take_room(self._payload_of[owner], lengths * item_size(node))
-            values = self._not_spent(values, owner)
-            lengths[[value is None for value in values]] = 0
+            if self._budget.any_spent:
+                some = [value or empty for value in self._not_spent(some, owner)]
+                lengths = np.fromiter(map(len, some), np.int64, len(some))
         offsets = np.zeros(len(values) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        return values, offsets
+        return some, offsets, _validity(values) if has_null else None
 
     def _union(self, node: JsonUnion, values: list[Any], owner: Ints) -> pa.Array:
         budget, payload_of = self._budget, self._payload_of[owner]
         left = [index for index, value in enumerate(values) if value is not None]
-        orders: dict[int, list[int]] = {}
+        orders = self._orders(node, values)
         chosen = np.full(len(values), -1)
         parts: dict[int, list[tuple[list[int], pa.Array]]] = {}
-        is_again = self._is_again
-        while left:
+        for rank in counting():
+            if not left:
+                break
             budget.take_work(payload_of[left], 1.0)
             if budget.any_spent:
                 left = np.array(left)[~budget.is_spent[payload_of[left]]].tolist()
-            groups: dict[int, list[int]] = {}
+            groups: dict[int, list[int]] = defaultdict(list)
             for index in left:
-                if index not in orders:
-                    orders[index] = self._order(node, values[index])
-                groups.setdefault(next_member(orders[index]), []).append(index)
+                groups[orders[index].member(rank)].append(index)
             self._fail(owner, groups.pop(-1, []), lambda _: "a value of none of the union's types")
             left = []
             for number, mine in groups.items():
+                is_again = rank > 0 or self._is_again
                 column, good, rest = self._of_member(node.members[number], values, payload_of, mine, is_again)
                 parts.setdefault(number, []).append((good, column))
                 chosen[good] = number
                 left += rest
-            is_again = True
         if self._is_tried:
             for index, value in enumerate(values):
                 if type(value) in (dict, list):
                     budget.choices[node.number, id(value)] = int(chosen[index])
         return union_column(node, chosen, parts)
 
-    def _order(self, node: JsonUnion, value: Any) -> list[int]:
-        """Groups of members that a value is tried as: the one that it is, where that is known."""
-        if self._is_tried and (choice := self._budget.choices.get((node.number, id(value)))) is not None:
-            return [1 << choice] if choice >= 0 else []
+    def _orders(self, node: JsonUnion, values: list[Any]) -> list[MemberOrder]:
+        """In which order each value is tried as members: as the one that it is, where that is known."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
-        return members.order(value)
+        orders = list(map(members.order, values))
+        if self._is_tried:
+            for index, value in enumerate(values):
+                choice = self._budget.choices.get((node.number, id(value)))
+                if choice is not None:
+                    orders[index] = MemberOrder([1 << choice] if choice >= 0 else [])
+        return orders
 
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
@@ -368,7 +393,8 @@ class _Columns:
         return column.filter(pa.array(~reader.is_bad)), good, rest
 
     def _leaf(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> pa.Array:
-        kinds = set(map(type, values)) - {type(None)}
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
         if not kinds:
             return pa.nulls(len(values), leaf.type)
         if leaf.kind is JsonKind.JSON:
@@ -380,9 +406,14 @@ class _Columns:
         try:
             column = _plain_column(leaf, kinds, values)
             if column is not None:
-                return leaf_columns.column_of(leaf, column)
+                return column
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
+        if float in kinds and bytes in TYPES[leaf.kind]:
+            # A float that is not whole is no integer, whatever its text is.
+            is_integer = leaf.kind is JsonKind.INTEGER
+            if not is_integer or any(type(value) is float and value.is_integer() for value in values):
+                raise TextNeededError
         return _made(leaf, self._converted(leaf, values, owner))
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
@@ -436,7 +467,12 @@ def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[s
 
 def _has_numbers(value: Any) -> bool:
     """Whether a value is a list of numbers alone."""
-    return type(value) is list and {*map(type, value)} <= {int, bytes}
+    if type(value) is not list:
+        return False
+    kinds = set(map(type, value))
+    if float in kinds:
+        raise TextNeededError
+    return kinds <= {int, bytes}
 
 
 def _first(values: list[Any]) -> dict[Any, int]:
@@ -446,25 +482,41 @@ def _first(values: list[Any]) -> dict[Any, int]:
     return first
 
 
-def _validity(values: list[Any]) -> pa.Buffer | None:
+def _validity(values: list[Any]) -> pa.Buffer:
     is_valid = np.array([value is not None for value in values], np.bool_)
-    return None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.py_buffer(np.packbits(is_valid, bitorder="little"))
 
 
 def _plain_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
-    """The values as ``leaf_columns`` takes them; None: some have another form."""
+    """A column of values that are written as most are; None: some have another form."""
     if leaf.kind is JsonKind.FLOAT:
-        if kinds <= {int, bytes}:
-            return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    elif leaf.kind is JsonKind.DECIMAL:
-        if kinds <= {int, bytes}:
+        return _floats(leaf, kinds, values) if kinds <= {int, float, bytes} else None
+    if bytes in kinds:
+        if leaf.kind is JsonKind.TIMESTAMP and len(kinds) == 1:
+            return leaf_columns.instant_column(leaf, pa.array(values, pa.string()))
+        if leaf.kind is not JsonKind.DECIMAL or not kinds <= {int, bytes}:
+            return None
+    if leaf.kind is JsonKind.DECIMAL and kinds <= {int, bytes}:
+        texts = values
+        if int in kinds:
             texts = [b"%d" % value if type(value) is int else value for value in values]
-            return pa.array(texts, pa.binary()).cast(pa.string())
-    elif len(kinds) == 1:
-        plain = leaf_columns.plain_type(leaf, times_are_text=str in kinds)
-        if plain is not None and kinds == _PLAIN[plain.id]:
-            return pa.array(values, plain)
-    return None
+        return leaf_columns.decimal_column(leaf.type, pa.array(texts, pa.string()))
+    plain = leaf_columns.plain_type(leaf, times_are_text=str in kinds)
+    if plain is None or kinds != _PLAIN[plain.id]:
+        return None
+    return leaf_columns.column_of(leaf, pa.array(values, plain))
+
+
+def _floats(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array:
+    numbers = values
+    if bytes in kinds:
+        numbers = [None if value is None else float(value) for value in values]
+    column = pa.array(numbers, pa.float64())
+    is_finite = np.isfinite(np.frombuffer(column.buffers()[1], np.float64, len(column)))
+    for row in np.flatnonzero(~is_finite).tolist():
+        # Only a number beyond all floats is left.
+        leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
+    return leaf_columns.float_column(leaf, column)
 
 
 _PLAIN: Final = {

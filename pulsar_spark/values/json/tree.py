@@ -170,6 +170,16 @@ def tries(node: JsonNode) -> int:
     return sum(map(tries, node.members)) if isinstance(node, JsonUnion) else 1
 
 
+def leaf_kinds(node: JsonNode) -> set[JsonKind]:
+    """Return the kinds of all leaves of a tree."""
+    if isinstance(node, JsonLeaf):
+        return {node.kind}
+    if isinstance(node, JsonArray | JsonMap):
+        return leaf_kinds(node.item if isinstance(node, JsonArray) else node.value)
+    parts = [each.node for each in node.members] if isinstance(node, JsonRecord) else node.members
+    return set().union(*map(leaf_kinds, parts))
+
+
 def added_text(node: JsonNode) -> int:
     """Bytes, at most, that a value gets from the schema: defaults, also those of enums."""
     if isinstance(node, JsonUnion):

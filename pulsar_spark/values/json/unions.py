@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,8 @@ class UnionMembers:
         # A bit for each member.
         self._known: dict[str, int] = {}  # records that have a name
         self._maps = self._any = self._leaves = 0
-        self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, bytes), 0)
+        self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
+        self._orders: dict[Hashable, MemberOrder] = {}
         for number, member in enumerate(node.members):
             bit = 1 << number
             if isinstance(member, JsonRecord):
@@ -47,10 +49,17 @@ class UnionMembers:
         # Beside one record at most, any JSON comes before a record that lacks a name.
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
-    def order(self, value: Any) -> list[int]:
-        """Groups of members, one after the other; within a group, the first comes first."""
+    def order(self, value: Any) -> MemberOrder:
+        """Return the order for a value, which those of the same type and names share."""
+        known: Hashable = tuple(value) if type(value) is dict else type(value)
+        order = self._orders.get(known)
+        if order is None:
+            order = self._orders[known] = MemberOrder(self._groups(value))
+        return order
+
+    def _groups(self, value: Any) -> list[int]:
         kind = type(value)
-        alike = self._alike[kind]
+        alike = self._alike.get(kind, 0)
         others = self._leaves & ~alike
         if kind is list:
             return [alike, self._any, others]
@@ -74,17 +83,33 @@ def _alike(node: JsonNode) -> tuple[type, ...]:
     assert isinstance(node, JsonLeaf)
     if node.kind in (JsonKind.TEXT, JsonKind.BYTES):
         return (str,)
-    return (bool,) if node.kind is JsonKind.BOOLEAN else (int, bytes)
+    return (bool,) if node.kind is JsonKind.BOOLEAN else (int, float, bytes)
 
 
-def next_member(order: list[int]) -> int:
-    """Take the next member out of an order; -1: there is none."""
-    for group, members in enumerate(order):
-        if members:
-            bit = members & -members
-            order[group] -= bit
-            return bit.bit_length() - 1
-    return -1
+class MemberOrder:
+    """Members in the order in which they are tried, of which most are never asked for.
+
+    Args:
+        groups: bits of members, one group after the other; within a group, the first member comes first.
+    """
+
+    def __init__(self, groups: list[int]) -> None:
+        self._groups = groups
+        self._found: list[int] = []
+
+    def member(self, rank: int) -> int:
+        """Return the member that is tried after ``rank`` others; -1: there is none."""
+        while len(self._found) <= rank:
+            self._found.append(self._next())
+        return self._found[rank]
+
+    def _next(self) -> int:
+        for group, members in enumerate(self._groups):
+            if members:
+                bit = members & -members
+                self._groups[group] -= bit
+                return bit.bit_length() - 1
+        return -1
 
 
 def union_column(
@@ -98,7 +123,7 @@ def union_column(
             columns.append(pa.nulls(len(chosen), field.type))
             continue
         rows = [index for mine, _ in found for index in mine]
-        column = pa.concat_arrays([part for _, part in found])
+        column = found[0][1] if len(found) == 1 else pa.concat_arrays([part for _, part in found])
         columns.append(spread(select(column, field.type), rows, len(chosen)))
     validity = pa.py_buffer(np.packbits(chosen >= 0, bitorder="little"))
     return pa.Array.from_buffers(node.type, len(chosen), [validity], children=columns)

@@ -21,7 +21,6 @@ from pulsar_spark.values.json import json_read, json_write
 from pulsar_spark.values.json.arrow_read import ArrowReader
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.objects import read_objects
 from tests.loops import for_each
 from tests.values.json_payloads import (
     Maker,
@@ -31,6 +30,7 @@ from tests.values.json_payloads import (
     json_schema,
     model,
     plain,
+    read_objects,
 )
 from tests.values.random_avro import column as random_column
 from tests.values.random_avro import random_case, schema_of_tree

@@ -4,8 +4,7 @@ import pytest
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.objects import read_objects
-from tests.values.json_payloads import json_schema
+from tests.values.json_payloads import json_schema, read_objects
 from tests.values.random_avro import OTHER_TIMES
 
 MILLIS, MICROS, NANOS = (

@@ -6,12 +6,13 @@ import random
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from pulsar_spark.values.json import objects
-from pulsar_spark.values.json.objects import explain, read_objects
+from pulsar_spark.values.json.objects import ObjectReader, explain
 from tests.loops import for_each
-from tests.values.json_payloads import JAVA, tree_of
+from tests.values.json_payloads import JAVA, plain, read_objects, tree_of
 from tests.work import calls
 
 BAD = object()
@@ -427,6 +428,45 @@ def test_each_row_is_what_it_is_alone_whatever_is_before_it():
     alone = [read_objects(node, [payload]) for payload in payloads]
     assert together.is_bad.tolist() == [each.is_bad is not None for each in alone]
     assert together.column.to_pylist() == [each.column[0].as_py() for each in alone]
+
+
+def test_floats_beside_their_texts_keep_their_sign():
+    node = tree_of({"type": "record", "name": "R", "fields": [{"name": "x", "type": "double"}]})
+    payloads = [b'{"x":-0.0}', b'{"x":0}', b'{"x":"1.5"}', b'{"x":1.5}', b'{"x":true}']
+    found = read_objects(node, payloads)
+    assert repr(found.column.field("x").to_pylist()) == "[-0.0, 0.0, 1.5, 1.5, None]"
+    assert found.is_bad.tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("long", b"9007199254740993.0", (1 << 53) + 1),
+        ("string", b"1.50", "1.50"),
+        ({"type": "array", "items": "string"}, b"[2.0]", ["2.0"]),
+        ({"type": "long", "logicalType": "timestamp-micros"}, b"0.0000019", 1),
+        ({"type": "int", "logicalType": "date"}, b"[1970,1.0,2]", 1),
+        (["null", "string", "long"], b"5e0", {"member0": None, "member1": 5}),
+        (["null", "long", "double"], b"5.5", {"member0": None, "member1": 5.5}),
+    ],
+)
+def test_a_number_is_read_by_its_text_where_that_counts(kind, text, value):
+    node = tree_of({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]})
+    reader = ObjectReader(node)
+    for rows in (1, 3):  # the second time with what was learned the first time
+        column = reader.read(pa.array([b'{"x":%s}' % text] * rows, pa.binary())).column
+        assert plain(column.field("x")) == [value] * rows
+
+
+def test_instants_of_many_rows_are_those_of_each():
+    texts = [b"1.5", b"0.000000999", b"1700000000.123456789", b"-2.25", b"9e9", b"99999999999.5", b"null"]
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    node = tree_of({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]})
+    payloads = [b'{"x":%s}' % text for text in texts]
+    alone = [plain(read_objects(node, [payload]).column)[0] for payload in payloads]
+    for some in (slice(0, 3), slice(0, 7), slice(5, 7)):
+        assert plain(read_objects(node, payloads[some]).column) == alone[some]
+    assert alone[:4] == [{"x": 1_500_000}, {"x": 0}, {"x": 1_700_000_000_123_456}, {"x": -1_750_000}]
 
 
 A_OF_Y = {"member0": {"x": None, "y": 5}, "member1": None}

@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 
-from pulsar_spark.values.json import budget, objects
+from pulsar_spark.values.json import budget, objects, unions
 from pulsar_spark.values.json.budget import JsonBudget
-from pulsar_spark.values.json.objects import explain, read_objects
-from tests.values.json_payloads import tree_of
+from pulsar_spark.values.json.objects import explain
+from tests.values.json_payloads import read_objects, tree_of
 
 
 def twice_nested(depth, **last):
@@ -119,9 +119,9 @@ def test_of_many_records_those_with_the_names_are_read(monkeypatch):
     ]
     node = tree_of(records)
     tried = []
-    next_member = objects.next_member
+    member = unions.MemberOrder._next
     monkeypatch.setattr(
-        objects, "next_member", lambda order: [tried.append(next_member(order)), tried[-1]][1]
+        unions.MemberOrder, "_next", lambda order: [tried.append(member(order)), tried[-1]][1]
     )
     payloads = [b'{"x":1,"f250":2}', b'{"x":1,"y":2}', b'{"f7":"a","x":1}', b"{}", b'{"f299":1}']
     found = read_objects(node, payloads)
