@@ -42,6 +42,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
@@ -86,7 +87,7 @@ class ObjectReader:
 
     def __init__(self, node: JsonNode) -> None:
         self._node = node
-        self._unchecked = largest_unchecked(growth(node))
+        self._growth = growth(node)
         # Floats are parsed faster than texts. So texts are kept once a payload needs them.
         self._keeps_text = JsonKind.JSON in leaf_kinds(node)
 
@@ -108,7 +109,7 @@ class ObjectReader:
 
     def _read(self, payloads: pa.BinaryArray, work: ValueWork, *, keeps_text: bool) -> DecodedValues:
         sizes = np.diff(bytes_and_offsets(payloads)[1])
-        reader = _Columns(JsonBudget(sizes, self._unchecked, work), np.arange(len(payloads)))
+        reader = _Columns(JsonBudget(sizes, largest_unchecked(self._growth), work), np.arange(len(payloads)))
         values, bad = parse_all(payloads, keeps_text=keeps_text)
         reader.is_bad[bad] = True
         return reader.finish(self._node, values)
@@ -169,8 +170,10 @@ class _Columns:
         is_bad = self.is_bad | self._budget.is_spent
         if not is_bad.any():
             return DecodedValues(column)
-        rows = np.arange(len(values), dtype=np.int32)
-        return DecodedValues(column.take(pa.array(rows, mask=is_bad)), is_bad)
+        if (is_bad & column.is_valid().to_numpy(zero_copy_only=False)).any():
+            rows = np.arange(len(values), dtype=np.int32)
+            column = column.take(pa.array(rows, mask=is_bad))
+        return DecodedValues(column, is_bad)
 
     def read(self, node: JsonNode, values: list[Any], owner: Ints) -> pa.Array:
         """Make an array of a node's values.
@@ -251,9 +254,9 @@ class _Columns:
         if len(node.members) > _SPARSE and sum(map(len, values)) * _SPARSE < len(values) * len(node.members):
             found = _by_member(node, values)
         columns = []
-        known_bad = 0
+        known_bad = int(np.count_nonzero(self.is_bad))
         for member in node.members:
-            if (count_bad := np.count_nonzero(self.is_bad)) > known_bad:
+            if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
             # Values of members, and the rows that have one; None: all.
@@ -320,7 +323,7 @@ class _Columns:
 
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
-    ) -> tuple[list[Any], Ints, pa.Buffer | None]:
+    ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
         """The values, empty for nulls and where items are too many; where their items begin; the validity."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
@@ -337,7 +340,7 @@ class _Columns:
     def _union(self, node: JsonUnion, values: list[Any], owner: Ints) -> pa.Array:
         budget, payload_of = self._budget, self._payload_of[owner]
         left = [index for index, value in enumerate(values) if value is not None]
-        orders = self._orders(node, values)
+        orders: dict[int, MemberOrder] = {}
         chosen = np.full(len(values), -1)
         parts: dict[int, list[tuple[list[int], pa.Array]]] = {}
         for rank in counting():
@@ -346,6 +349,8 @@ class _Columns:
             budget.take_work(payload_of[left], 1.0)
             if budget.any_spent:
                 left = np.array(left)[~budget.is_spent[payload_of[left]]].tolist()
+            if rank == 0:
+                orders = self._orders(node, values, left)
             groups: dict[int, list[int]] = defaultdict(list)
             for index in left:
                 groups[orders[index].member(rank)].append(index)
@@ -363,15 +368,15 @@ class _Columns:
                     budget.choices[node.number, id(value)] = int(chosen[index])
         return union_column(node, chosen, parts)
 
-    def _orders(self, node: JsonUnion, values: list[Any]) -> list[MemberOrder]:
-        """In which order each value is tried as members: as the one that it is, where that is known."""
+    def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
+        """In which order some values are tried as members: as the one that it is, where that is known."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
-        orders = list(map(members.order, values))
+        orders = {index: members.order(values[index]) for index in indexes}
         if self._is_tried:
-            for index, value in enumerate(values):
-                choice = self._budget.choices.get((node.number, id(value)))
+            for index in indexes:
+                choice = self._budget.choices.get((node.number, id(values[index])))
                 if choice is not None:
                     orders[index] = MemberOrder([1 << choice] if choice >= 0 else [])
         return orders

@@ -87,7 +87,7 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
     # A number may only end where its payload ends if the payload is a number, or is cut.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
-        and _MINUS_ZERO.search(body) is None
+        and _MINUS_ZERO.search(body.data) is None
         and not any(is_too_deep(some[row] or b"") for row in np.flatnonzero(sizes > 2 * MAX_DEPTH).tolist())
     )
 
@@ -108,7 +108,7 @@ def _finite(text: str) -> float | bytes:
 
 
 # By ``keeps_text``.
-_HOOKS: Final[dict[bool, dict[str, Callable[[str], Any]]]] = {
+_HOOKS: Final[dict[bool, dict[str, Any]]] = {
     False: {"parse_float": _finite, "parse_constant": float},
     True: {"parse_float": str.encode, "parse_constant": str.encode},
 }

@@ -31,7 +31,7 @@ class UnionMembers:
         self._known: dict[str, int] = {}  # records that have a name
         self._maps = self._any = self._leaves = 0
         self._alike: dict[type, int] = dict.fromkeys((dict, list, str, bool, int, float, bytes), 0)
-        self._orders: dict[Hashable, MemberOrder] = {}
+        self._orders: dict[tuple[type, Hashable], MemberOrder] = {}
         for number, member in enumerate(node.members):
             bit = 1 << number
             if isinstance(member, JsonRecord):
@@ -51,7 +51,8 @@ class UnionMembers:
 
     def order(self, value: Any) -> MemberOrder:
         """Return the order for a value, which those of the same type and names share."""
-        known: Hashable = tuple(value) if type(value) is dict else type(value)
+        names: Hashable = tuple(value) if type(value) is dict else None
+        known = type(value), names
         order = self._orders.get(known)
         if order is None:
             order = self._orders[known] = MemberOrder(self._groups(value))
