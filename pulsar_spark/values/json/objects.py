@@ -297,7 +297,8 @@ class _Columns:
             ]
         values, has_null = self._only(list, "an array", values, owner)
         some, offsets, validity = self._items(node, values, owner, has_null=has_null)
-        items = list(chain.from_iterable(some))
+        # A large payload is read alone, and its items are not copied.
+        items = some[0] if len(some) == 1 else list(chain.from_iterable(some))
         place = _places(offsets, "[{}]".format)
         column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)
         buffers = [validity, pa.py_buffer(offsets)]
