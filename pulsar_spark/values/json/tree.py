@@ -159,17 +159,6 @@ def growth(node: JsonNode) -> float:
     return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
 
 
-def tries(node: JsonNode) -> int:
-    """How often, at most, a token is read: once for each member of the unions that it is in."""
-    if isinstance(node, JsonArray):
-        return tries(node.item)
-    if isinstance(node, JsonMap):
-        return tries(node.value)
-    if isinstance(node, JsonRecord):
-        return max((tries(member.node) for member in node.members), default=1)
-    return sum(map(tries, node.members)) if isinstance(node, JsonUnion) else 1
-
-
 def leaf_kinds(node: JsonNode) -> set[JsonKind]:
     """Return the kinds of all leaves of a tree."""
     if isinstance(node, JsonLeaf):
