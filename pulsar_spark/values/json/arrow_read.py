@@ -1,6 +1,6 @@
 """JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
 
-What is taken here is what ``general`` gives; all else is left to it. PyArrow gives all lines or none: where
+What is read here is as ``objects`` reads it; all else is left to that. PyArrow gives all lines or none: where
 it cannot read them, or might read them otherwise, they are cut in parts, of which small ones are left:
 anybody may write a row that it does not read, and a call takes as long as the others take for a hundred rows.
 
@@ -11,23 +11,16 @@ each line is one. PyArrow crashes where the first value is a null, which none of
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
-from pulsar_spark.values.avro.avro_types import MAX_FLOAT
-from pulsar_spark.values.json.leaves import decode_bytes
-from pulsar_spark.values.json.scan import BadJsonError
-from pulsar_spark.values.json.tree import JsonArray, JsonKind, JsonLeaf, JsonNode, JsonRecord
-from pulsar_spark.values.time_units import MICROS_OF_DAY
-
-_Number = TypeVar("_Number", np.float64, np.int64)
+from pulsar_spark.values.json.leaf_columns import LeftError, column_of, leave_unless, plain_type
+from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
@@ -41,19 +34,10 @@ _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
 _LEAST_ITEM: Final = 3  # bytes of a record that is an item, such as ``{},``
-_MAX_INT64: Final = (1 << 63) - 1
 # In PyArrow's words.
 _UNKNOWN: Final = "unexpected field"
 _TEXT: Final = "changed from number to string"
 _NUMBER: Final = "changed from string to number"
-
-_TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
-_SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
-_FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
-
-
-class _LeftError(Exception):
-    """Some of the payloads are left to others."""
 
 
 class _Form(NamedTuple):
@@ -128,7 +112,7 @@ class ArrowReader:
         some = values if len(rows) == len(values) else values.take(pa.array(rows))
         try:
             return [(self._column(some), rows)]
-        except (pa.ArrowInvalid, _LeftError):
+        except (pa.ArrowInvalid, LeftError):
             parts = [part for part in _cut(rows) if len(part) >= self._fewest_of_part]
             return [done for part in parts for done in self._read(values, part)]
 
@@ -137,10 +121,10 @@ class ArrowReader:
         lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
-            raise _LeftError  # a zero byte is the end for PyArrow
+            raise LeftError  # a zero byte is the end for PyArrow
         table = self._parsed(text)
         if len(table) != len(values):
-            raise _LeftError
+            raise LeftError
         columns = [column.chunk(0) for column in table.columns]
         return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
 
@@ -181,20 +165,7 @@ def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
     if isinstance(node, JsonArray):
         item = None if node.is_map else _line_type(node.item, times_are_text)
         return None if item is None else pa.list_(item)
-    return _line_type_of_leaf(node, times_are_text) if isinstance(node, JsonLeaf) else None
-
-
-def _line_type_of_leaf(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in _TIMES and times_are_text):
-        return pa.string()
-    if leaf.kind is JsonKind.FLOAT:
-        return pa.float64()
-    if leaf.kind is JsonKind.TIMESTAMP:
-        return pa.int64()
-    if leaf.kind is JsonKind.DATE:
-        return pa.int32()
-    # Decimals are left: PyArrow takes more texts as such.
-    return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
+    return plain_type(node, times_are_text) if isinstance(node, JsonLeaf) else None
 
 
 def _width(node: JsonNode) -> int:
@@ -239,7 +210,7 @@ def _check_words(text: pa.Buffer) -> None:
     is_inf = (body[inf] == _I) & (body[inf + 2] == _F) & _MAY_FOLLOW[body[np.minimum(inf + 3, len(body) - 1)]]
     is_nan = (body[nan] == _N) & (body[nan - 1] == _MINUS)
     if is_inf.any() or is_nan.any():
-        raise _LeftError
+        raise LeftError
 
 
 def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
@@ -250,77 +221,11 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
         for number, member in enumerate(node.members):
             child = column.field(number)
             # PyArrow does not tell a missing value, which may have a default, from a null.
-            _leave_unless(member.default == "null" or not child.null_count)
+            leave_unless(member.default == "null" or not child.null_count)
             children.append(_converted(member.node, child))
         return pa.Array.from_buffers(node.type, len(column), [validity], children=children)
     if isinstance(node, JsonArray):
         items = _converted(node.item, column.values)
         return pa.Array.from_buffers(node.type, len(column), column.buffers()[:2], children=[items])
     assert isinstance(node, JsonLeaf)
-    if node.kind is JsonKind.FLOAT:
-        return _floats(node, column)
-    if node.kind in _TIMES and column.type == pa.string():
-        return _written_times(node, column)
-    if node.kind is JsonKind.TIMESTAMP:
-        return _timestamps(node, column)
-    if node.kind is JsonKind.BYTES:
-        return _bytes(node, column)
-    if node.symbols is not None:
-        kept = [text for text, symbol in node.symbols.items() if text == symbol]
-        is_kept = pc.is_in(column, pa.array([*kept, None], pa.string()))
-        _leave_unless(is_kept.false_count == 0)
-    return column if column.type == node.type else column.cast(node.type)
-
-
-def _floats(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values = _numbers(column, np.float64)
-    limit = MAX_FLOAT if leaf.type == pa.float32() else np.inf
-    _leave_unless((np.abs(values) < limit).all())
-    return column if leaf.type == pa.float64() else _with_validity(leaf, column, values.astype(np.float32))
-
-
-def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    values, factor = _numbers(column, np.int64), leaf.unit.factor
-    most = _MAX_INT64 // factor
-    _leave_unless(factor == 1 or ((-most <= values) & (values <= most)).all())
-    return _with_validity(leaf, column, leaf.unit.micros(values))
-
-
-def _written_times(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Dates, and times with a second, and with a Z where the type has a zone. Arrow also has a year 0."""
-    first = _FIRST_DAY
-    if leaf.kind is JsonKind.TIMESTAMP:
-        has_zone = leaf.type.tz is not None
-        is_other = pc.less(pc.binary_length(column), _SHORTEST_TIME + has_zone)
-        if has_zone:
-            is_other = pc.or_(is_other, pc.invert(pc.ends_with(column, "Z")))
-        _leave_unless(not pc.any(is_other).as_py())
-        first *= MICROS_OF_DAY
-    times = column.cast(leaf.type)
-    least = pc.min(times).value
-    _leave_unless(least is None or least >= first)
-    return times
-
-
-def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    texts = column.cast(pa.binary()).to_pylist()
-    try:
-        values = [None if text is None else decode_bytes(leaf, text) for text in texts]
-    except BadJsonError:
-        raise _LeftError from None
-    return pa.array(values, leaf.type)
-
-
-def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """The values of a column of numbers of this kind, any for nulls: PyArrow has zeros there."""
-    return np.frombuffer(column.buffers()[1], kind, len(column))
-
-
-def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
-    buffers = [column.buffers()[0], pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(leaf.type, len(column), buffers)
-
-
-def _leave_unless(holds: bool | np.bool_) -> None:
-    if not holds:
-        raise _LeftError
+    return column_of(node, column)
