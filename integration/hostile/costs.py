@@ -32,7 +32,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 _SECONDS = 2.0
 _MEMORY = 200 << 20  # bytes

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
@@ -87,14 +87,8 @@ CASES = {
         commands.scalable_topic_lookup(5, "topic://a/b/c"),
         pb.CommandScalableTopicLookup(session_id=5, topic="topic://a/b/c", create_if_missing=False),
     ),
-    "SCALABLE_TOPIC_CLOSE": (
-        commands.scalable_topic_close(5),
-        pb.CommandScalableTopicClose(session_id=5),
-    ),
-    "CONSUMER_STATS": (
-        commands.consumer_stats(9, 7),
-        pb.CommandConsumerStats(request_id=9, consumer_id=7),
-    ),
+    "SCALABLE_TOPIC_CLOSE": (commands.scalable_topic_close(5), pb.CommandScalableTopicClose(session_id=5)),
+    "CONSUMER_STATS": (commands.consumer_stats(9, 7), pb.CommandConsumerStats(request_id=9, consumer_id=7)),
     "GET_SCHEMA": (
         commands.get_schema(9, "t", 258),
         pb.CommandGetSchema(request_id=9, topic="t", schema_version=b"\0\0\0\0\0\0\1\2"),
@@ -107,10 +101,7 @@ CASES = {
     "ACK": (
         commands.ack(9, 7, MessageId(4, -1)),
         pb.CommandAck(
-            consumer_id=7,
-            ack_type=pb.CommandAck.Cumulative,
-            message_id=[message_id(4, UINT64)],
-            request_id=9,
+            consumer_id=7, ack_type=pb.CommandAck.Cumulative, message_id=[message_id(4, UINT64)], request_id=9
         ),
     ),
     "GET_LAST_MESSAGE_ID": (
@@ -127,10 +118,7 @@ CASES = {
         commands.tc_client_connect(9, 3),
         pb.CommandTcClientConnectRequest(request_id=9, tc_id=3),
     ),
-    "NEW_TXN": (
-        commands.new_txn(9, 3, 1500),
-        pb.CommandNewTxn(request_id=9, tc_id=3, txn_ttl_millis=1500),
-    ),
+    "NEW_TXN": (commands.new_txn(9, 3, 1500), pb.CommandNewTxn(request_id=9, tc_id=3, txn_ttl_millis=1500)),
     "ADD_PARTITION_TO_TXN": (
         commands.add_partition_to_txn(9, TxnId(3, 5), ["a", "b"]),
         pb.CommandAddPartitionToTxn(
@@ -221,14 +209,7 @@ def test_subscribe(initial, position, durable, create):
 )
 def test_subscribe_from_an_id(start, ledger, entry):
     data = commands.subscribe(
-        9,
-        7,
-        "t",
-        "s",
-        durable=False,
-        initial=InitialPosition.LATEST,
-        start=start,
-        create=False,
+        9, 7, "t", "s", durable=False, initial=InitialPosition.LATEST, start=start, create=False
     )
     _, body = body_of(data)
     assert body.start_message_id == pb.MessageIdData(ledgerId=ledger, entryId=entry)
@@ -392,29 +373,29 @@ indexes = st.integers(-1, 2**31 - 1)
 
 @given(signed, signed, indexes)
 def test_ids_travel_in_two_s_complement(ledger, entry, batch_index):
-    data = commands.to_wire_id(MessageId(ledger, entry, batch_index))
+    data = wire_values.to_wire_id(MessageId(ledger, entry, batch_index))
     again = pb.MessageIdData.FromString(data.SerializeToString())
     assert again.ledgerId == int.from_bytes(ledger.to_bytes(8, "big", signed=True), "big")
     assert again.entryId == int.from_bytes(entry.to_bytes(8, "big", signed=True), "big")
     assert again.HasField("batch_index") == (batch_index >= 0)
-    assert commands.from_wire_id(again) == MessageId(ledger, entry, batch_index)
+    assert wire_values.from_wire_id(again) == MessageId(ledger, entry, batch_index)
 
 
 @pytest.mark.parametrize(("wire", "value"), [(UINT64, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1), (0, 0)])
 def test_golden_two_s_complement(wire, value):
-    assert commands.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
-    assert commands.to_wire_id(MessageId(value, value)).ledgerId == wire
+    assert wire_values.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
+    assert wire_values.to_wire_id(MessageId(value, value)).ledgerId == wire
 
 
 @pytest.mark.parametrize(("wire", "value"), [(0, 0), (5, 5), (2**63 - 1, 2**63 - 1), (UINT64, 0), (2**63, 0)])
 def test_a_count_is_never_negative(wire, value):
-    assert commands.from_wire_count(wire) == value
+    assert wire_values.from_wire_count(wire) == value
 
 
 def test_minus_one_on_the_wire():
     wire = "08" + "ff" * 9 + "01" + "10" + "ff" * 9 + "01"
-    assert commands.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
-    assert commands.from_wire_id(pb.MessageIdData.FromString(bytes.fromhex(wire))) == MessageId(-1, -1)
+    assert wire_values.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
+    assert wire_values.from_wire_id(pb.MessageIdData.FromString(bytes.fromhex(wire))) == MessageId(-1, -1)
 
 
 @given(st.integers(0, UINT64), st.integers(0, UINT64))

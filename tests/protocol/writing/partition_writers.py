@@ -13,7 +13,7 @@ from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.unbatched import EncodedSingle, encode_singles
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from tests.wire.columns.batch_rows import message
@@ -32,14 +32,7 @@ def new_packer(*, chunking=False, **options):
     return Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, **options)
 
 
-def new_writer(
-    *,
-    max_messages=FULL_AT,
-    chunking=False,
-    is_shared_name=True,
-    budget=None,
-    **options,
-):
+def new_writer(*, max_messages=FULL_AT, chunking=False, is_shared_name=True, budget=None, **options):
     packer = new_packer(chunking=chunking)
     window = PendingWindow(TOPIC, max_messages, budget or MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)
