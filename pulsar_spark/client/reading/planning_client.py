@@ -24,7 +24,7 @@ from pulsar_spark.client.segment_watch import SegmentWatch
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
-from pulsar_spark.protocol.layout import TopicLayout
+from pulsar_spark.protocol.segments import TopicLayout
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
