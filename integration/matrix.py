@@ -168,7 +168,8 @@ def without_spark(versions: Versions, folder: Path) -> int:
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
-    requirements = ("pyarrow", "numpy", "protobuf", "crc32c", "msgspec", *tools_of_tests(), *versions.libraries)
+    libraries = ("pyarrow", "numpy", "protobuf", "crc32c", "msgspec")
+    requirements = (*libraries, *tools_of_tests(), *versions.libraries)
     # Most of what pip would compile is not used.
     environment = installed(folder / "environment", python, "--no-compile", *requirements)
     return _unit_tests(environment, versions, _PROTOBUF)
