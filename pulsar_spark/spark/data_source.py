@@ -22,11 +22,13 @@ from pyspark.sql.types import StructType
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
 from pulsar_spark.spark.logs import set_up_logs
+from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.short_errors import short_errors
+from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
 from pulsar_spark.spark.worker_python import use_this_python
 
 # Spark settings, with their defaults: options whose names match one of these patterns are not shown.
@@ -86,7 +88,8 @@ class PulsarDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
         options, columns = read_with(self.options, schema)
-        return PulsarStreamReader(options, columns, self._rows)
+        made = PulsarStreamReader if HAS_READ_LIMITS else OlderStreamReader
+        return made(options, columns, self._rows)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
