@@ -7,7 +7,6 @@ import random
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -27,6 +26,7 @@ from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, partitions_for_keys
 from pulsar_spark.spark.rows.write import message_shape
+from pulsar_spark.spark.spark_api import arrow_schema
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 ALPHABETS = (
@@ -95,7 +95,7 @@ def test_rows_are_read_by_both_clients_as_they_were_written(
 ) -> None:
     admin.create_partitioned_topic(topic, 2)
     batch = pa.RecordBatch.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], to_arrow_schema(SCHEMA, timezone="UTC")
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], arrow_schema(SCHEMA)
     )
     ((_, columns),) = message_shape(SCHEMA, TopicName.parse(topic)).messages(batch)
     with open_writer(client, topic, batching=batching, compression=pb.LZ4) as writer:
