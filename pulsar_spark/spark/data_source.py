@@ -134,7 +134,12 @@ def register(spark: SparkSession) -> None:
         use_this_python(spark.sparkContext)
         spark.createDataFrame([], "value binary")  # which makes it the active session of this thread
     for source in (PulsarSparkDataSource, PulsarDataSource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except PySparkException as error:
+            # Spark 4.0 and 4.1 found it themselves, and do not let it be replaced.
+            if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
+                raise
     _log_shown_options(spark, has_server=has_server)
     if has_server:
         _require_on_server(spark)
@@ -188,7 +193,7 @@ def _require_on_server(spark: SparkSession) -> None:
 def _link_for_streams(archives: list[str] | None) -> None:
     """Let the streaming planner import packages that were added as files.
 
-    Spark 4.2 and 4.3 let that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
+    Spark lets that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
     created there.
 
     Args:
