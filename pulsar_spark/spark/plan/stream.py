@@ -112,6 +112,7 @@ class QueryPlanner:
             positions = started.positions
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
+                self._start_is_durable = True  # when latest() is called
             self._fresh = Offsets(started.subscription.name, positions)
             self._scalable.subscription = started.subscription.name
         return self._fresh
