@@ -22,7 +22,6 @@ from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.reader import PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.short_errors import short_errors
-from pulsar_spark.spark.spark_api import ReadAllAvailable, ReadLimit
 
 _log = logging.getLogger(__name__)
 
@@ -43,31 +42,31 @@ class OlderStreamReader(PulsarStreamReader):
         return self._offsets.to_json(start)
 
     @short_errors
-    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
-        """The next end. Spark passes no arguments."""
+    def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
+        """The next end."""
         processed = self._calls.latest()
         if processed is None:
             return self._calls.answered(self._calls.first_end or self._current_ends())
-        if not self._calls.is_available_now:
-            end = super().latestOffset(processed, self.getDefaultReadLimit())
-            self.reportLatestOffset()
-            return self._calls.answered(end)
-        assert self._calls.first_end is not None
-        run_end = self._offsets.from_json(self._calls.first_end)
-        self._planner().freeze(run_end.positions)
-        # It acknowledges, and checks for losses; the end of the run is known.
-        found = super().latestOffset(processed, ReadAllAvailable())
+        run_end = self._calls.run_end and Offsets.from_json(self._calls.run_end)
+        if run_end is not None:
+            self._planner().freeze(run_end.positions)
+        found = self._next_end(processed, limited=run_end is None)
         self.reportLatestOffset()
-        _require_progress(self._offsets.from_json(processed), self._offsets.from_json(found), run_end)
+        if run_end is not None:
+            _require_progress(Offsets.from_json(processed), Offsets.from_json(found), run_end)
         return self._calls.answered(found)
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """The tasks of a batch. At a restart Spark calls this first with the checkpoint's last offset."""
         self._calls.partitions(end)
-        if self._calls.is_available_now:
-            assert self._calls.first_end is not None
-            _require_same_name(self._offsets.from_json(end), self._offsets.from_json(self._calls.first_end))
+        run_end = self._calls.run_end
+        if run_end is not None and run_end["subscription"] != end["subscription"]:
+            raise OptionError(
+                f"the checkpoint's subscription is {end['subscription']}; with Trigger.AvailableNow on Spark "
+                f"{spark_version} predefinedSubscription must be the same",
+                advice=f"Set predefinedSubscription={end['subscription']}",
+            )
         return [] if start == end else super().partitions(start, end)
 
     def _current_ends(self) -> Json:
@@ -91,20 +90,10 @@ class OlderStreamReader(PulsarStreamReader):
         if options.limits.is_capped or options.limits.min_messages is not None:
             _log.warning(
                 "Spark %s cannot limit the first micro-batch of a new query, nor Trigger.AvailableNow, which "
-                "is one micro-batch: maxMessagesPerTrigger, maxBytesPerTrigger and minMessagesPerTrigger do "
-                "not apply to it",
+                "is one micro-batch: maxMessagesPerTrigger and the other limits do not apply to it",
                 spark_version,
             )
         return self._offsets.to_json(Offsets(options.subscription, ends))
-
-
-def _require_same_name(checkpoint: Offsets, run_end: Offsets) -> None:
-    if checkpoint.subscription != run_end.subscription:
-        raise OptionError(
-            f"the checkpoint's subscription is {checkpoint.subscription}, and predefinedSubscription is "
-            f"{run_end.subscription}; with Trigger.AvailableNow Spark {spark_version} needs the same name",
-            advice=f"Set predefinedSubscription={checkpoint.subscription}",
-        )
 
 
 def _require_progress(processed: Offsets, found: Offsets, run_end: Offsets) -> None:

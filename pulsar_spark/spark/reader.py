@@ -91,7 +91,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         If Spark calls again and again, it waits a moment for new entries: that costs less, and shows them
         sooner.
         """
-        planner, limited = self._planner(), not isinstance(limit, ReadAllAvailable)
+        return self._next_end(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def _next_end(self, start: Json, *, limited: bool) -> Json:
+        planner = self._planner()
         position = self._offsets.from_json(start)
         planner.await_news()
         end = planner.latest(position, limited=limited)

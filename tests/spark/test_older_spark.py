@@ -103,7 +103,7 @@ class SimulatedOlderSpark:
         self.close()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(40))
 def test_each_row_is_read_once_whatever_the_triggers_and_crashes(seed):
     chance = random.Random(seed)
     cluster = SimulatedCluster()

@@ -2,26 +2,23 @@
 
 Facts about both versions, from their sources and from traces of their calls:
 
-* ``setLatestSeenOffset``, at a restart, calls ``partitions(o, o)`` with the last offset of the offset log.
+* A restart calls ``partitions(o, o)`` with the last offset of the offset log (``setLatestSeenOffset``).
 * A batch that did not finish runs again then: ``partitions(start, o)``, of batch 0 after ``initialOffset()``.
 * With Trigger.AvailableNow ``latestOffset()`` is called before all that; its answer is the end of the run.
-* Before the batch, and after it, it is called once more, only to report; those answers are not used.
+  It is called again before and after the batch, only to report: those answers are not used.
 * With other triggers the next call comes when the batch of the last answer is in the commit log.
-* A batch may run without ``partitions``, because the query does not use its rows.
-* A batch 0 calls ``initialOffset()``: with AvailableNow also before the call that reports.
+* A batch calls no ``partitions`` if the query does not use its rows.
 * ``commit(end)`` comes as in later versions, when the next batch is in the offset log.
 
-So there are four ways to begin; ``=`` is a call of ``latestOffset()`` without a start:
+So there are four ways to begin:
 
-    new query                   =  initial  [partitions]  latest
+    new query                   latest  initial  [partitions]  latest
     restart                     partitions(o, o)  [partitions(start, o)]  latest
-    AvailableNow, new query     =  initial  latest (reports)  initial  [partitions]  latest (reports)
-    AvailableNow, restart       =  partitions(o, o)  [partitions(start, o)]  latest (reports)  ...
+    AvailableNow, new query     latest  initial  latest  initial  [partitions]  latest
+    AvailableNow, restart       latest  partitions(o, o)  [partitions(start, o)]  latest  partitions  latest
 
-A new query whose batch 0 calls no ``partitions`` looks like AvailableNow until the third call; until then
-nothing counts as processed.
-
-Pure: no Spark, no client.
+A new query whose batch 0 calls no ``partitions`` looks like AvailableNow until the third call of ``latest``;
+until then nothing counts as processed. Pure: no Spark, no client.
 """
 
 from __future__ import annotations
@@ -56,9 +53,9 @@ class CallOrder:
         self.processed: Json | None = None
 
     @property
-    def is_available_now(self) -> bool:
-        """Whether the run is known to have that trigger, and ends at :attr:`first_end`."""
-        return self._run is _Run.AVAILABLE_NOW
+    def run_end(self) -> Json | None:
+        """The end of a run with Trigger.AvailableNow; None for other runs, and until that is known."""
+        return self.first_end if self._run is _Run.AVAILABLE_NOW else None
 
     @property
     def first_batch_end(self) -> Json | None:

@@ -107,7 +107,7 @@ def test_a_new_query_goes_on_from_what_it_answered_first():
     calls.initial()
     calls.partitions(end(3))
     assert calls.latest() == end(3)
-    assert not calls.is_available_now
+    assert calls.run_end is None
 
 
 def test_with_available_now_all_answers_are_the_end_of_the_run():
@@ -115,7 +115,7 @@ def test_with_available_now_all_answers_are_the_end_of_the_run():
     assert calls.latest() is None
     calls.answered(end(9))
     calls.partitions(end(4))
-    assert calls.is_available_now
+    assert calls.run_end is not None
     assert calls.latest() == end(4)
     assert calls.answered(end(10)) == end(9)
     calls.partitions(end(9))
@@ -133,7 +133,7 @@ def test_a_report_before_the_first_batch_of_available_now_counts_nothing_as_proc
     assert calls.answered(end(9)) == end(9)
     calls.initial()
     calls.partitions(end(9))
-    assert calls.is_available_now
+    assert calls.run_end is not None
     assert calls.latest() == end(9)
 
 
@@ -145,7 +145,7 @@ def test_a_batch_0_whose_rows_are_not_used_is_processed_at_the_third_call():
     assert calls.latest() is None
     calls.answered(end(9))
     assert calls.latest() == end(9)
-    assert not calls.is_available_now
+    assert calls.run_end is None
     assert calls.answered(end(10)) == end(10)
 
 
