@@ -60,12 +60,12 @@ class OlderStreamReader(PulsarStreamReader):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """The tasks of a batch. At a restart Spark calls this first with the checkpoint's last offset."""
         self._calls.partitions(end)
-        run_end = self._calls.run_end
-        if run_end is not None and run_end["subscription"] != end["subscription"]:
+        run_end, name = self._calls.run_end, self._offsets.from_json(end).subscription
+        if run_end is not None and run_end["subscription"] != name:
             raise OptionError(
-                f"the checkpoint's subscription is {end['subscription']}; with Trigger.AvailableNow on Spark "
-                f"{spark_version} predefinedSubscription must be the same",
-                advice=f"Set predefinedSubscription={end['subscription']}",
+                f"the checkpoint's subscription is {name}: with Trigger.AvailableNow Spark {spark_version} "
+                "must have its name",
+                advice=f"Set predefinedSubscription={name}",
             )
         return [] if start == end else super().partitions(start, end)
 
