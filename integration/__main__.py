@@ -1,6 +1,5 @@
 """The project's own commands; each does all of its set-up by itself and needs only Python and Java.
 
-    python3 -m integration broker   a Pulsar broker for the pages' examples, until Ctrl-C
     python3 -m integration demo     a stream from a real broker, through Spark, back to it
     python3 -m integration test     lint, types, and all tests; `test --pulsar VERSION` on another broker
     python3 -m integration bench    the benchmark against pulsar-client and Spark's own transport
@@ -68,20 +67,7 @@ def main(arguments: list[str]) -> int:
         print(f"integration: {problem}", file=sys.stderr)
         return 2
     command, *rest = arguments
-    return COMMANDS[command](_python_for(command, rest), rest)
-
-
-def _python_for(command: str, rest: list[str]) -> str:
-    """The python that has what a command needs."""
-    if command == "broker" and "--pulsar" in rest:
-        return environment_python(_ALL)  # which has a Java for Pulsar 5
-    # Not at the top: a Python that is too old cannot import them, and must come as far as to be told so.
-    from pulsar_spark_broker.jars import cache_folder  # noqa: PLC0415
-    from pulsar_spark_broker.maven import is_maven_available  # noqa: PLC0415
-
-    if command == "broker" and is_maven_available(cache_folder()):
-        return sys.executable  # it needs no package
-    return environment_python(_DEMO if command in ("broker", "demo") else _ALL)
+    return COMMANDS[command](environment_python(_DEMO if command == "demo" else _ALL), rest)
 
 
 def missing_prerequisite() -> str | None:
@@ -157,11 +143,6 @@ def _variables(python: str) -> dict[str, str]:
         # Without bytecode each of hundreds of Pythons would compile the package, and pytest all tests.
         "PYTHONDONTWRITEBYTECODE": "",
     }
-
-
-def broker(python: str, rest: list[str]) -> int:
-    """Run a broker."""
-    become(python, "-m", "pulsar_spark_broker", *rest)
 
 
 def demo(python: str, rest: list[str]) -> int:
@@ -275,7 +256,6 @@ def hostile(python: str, rest: list[str]) -> int:
 
 
 COMMANDS = {
-    "broker": broker,
     "demo": demo,
     "test": test,
     "bench": bench,

@@ -41,18 +41,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsar_spark"
 
 
+def known_versions() -> list[str]:
+    """Return the versions of Pulsar whose jars have sums; that of conf/pom.xml, the default, comes first."""
+    default = ElementTree.parse(_CONF / "pom.xml").findtext(".//{*}pulsar.version")
+    known = sorted(file.stem.removeprefix("jars-") for file in _CONF.glob("jars-*.sha256"))
+    return sorted(known, key=lambda version: version != default)
+
+
 def pulsar_version() -> str:
-    """Return the version of brokers: what PULSAR_SPARK_TEST_PULSAR says, else what conf/pom.xml says.
+    """Return the version of brokers: PULSAR_SPARK_TEST_PULSAR, else the default.
 
     Raises:
         EmbeddedBrokerError: there are no sums of the jars of that version.
     """
-    version = os.environ.get(VERSION_VARIABLE)
-    if not version:
-        version = ElementTree.parse(_CONF / "pom.xml").findtext(".//{*}pulsar.version")
-    assert version
-    if not _sums_of(version).exists():
-        known = sorted(file.stem.removeprefix("jars-") for file in _CONF.glob("jars-*.sha256"))
+    known = known_versions()
+    version = os.environ.get(VERSION_VARIABLE) or known[0]
+    if version not in known:
         raise EmbeddedBrokerError(f"{VERSION_VARIABLE}={version}: tests run on Pulsar {' and '.join(known)}")
     return version
 

@@ -24,13 +24,6 @@ _DISTRIBUTION_SHA256 = "4ec3f26fb1a692473aea0235c300bd20f0f9fe741947c82c1234cefd
 _IVY_FILE = Path(__file__).resolve().parent / "conf" / "maven-ivy.xml"
 
 
-def is_maven_available(cache: Path) -> bool:
-    """Whether `run_maven` can run: Maven is installed or in the cache, or pyspark is there to fetch it."""
-    if shutil.which("mvn") or (cache / _DISTRIBUTION).exists():
-        return True
-    return importlib.util.find_spec("pyspark") is not None
-
-
 def run_maven(arguments: list[str], cache: Path) -> None:
     """Run Maven with `arguments`; fetch it into `cache` first when `mvn` is not installed.
 

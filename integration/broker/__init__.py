@@ -1,4 +1,4 @@
-"""A real Pulsar broker for tests, benchmarks and examples; `python3 -m integration broker` runs one."""
+"""A real Pulsar broker for tests, benchmarks and examples; `pulsar_spark broker` runs one."""
 
 from integration.broker.admin import Admin, AdminError
 from integration.broker.standalone import StandaloneBroker

@@ -22,7 +22,7 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
     """Run the command; gives the JSON that it printed, or its text if there is none."""
 
     def run(*arguments: str, code: int = 0) -> Any:
-        assert main(["admin", "--admin-url", cluster.admin_url, *arguments]) == code
+        assert main(["admin", *arguments, "--admin-url", cluster.admin_url]) == code
         printed = capsys.readouterr()
         text = printed.err if code else printed.out
         return json.loads(text) if text[0] in '[{"0123456789tf' else text.strip()
@@ -31,11 +31,15 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
 
 
 def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer: Peer, topic: str) -> None:
+    for create, size in ((("create", topic), 0), (("create", topic, "1"), 1)):
+        assert run(*create) == "done"
+        refused = run("create", topic, "4", code=1)
+        assert "[PULSAR_NOT_ALLOWED]" in refused
+        assert f"It has {size or 'no'} partitions" in refused
+        if size == 0:
+            assert run("delete", topic) == "done"
     assert run("partitions", topic, "2") == "done"
     assert run("partitions", topic) == 2
-    refused = run("partitions", topic, "4", code=1)
-    assert "[PULSAR_NOT_ALLOWED]" in refused
-    assert "It has 2 partitions" in refused
     peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
     options = SubscriptionOptions(name="mine", durable=True, initial=InitialPosition.EARLIEST)
     parts = [TopicName.parse(topic).of_partition(number) for number in range(2)]
@@ -56,6 +60,11 @@ def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer
     assert run("policy", namespace, "retention") == run("retention", namespace)
     assert run("policy", namespace, "messageTTL", "60") == "done"
     assert run("policy", namespace, "messageTTL") == 60
+    assert run("policy", namespace, "messageTTL", "--remove") == "done"
+    assert run("policy", namespace, "messageTTL").startswith("not set")
+    with pytest.raises(SystemExit):
+        run("policy", namespace, "messageTtl")
     assert run("deduplication", namespace, "false") == "done"
     assert run("deduplication", namespace) is False
+    assert run("delete", topic) == "done"
     admin.delete_namespace(namespace)

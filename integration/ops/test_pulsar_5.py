@@ -272,17 +272,19 @@ def test_the_command_creates_a_topic_and_removes_its_subscription(
     name = topic.replace("persistent", "topic")
 
     def run(*arguments: str, code: int = 0) -> str:
-        assert main(["admin", "--admin-url", line_5.admin_url, *arguments]) == code
+        assert main(["admin", *arguments, "--admin-url", line_5.admin_url]) == code
         return "".join(capsys.readouterr())
 
-    assert run("partitions", name, "2") == "done\n"
+    assert run("create", name, "2") == "done\n"
     assert run("partitions", name) == "2\n"
-    assert "It has 2 segments" in run("partitions", name, "3", code=1)
+    assert "It has 2 segments" in run("create", name, "3", code=1)
     admin = ServiceAdmin(line_5.admin_url)
     admin.hold_scalable(TopicName.parse(name, scalable=True), "mine")
     assert json.loads(run("subscriptions", name)) == ["mine"]
     assert run("unsubscribe", name, "mine") == "done\n"
     assert json.loads(run("stats", name))["subscriptions"] == {}
+    assert run("delete", name) == "done\n"
+    assert "NOT_FOUND" in run("stats", name, code=1)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The quickstart, word for word, as somebody reads it who has a checkout, a plain shell, Python and Java."""
+"""The README and the quickstart, word for word, as read with a checkout, Python and Java."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ import pytest
 from integration.broker.waiting import HANG, wait_until
 from integration.docs import ROOT, blocks
 
-PAGE = ROOT / "docs" / "quickstart.md"
 ACTIVATE = ". venv/bin/activate\n"
-BROKER = f"{ACTIVATE}python3 -m integration broker"
+BROKER = "pulsar_spark broker"
 
 # What a fresh clone does not have.
 _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
 
 
 @contextmanager
-def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[None]:
-    """Run what stays in the foreground, until it says that it is ready; Ctrl-C ends its last command."""
+def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[Path]:
+    """Run a foreground command; yield the file of its output when it is ready. Ctrl-C ends it."""
     *before, last = command.splitlines()
     said = folder / "second-shell.txt"
     with (
@@ -43,7 +42,7 @@ def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> It
         try:
             wait_until(lambda: shell.poll() is not None or "pulsar://" in said.read_text(), timeout=600)
             assert shell.poll() is None, said.read_text()
-            yield
+            yield said
         finally:
             shell.send_signal(signal.SIGINT)
             assert shell.wait(HANG) == 0, said.read_text()
@@ -58,22 +57,24 @@ def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.Comple
 
 
 @pytest.mark.long
-def test_the_quickstart_word_for_word(tmp_path: Path) -> None:
-    """It takes ports 6650 and 8080, as a reader's does."""
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_first_programs_word_for_word(tmp_path: Path, page: str) -> None:
+    """They take ports 6650 and 8080, as a reader's do."""
     # As `env -i PATH="$PATH" HOME="$HOME"`: nothing of what our own commands and fixtures set.
     variables = {name: os.environ[name] for name in ("PATH", "HOME")}
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT, checkout, ignore=_OURS)
-    install, *others = (block.text for block in blocks(PAGE, "sh"))
-    assert BROKER in others
+    commands = "\n".join(block.text for block in blocks(ROOT / page, "sh"))
+    install, started, _ = commands.partition(BROKER)
+    assert started, page
     program, shown = [], []
-    for block in blocks(PAGE, "python", "text"):
+    for block in blocks(ROOT / page, "python", "text"):
         (program if block.language == "python" else shown).append(block.text)
     (checkout / "program.py").write_text("\n".join(program))
-    run(install, checkout, variables)
-    with in_second_shell(BROKER, checkout, variables):
+    run(install.removesuffix("venv/bin/"), checkout, variables)
+    with in_second_shell(ACTIVATE + BROKER, checkout, variables) as said:
         done = run(f"{ACTIVATE}python3 program.py", checkout, variables)
-    out = done.stdout
+        out = said.read_text() + done.stdout
     for text in shown:
         _, found, out = out.partition(text)
         assert found, f"this is not printed in its place:\n{text}\n{done.stdout}{done.stderr}"

@@ -30,25 +30,27 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "admin", help="show and change topics, subscriptions and policies", description=_DESCRIPTION
     )
-    add_admin_arguments(parser)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def action(name: str, text: str, takes: str, act: Any) -> argparse.ArgumentParser:
         added: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
         added.add_argument(takes, metavar="TENANT/NS" if takes == "namespace" else takes.upper())
+        add_admin_arguments(added)
         added.set_defaults(run=lambda parsed: _print(act(admin_of(parsed), parsed)))
         return added
 
     action("topics", "list the topics of a namespace", "namespace", _topics)
-    partitions = action(
-        "partitions", "show partitions, or create a partitioned or scalable topic", "topic", _partitions
+    create = action("create", "create a topic", "topic", _create)
+    create.add_argument(
+        "number", nargs="?", type=int, help="of partitions, or of segments (default: a topic without)"
     )
-    partitions.add_argument(
-        "number", nargs="?", type=int, help="create the topic with this many partitions or segments"
-    )
+    action("delete", "delete a topic that has no producers and consumers", "topic", _delete)
+    partitions = action("partitions", "show the number of partitions, or add some", "topic", _partitions)
+    partitions.add_argument("number", nargs="?", type=int, help="the new number, larger than the present one")
     stats = action("stats", "show statistics of a topic and its subscriptions", "topic", _stats)
     stats.add_argument("--partitions", action="store_true", help="also those of each partition")
     action("stats-internal", "show ledgers and cursors of a topic", "topic", _internal_stats)
+    action("schemas", "show all versions of a topic's schema", "topic", _schemas)
     action("subscriptions", "list the subscriptions of a topic", "topic", _subscriptions)
     unsubscribe = action("unsubscribe", "remove a subscription from a topic", "topic", _unsubscribe)
     unsubscribe.add_argument("subscription", metavar="SUBSCRIPTION")
@@ -64,6 +66,7 @@ def add_command(commands: Any) -> None:
     policy = action("policy", "show or set a policy by its name in the HTTP API", "namespace", _policy)
     policy.add_argument("name", metavar="NAME", help="such as messageTTL, publishRate, permissions/ROLE")
     policy.add_argument("value", nargs="?", help="the new value, in JSON")
+    policy.add_argument("--remove", action="store_true", help="let the brokers' configuration decide again")
     grant = action("grant", "let a role use a topic", "topic", _grant)
     grant.add_argument("role", metavar="ROLE")
     grant.add_argument("permissions", nargs="+", choices=("consume", "produce"))
@@ -82,15 +85,15 @@ def _topics(admin: Admin, given: argparse.Namespace) -> list[str]:
     return list(map(str, admin.topics(given.namespace)))
 
 
-def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
+def _create(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
-    if given.number is None:
-        return _count_partitions(admin, topic)
-    if given.number < 1:
+    if given.number is not None and given.number < 1:
         raise OptionError(f"{given.number} is not a number of partitions", advice="Give 1 or more")
     try:
         if topic.is_scalable:
-            admin.create_scalable(topic, given.number)
+            admin.create_scalable(topic, given.number or 1)
+        elif given.number is None:
+            admin.call("PUT", *topic)
         else:
             admin.call("PUT", *topic, "partitions", body=given.number)
     except NotAllowedError as error:
@@ -101,14 +104,39 @@ def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
     return _DONE
 
 
-def _exists(admin: Admin, topic: TopicName, number: int, error: NotAllowedError) -> NotAllowedError:
+def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
     """The refusal to create a topic that exists, with its present size."""
     count = _count_partitions(admin, topic)
     unit = "segments" if topic.is_scalable else "partitions"
     advice = "Use it as it is, or choose another name"
-    if not topic.is_scalable and 0 < count < number:
-        advice += ". To add partitions: pulsar-admin topics update-partitioned-topic"
+    if not topic.is_scalable and number is not None and 0 < count < number:
+        advice += f". To add partitions: pulsar_spark admin partitions {topic} {number}"
     return NotAllowedError(f"{error.what}. It has {count or 'no'} {unit}", topic=str(topic), advice=advice)
+
+
+def _delete(admin: Admin, given: argparse.Namespace) -> Any:
+    topic = _any_topic(given)
+    if topic.is_scalable:
+        admin.call("DELETE", "scalable", topic.tenant, topic.namespace, topic.local)
+    elif _count_partitions(admin, topic):
+        admin.call("DELETE", *topic, "partitions")
+    else:
+        admin.call("DELETE", *topic)
+    return _DONE
+
+
+def _partitions(admin: Admin, given: argparse.Namespace) -> Any:
+    if given.number is None:
+        return _count_partitions(admin, _any_topic(given))
+    topic = topic_of(given.topic)
+    present = _count_partitions(admin, topic)
+    if given.number <= present or not present:
+        raise OptionError(
+            f"{topic} has {present or 'no'} partitions",
+            advice="Pulsar can only add some to a partitioned topic",
+        )
+    admin.call("POST", *topic, "partitions", body=given.number)
+    return _DONE
 
 
 def _any_topic(given: argparse.Namespace) -> TopicName:
@@ -147,6 +175,11 @@ def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> A
     if _count_partitions(admin, topic):
         return admin.call("GET", *topic, f"partitioned-{kind}", query=query)
     return admin.call("GET", *topic, kind)
+
+
+def _schemas(admin: Admin, given: argparse.Namespace) -> Any:
+    topic = topic_of(given.topic).base
+    return admin.call("GET", "schemas", topic.tenant, topic.namespace, topic.local, "schemas")
 
 
 def _subscriptions(admin: Admin, given: argparse.Namespace) -> list[str]:
@@ -199,6 +232,21 @@ def _deduplication(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _policy(admin: Admin, given: argparse.Namespace) -> Any:
+    try:
+        return _show_or_change(admin, given)
+    except NotAllowedError as error:
+        raise OptionError(
+            f"{given.name!r} cannot be used so: {error.what}",
+            advice="Names are those of Pulsar's HTTP API, such as messageTTL; upper and lower case differ",
+        ) from None
+
+
+def _show_or_change(admin: Admin, given: argparse.Namespace) -> Any:
+    if given.remove:
+        if given.value is not None:
+            raise OptionError("--remove takes no value", advice="Leave one of them out")
+        admin.call("DELETE", *_policy_path(given, given.name))
+        return _DONE
     if given.value is None:
         return _show(admin, given, given.name)
     try:
@@ -217,10 +265,15 @@ def _grant(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _show(admin: Admin, given: argparse.Namespace, policy: str) -> Any:
-    return admin.call("GET", "namespaces", *namespace_parts(given.namespace), *policy.split("/"))
+    return admin.call("GET", *_policy_path(given, policy))
 
 
 def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) -> Any:
-    parts = "namespaces", *namespace_parts(given.namespace), *policy.split("/")
-    admin.call("POST", *parts, body=value)
+    admin.call("POST", *_policy_path(given, policy), body=value)
     return _DONE
+
+
+def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
+    if not policy[:1].isalpha():  # the same path with 0x00000000_0xffffffff is that of a bundle
+        raise OptionError(f"{policy!r} is not the name of a policy", advice="A name is like messageTTL")
+    return "namespaces", *namespace_parts(given.namespace), *policy.split("/")

@@ -1,4 +1,4 @@
-"""The arguments of commands that send requests to the admin service, named as in pulsar-admin."""
+"""The arguments of commands that connect: addresses and logins, named as in pulsar-admin."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="admin service (default: %(default)s)",
     )
+    add_login_arguments(parser)
+
+
+def add_login_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the login to a command's parser."""
     parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
     parser.add_argument(
         "--auth-params",
@@ -52,20 +57,35 @@ def topic_of(text: str) -> TopicName:
     return topic
 
 
-def _identity(arguments: argparse.Namespace) -> Identity:
+def login_of(arguments: argparse.Namespace, url: str, with_tls: str) -> tuple[Credentials | None, TlsOptions]:
+    """The login and the TLS settings.
+
+    Args:
+        arguments: of ``add_login_arguments``.
+        url: of the service.
+        with_tls: how the URL of a service with TLS begins.
+
+    Raises:
+        OptionError: one of the arguments has no effect.
+    """
     plugin = arguments.auth_plugin
     if plugin is None and arguments.auth_params:
         raise OptionError(
             "--auth-params is given without --auth-plugin",
             advice="Give the authentication plugin, such as token",
         )
-    if arguments.tls_trust_cert_path is not None and not arguments.admin_url.lower().startswith("https:"):
+    if arguments.tls_trust_cert_path is not None and not url.lower().startswith(with_tls):
         raise OptionError(
-            "--tls-trust-cert-path has no effect without TLS", advice="Write https:// in --admin-url"
+            "--tls-trust-cert-path has no effect without TLS", advice=f"Begin the URL with {with_tls}"
         )
     credentials = None if plugin is None else Credentials(plugin, arguments.auth_params)
+    return credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path)
+
+
+def _identity(arguments: argparse.Namespace) -> Identity:
+    login = login_of(arguments, arguments.admin_url, "https://")
     try:
-        return Identity(credentials, TlsOptions(trust_certs=arguments.tls_trust_cert_path))
+        return Identity(*login)
     except OptionError as error:
         advice = (
             "docs/security.md lists the authentication plugins, such as tls with "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import Counter
@@ -81,8 +82,12 @@ def add_command(commands: Any) -> None:
         help="a checkpoint, or a folder with checkpoints below it; can be repeated",
     )
     parser.add_argument("--partitions", action="store_true", help="list each topic partition by itself")
-    parser.add_argument(
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
         "--remove", action="store_true", help="remove unused subscriptions; requires --checkpoint"
+    )
+    output.add_argument(
+        "--json", action="store_true", help="print a JSON object a line in place of the table"
     )
     parser.set_defaults(run=run)
 
@@ -110,7 +115,12 @@ def run(arguments: argparse.Namespace) -> None:
     # The checkpoints are read after the subscriptions were listed: a subscription found without a consumer
     # has its checkpoint written by now.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
-    _print_table(found, named, by_partition=arguments.partitions)
+    rows = _rows(found, named, by_partition=arguments.partitions)
+    if arguments.json:
+        for row in rows:
+            _say(json.dumps(dict(zip(map(str.lower, _HEADER), row, strict=True))))
+        return
+    _print_table(rows)
     forsaken = [] if named is None else forsaken_of(found, named)
     if arguments.remove:
         _remove(admin, forsaken)
@@ -174,18 +184,26 @@ def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[Topi
     return list(found)
 
 
-def _print_table(found: list[Found], named: dict[str, Path] | None, *, by_partition: bool) -> None:
+def _rows(
+    found: list[Found], named: dict[str, Path] | None, *, by_partition: bool
+) -> list[tuple[object, ...]]:
     groups: dict[tuple[TopicName, str], list[Found]] = {}
     for each in found:
         groups.setdefault((each.topic if by_partition else each.topic.base, each.name), []).append(each)
-    rows = [_HEADER]
+    rows: list[tuple[object, ...]] = []
     for (topic, name), parts in groups.items():
         checkpoint = "not searched" if named is None else str(named.get(parts[0].uuid, "none"))
-        connected = "yes" if any(each.connected for each in parts) else "no"
+        connected = any(each.connected for each in parts)
         backlog = sum(each.backlog for each in parts)
-        rows.append((name, str(topic), str(len(parts)), connected, str(backlog), checkpoint))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+        rows.append((name, str(topic), len(parts), connected, backlog, checkpoint))
+    return rows
+
+
+def _print_table(rows: list[tuple[object, ...]]) -> None:
+    words = {True: "yes", False: "no"}
+    shown = [tuple(words[cell] if isinstance(cell, bool) else str(cell) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(_HEADER, *shown, strict=True)]
+    for row in [_HEADER, *shown]:
         _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 

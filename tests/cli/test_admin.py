@@ -25,7 +25,7 @@ def run(admin, capsys):
     """Run the command; gives what it printed."""
 
     def run(*arguments, code=0):
-        assert main(["admin", "--admin-url", admin.url, *arguments]) == code
+        assert main(["admin", *arguments, "--admin-url", admin.url]) == code
         printed = capsys.readouterr()
         return printed.err if code else printed.out
 
@@ -41,17 +41,12 @@ def test_trusted_authorities_without_tls_are_refused(admin, capsys):
     with pytest.raises(SystemExit) as ended:
         main(
             [
-                "admin",
-                "--admin-url",
-                admin.url,
-                "--tls-trust-cert-path",
-                "/ca.pem",
-                "topics",
-                "public/default",
+                *("admin", "topics", "public/default", "--admin-url", admin.url),
+                *("--tls-trust-cert-path", "/ca.pem"),
             ]
         )
     assert ended.value.code == 2
-    assert "Write https:// in --admin-url" in capsys.readouterr().err
+    assert "Begin the URL with https://" in capsys.readouterr().err
     assert admin.requests == []
 
 
@@ -61,6 +56,7 @@ def test_what_is_shown(admin, run):
         (("partitions", "t"), f"{AT}/partitions", {"partitions": 3}),
         (("stats", "t"), f"{AT}/partitioned-stats?perPartition=false", {"msgInCounter": 5}),
         (("stats", "t", "--partitions"), f"{AT}/partitioned-stats?perPartition=true", {"partitions": {}}),
+        (("schemas", "t-partition-1"), "schemas/public/default/t/schemas", {"getSchemaResponses": []}),
         (("stats-internal", "t"), f"{AT}/partitioned-internalStats", {"ledgers": []}),
         (("retention", "public/default"), f"{NAMESPACE}/retention", {"retentionSizeInMB": 1}),
         (("deduplication", "public/default"), f"{NAMESPACE}/deduplication", True),
@@ -80,8 +76,13 @@ def test_what_is_shown(admin, run):
 
 
 def test_what_is_changed(admin, run):
+    admin.others["GET", f"{AT}/partitions"] = {"partitions": 3}
     for arguments, request, body in (
-        (("partitions", "t", "4"), ("PUT", f"{AT}/partitions"), 4),
+        (("create", "t", "4"), ("PUT", f"{AT}/partitions"), 4),
+        (("create", "t"), ("PUT", AT), None),
+        (("delete", "t"), ("DELETE", f"{AT}/partitions"), None),
+        (("partitions", "t", "4"), ("POST", f"{AT}/partitions"), 4),
+        (("policy", "public/default", "messageTTL", "--remove"), ("DELETE", f"{NAMESPACE}/messageTTL"), None),
         (
             ("retention", "public/default", "--minutes", "60", "--megabytes", "-1"),
             ("POST", f"{NAMESPACE}/retention"),
@@ -113,13 +114,21 @@ def test_what_is_changed(admin, run):
 
 def test_what_is_wrong(admin, run, capsys):
     assert "[PULSAR_TOPIC_NOT_FOUND]" in run("subscriptions", "nowhere", code=1)
+    admin.others["GET", f"{AT}/partitions"] = {"partitions": 3}
+    admin.others["GET", f"{AT.replace('/t', '/plain')}/partitions"] = {"partitions": 0}
+    admin.refusals["GET", f"{NAMESPACE}/messageTtl"] = 405, "Method Not Allowed"
     for arguments, why in (
         (("retention", "public/default", "--minutes", "1"), "Give both"),
         (("topics", "public"), "Write it as tenant/namespace"),
         (("policy", "public", "retention"), "Write it as tenant/namespace"),
         (("policy", "public/default", "a", "{"), "is not JSON"),
         (("stats", "a/b"), "tenant or namespace is missing"),
-        (("partitions", "t", "0"), "Give 1 or more"),
+        (("create", "t", "0"), "Give 1 or more"),
+        (("partitions", "t", "3"), "has 3 partitions. Pulsar can only add some"),
+        (("partitions", "plain", "3"), "has no partitions. Pulsar can only add some"),
+        (("policy", "public/default", "messageTTL", "60", "--remove"), "--remove takes no value"),
+        (("policy", "public/default", "0x00000000_0xffffffff", "--remove"), "is not the name of a policy"),
+        (("policy", "public/default", "messageTtl"), "Names are those of Pulsar's HTTP API"),
     ):
         with pytest.raises(SystemExit) as ended:
             run(*arguments)
@@ -159,13 +168,13 @@ def test_a_topic_that_is_to_be_created_exists(admin, run):
     ):
         admin.refusals["PUT", create] = 409, "This topic already exists"
         admin.others["GET", sized] = size
-        text = run("partitions", topic, str(number), code=1)
+        text = run("create", topic, str(number), code=1)
         assert "[PULSAR_NOT_ALLOWED]" in text
         assert said in text
         assert "Use it as it is, or choose another name" in text
         assert ("add partitions" in text) == bool(size.get("partitions"))
         admin.refusals["PUT", create] = 404, "Namespace not found"
-        assert "need Pulsar 5" in run("partitions", topic, str(number), code=1)
+        assert "need Pulsar 5" in run("create", topic, str(number), code=1)
 
 
 def test_a_subscription_that_is_not_there(admin, run, capsys):
@@ -187,14 +196,22 @@ def test_scalable_topics(admin, run, capsys):
     admin.others["GET", AT_SCALABLE] = TWO_SEGMENTS
     admin.others["PUT", f"{AT_SCALABLE}?numInitialSegments=4"] = None
     admin.others["DELETE", f"{AT_SCALABLE}/subscriptions/mine?type=STREAM"] = None
-    assert run("partitions", SCALABLE, "4") == "done\n"
+    assert run("create", SCALABLE, "4") == "done\n"
     assert run("partitions", SCALABLE) == "2\n"
     assert json.loads(run("stats", SCALABLE)) == stats
     assert json.loads(run("subscriptions", SCALABLE)) == ["mine"]
     assert run("unsubscribe", SCALABLE, "mine") == "done\n"
     assert last(admin) == ("DELETE", f"{AT_SCALABLE}/subscriptions/mine?type=STREAM")
+    admin.others["DELETE", AT_SCALABLE] = None
+    assert run("delete", SCALABLE) == "done\n"
     asked = len(admin.requests)
-    for arguments in (("stats-internal",), ("compact",), ("unload",), ("grant", "etl", "consume")):
+    for arguments in (
+        ("stats-internal",),
+        ("partitions", "8"),
+        ("compact",),
+        ("unload",),
+        ("grant", "etl", "consume"),
+    ):
         action, *rest = arguments
         text = run(action, SCALABLE, *rest, code=1)
         assert "[PULSAR_UNSUPPORTED] this command does not take scalable topics" in text

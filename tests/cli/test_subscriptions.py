@@ -49,6 +49,19 @@ def removals(admin):
     return [path.rpartition("/")[2] for method, path, _ in admin.requests if method == "DELETE"]
 
 
+def test_a_json_object_for_each_subscription(admin, run):
+    admin.topics[PARTS[0]] = {NAMES[1]: FakeSubscription(7, is_connected=True)}
+    (line,) = run("--json")
+    assert json.loads(line) == {
+        "subscription": NAMES[1],
+        "topic": TOPIC_NAME,
+        "partitions": 1,
+        "connected": True,
+        "backlog": 7,
+        "checkpoint": "not searched",
+    }
+
+
 def test_all_durable_subscriptions_of_queries_are_listed(admin, run):
     admin.topics[PARTS[1]] = {NAMES[1]: FakeSubscription(7, is_connected=True), NAMES[0]: FakeSubscription(3)}
     admin.topics[PARTS[0]] = {

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_ADVICE = "Check the admin URL (admin.url, --admin-url) and the broker's health"
+_ADVICE = "Check the admin URL (admin.url, --admin-url): its port is the web port. Check the broker's health"
 
 _CONTENT_TYPE = "Content-type"  # as urllib spells it
 
@@ -41,6 +41,7 @@ _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.UNAUTHORIZED: AuthError,
     HTTPStatus.FORBIDDEN: AuthError,
     HTTPStatus.NOT_FOUND: TopicNotFoundError,
+    HTTPStatus.METHOD_NOT_ALLOWED: NotAllowedError,  # the path names nothing that the service has
     HTTPStatus.CONFLICT: NotAllowedError,  # what is to be created exists
     HTTPStatus.PRECONDITION_FAILED: BusyError,  # the subscription has consumers
 }

@@ -1,13 +1,4 @@
-"""Run a standalone Pulsar broker in the foreground until Ctrl-C or SIGTERM.
-
-    python3 -m pulsar_spark_broker [--port 6650] [--web-port 8080] [--data DIR] [--set key=value]...
-        [--pulsar VERSION]
-
-It listens on this machine only, at the ports that the pages' examples name. Its two addresses are what it
-prints to the standard output, when it is ready. It has deduplication and transactions, so that streams can be
-written effectively once and in transactions. The first start fetches 242 MB of jars, for which it needs a
-network, and Maven (`mvn`) or pyspark.
-"""
+"""``pulsar_spark broker``: run a Pulsar broker on this machine, in the foreground."""
 
 from __future__ import annotations
 
@@ -18,21 +9,50 @@ import socket
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pulsar_spark_broker.errors import EmbeddedBrokerError
-from pulsar_spark_broker.jars import VERSION_VARIABLE
+from pulsar_spark_broker.jars import VERSION_VARIABLE, known_versions
 from pulsar_spark_broker.process import DEFAULT_JVM, Jvm
 from pulsar_spark_broker.standalone import ONCE_SETTINGS, StandaloneBroker
+
+_DESCRIPTION = """
+Run a Pulsar broker on this machine, with deduplication and transactions, until Ctrl-C or SIGTERM. It listens
+at 127.0.0.1 only, and prints its two addresses when it is ready. The first start fetches 242 MB of jars.
+"""
 
 
 class _StopRequest(BaseException):
     """SIGINT or SIGTERM came."""
 
 
-def main() -> int:
-    """Run the broker; returns the exit code."""
-    options = _parser().parse_args()
+def add_command(commands: Any) -> None:
+    """Add ``broker`` to the subparsers of a command line."""
+    parser = commands.add_parser("broker", help="run a broker on this machine", description=_DESCRIPTION)
+    any_free = "0 takes a free one (default: %(default)s)"
+    parser.add_argument("--port", type=int, default=6650, help=f"for clients; {any_free}")
+    parser.add_argument("--web-port", type=int, default=8080, help=f"of the admin service; {any_free}")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep data here (default: temporary)")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the broker, as in its standalone.conf; may be repeated",
+    )
+    parser.add_argument("--pulsar", choices=known_versions(), help="version (default: the first)")
+    jvm = DEFAULT_JVM
+    parser.add_argument("--heap", default=jvm.heap, help="Java heap (default: %(default)s)")
+    parser.add_argument(
+        "--direct-memory", default=jvm.direct_memory, help="message buffers (default: %(default)s)"
+    )
+    parser.set_defaults(run=lambda parsed: sys.exit(_run(parsed)))
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the broker until it ends or a signal comes; returns the exit code."""
     if options.pulsar:
         os.environ[VERSION_VARIABLE] = options.pulsar
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,35 +81,6 @@ def main() -> int:
         return 0
     finally:
         broker.close()
-
-
-def _parser() -> argparse.ArgumentParser:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(
-        prog="python3 -m pulsar_spark_broker", description=__doc__.splitlines()[0]
-    )
-    any_free = "0 takes a free one (default: %(default)s)"
-    parser.add_argument("--port", type=int, default=6650, help=f"for clients; {any_free}")
-    parser.add_argument("--web-port", type=int, default=8080, help=f"of the admin service; {any_free}")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="keep data here (default: temporary)")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        type=_setting,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a setting of conf/standalone.conf; may be repeated",
-    )
-    parser.add_argument(
-        "--pulsar", metavar="VERSION", help="one of conf/jars-VERSION.sha256 (default: the usual one)"
-    )
-    jvm = DEFAULT_JVM
-    parser.add_argument("--heap", default=jvm.heap, help="Java heap (default: %(default)s)")
-    parser.add_argument(
-        "--direct-memory", default=jvm.direct_memory, help="message buffers (default: %(default)s)"
-    )
-    return parser
 
 
 def _require_free(option: str, port: int) -> None:
@@ -123,7 +114,3 @@ def _request_stop(number: int, frame: FrameType | None) -> NoReturn:
 
 def _stay(number: int, frame: FrameType | None) -> None:
     """Do nothing: the broker is being stopped."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

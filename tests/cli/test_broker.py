@@ -1,4 +1,4 @@
-"""The signals of `python3 -m integration broker`."""
+"""The signals of `pulsar_spark broker`."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 # Both signals have come before Python handles the first, and another one follows.
 SIGNALS = """
 import os, signal
-from pulsar_spark_broker.__main__ import _request_stop, _StopRequest
+from pulsar_spark_broker.command import _request_stop, _StopRequest
 both = (signal.SIGINT, signal.SIGTERM)
 for number in both:
     signal.signal(number, _request_stop)
