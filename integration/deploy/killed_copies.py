@@ -39,7 +39,7 @@ WAYS = {
 
 _SCRIPT = Path(__file__).parent / "copy_in_runs.py"
 _PARTITIONS = 3
-_PATIENCE = 240.0
+_PATIENCE = 900.0
 
 
 def prepare(broker: StandaloneBroker) -> None:
