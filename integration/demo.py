@@ -144,11 +144,7 @@ def main() -> int:
         try:
             print(f"sums of purchases per shop, for {arguments.seconds:g} s or until Ctrl-C:", flush=True)
             rows = run(
-                spark,
-                broker.service_url,
-                Path(folder),
-                arguments.seconds,
-                open_page=not arguments.no_browser,
+                spark, broker.service_url, Path(folder), arguments.seconds, open_page=not arguments.no_browser
             )
         finally:
             stop_spark(spark)

@@ -16,7 +16,7 @@ _UV_SAYS_LESS = ("--no-header", "--no-annotate", "--quiet")
 def main() -> None:
     """Make all of them; the smaller ones have the versions of the large one."""
     everything = lock_file("all")
-    extras = [word for extra in ("dev", "bench", "docs") for word in ("--extra", extra)]
+    extras = [word for extra in ("dev", "docs") for word in ("--extra", extra)]
     _lock("all", "setup.cfg", *extras)
     _lock("demo", "setup.cfg", "--constraint", str(everything))
     _lock("build", "-", "--constraint", str(everything), given="setuptools >= 77\n")

@@ -336,7 +336,7 @@ class TopicPattern:
         except (re.error, RecursionError, OverflowError) as error:
             raise OptionError(
                 f"{text[:200]!r} contains an invalid regular expression: {error}",
-                advice="Use Python's syntax of regular expressions",
+                advice="Use Python's syntax of regular expressions, where .* is any text",
             ) from None
 
     @classmethod

@@ -24,20 +24,22 @@ try:
     import google.protobuf
     import numpy
     import pyarrow
-except ImportError as _error:
+except (ImportError, AttributeError) as _error:  # the latter: PyArrow found a folder numpy
     raise LibraryError(f"pulsar_spark cannot be used: {_error}") from _error
 
 
-def check(versions: dict[str, str]) -> None:
+def check(versions: dict[str, str | None]) -> None:
     """Compare versions with the oldest supported ones.
 
     Args:
-        versions: by name, as in OLDEST.
+        versions: by name, as in OLDEST; None: there is only a folder of this name.
 
     Raises:
-        LibraryError: a version is too old.
+        LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
+        if version is None:  # spark-core's jar on the path has a folder google/protobuf, without Python
+            raise LibraryError(f"pulsar_spark cannot be used: {name} is not installed for {sys.executable}")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:
             wanted = ".".join(map(str, oldest))
@@ -46,8 +48,7 @@ def check(versions: dict[str, str]) -> None:
 
 check(
     {
-        "numpy": numpy.__version__,
-        "pyarrow": pyarrow.__version__,
-        "protobuf": google.protobuf.__version__,
+        name: getattr(module, "__version__", None)
+        for name, module in (("numpy", numpy), ("pyarrow", pyarrow), ("protobuf", google.protobuf))
     }
 )

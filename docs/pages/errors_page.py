@@ -29,8 +29,7 @@ def docs_page() -> str:
         "",
         "## Spark's own errors",
         "",
-        "The first three mean that a process of Spark runs another Python than the one that has the "
-        "package: see [Which Python](deploying.md#which-python).",
+        "The first three: see [Which Python](deploying.md#which-python).",
         "",
         "| error | what happened | what to do |",
         "|---|---|---|",
@@ -68,6 +67,16 @@ _SPARKS_ERRORS = (
         "fast local disk.",
     ),
     (
+        "CANNOT_OPEN_SOCKET",
+        "With `timed out`: the machine is overloaded.",
+        "Run it again.",
+    ),
+    (
+        "maximum arrow batch size should be greater than 0",
+        "`spark.sql.execution.arrow.maxRecordsPerBatch` is 0.",
+        "Set it to 10000.",
+    ),
+    (
         "UNSUPPORTED_DATA_SOURCE_SAVE_MODE",
         "A batch write has no mode, or the mode `errorifexists` or `ignore`. A topic cannot be overwritten "
         "either.",
@@ -90,7 +99,7 @@ _SPARKS_ERRORS = (
     ),
     (
         "The data source pulsar replaced a previously registered data source",
-        "Only a warning: `register` was called again, or was not needed.",
+        "Only a warning, also with `statically`: `register` was called again, or was not needed.",
         "Nothing.",
     ),
 )

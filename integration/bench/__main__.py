@@ -1,6 +1,6 @@
 """Measure our source and sink against Spark's transport alone and pulsar-client alone.
 
-    python3 -m integration bench [--quick] [--only read|write|scaling|backlog]
+    python3 -m integration bench [--quick] [--only read|write|backlog]
                                  [--shapes ...] [--partitions ...] [--repeat N]
     python3 -m integration bench --peer-jar JAR    our source and sink against a JVM connector's
     python3 -m integration bench values [TEXT]    values with a schema alone, against fastavro and orjson
@@ -12,9 +12,8 @@
     python3 -m integration bench replays [N]  a replay of a deduplicating task beside its first run, N pairs
     python3 -m integration bench segments [N] a scalable topic of Pulsar 5 beside one with partitions, N reads
     python3 -m integration bench latency [N]  milliseconds from produce to foreachBatch, N samples
-    python3 -m integration bench --write-docs
 
-It starts a broker of its own. docs/developers/benchmarks.md says what is timed.
+It starts a broker of its own. docs/developers/benchmarks.md says what is timed, and has the figures.
 """
 
 from __future__ import annotations
@@ -31,13 +30,11 @@ from integration.bench import (
     backlog,
     kafka,
     latency,
-    machine,
     memory,
     peer_jar,
     planning,
     replays,
     report,
-    scaling,
     segments,
     small,
     stages,
@@ -45,18 +42,12 @@ from integration.bench import (
     values,
 )
 from integration.bench.measure import Result
-from integration.bench.picture import draw
 from integration.bench.queries import Queries
 from integration.bench.shapes import PARTITIONS, SHAPES, Shape
 from integration.bench.spark import session
 from integration.bench.topics import Topics
 from integration.broker import Jvm, StandaloneBroker
 from pulsar_spark.client import Client, ClientOptions
-
-_ROOT = Path(__file__).resolve().parents[2]
-_PAGE = _ROOT / "docs" / "developers" / "benchmarks.md"
-_PICTURE = _ROOT / "docs" / "img" / "benchmark.svg"
-_JSON = _ROOT / "build" / "benchmark.json"
 
 _QUICK = 10  # --quick measures a tenth of the messages
 _MEMORY_COUNTS = (200_000, 2_000_000)
@@ -102,17 +93,14 @@ def main() -> int:
     if options.peer_jar is not None:
         _beside_peer(options)
         return 0
-    findings = report.Findings()
     if options.only != "backlog":
-        _short_runs(options, findings)
+        _short_runs(options)
     if options.only in (None, "backlog"):
-        findings.backlog = _long_backlog(_BACKLOG // (_QUICK if options.quick else 1))
-        print(report.backlog_line(findings.backlog), flush=True)
-    _finish(options, findings)
+        print(report.backlog_line(_long_backlog(_BACKLOG // (_QUICK if options.quick else 1))), flush=True)
     return 0
 
 
-def _short_runs(options: argparse.Namespace, findings: report.Findings) -> None:
+def _short_runs(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         print("starting a broker", flush=True)
         broker = stack.enter_context(StandaloneBroker(_SETTINGS, jvm=_JVM))
@@ -121,17 +109,15 @@ def _short_runs(options: argparse.Namespace, findings: report.Findings) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pulsar_spark_bench_")))
         queries = Queries(stack.enter_context(session(folder)), topics, folder)
         if options.only in (None, "read"):
-            findings.peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
-            print(report.memory_lines(findings.peaks), flush=True)
+            peaks = memory.measure(queries, SHAPES["batched"], _MEMORY_COUNTS)
+            print(report.memory_lines(peaks), flush=True)
         print("warming Spark up", flush=True)
         queries.warm_spark(options.shapes[0])
+        results = []
         for shape, partitions, step in _steps(options, queries.read, queries.write):
-            findings.results.append(step(shape, partitions, options.repeat))
-            print(report.line(findings.results[-1]), flush=True)
-        if options.only in (None, "scaling"):
-            shape = SHAPES["batched"].scaled(_QUICK if options.quick else 1)
-            findings.scalings = scaling.measure(queries, shape, options.repeat)
-            print(report.scaling_lines(findings.scalings), flush=True)
+            results.append(step(shape, partitions, options.repeat))
+            print(report.line(results[-1]), flush=True)
+        print("\nmessages a second:\n" + report.text_table(results))
 
 
 def _beside_peer(options: argparse.Namespace) -> None:
@@ -174,19 +160,6 @@ def _long_backlog(messages: int) -> backlog.Backlog:
         return backlog.measure(queries, SHAPES["batched"], messages, restart)
 
 
-def _finish(options: argparse.Namespace, findings: report.Findings) -> None:
-    facts = machine.facts()
-    if findings.results:
-        print("\nmessages a second:\n" + report.text_table(findings.results))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(report.as_json(findings, facts))
-    print(f"\nall rates are in {options.json}")
-    if options.write_docs:
-        values_part = report.values_part(_PAGE.read_text())
-        _PAGE.write_text(report.page(findings, facts, options.repeat) + values_part)
-        draw(findings.results, _PICTURE)
-
-
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python3 -m integration bench",
@@ -196,23 +169,13 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the messages: a try, not a measurement"
     )
-    parser.add_argument("--only", choices=("read", "write", "scaling", "backlog"))
+    parser.add_argument("--only", choices=("read", "write", "backlog"))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--partitions", nargs="+", type=int, default=list(PARTITIONS), metavar="N")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each side (default: 3)")
     parser.add_argument("--peer-jar", type=Path, metavar="JAR", help="a JVM connector, beside ours")
-    parser.add_argument(
-        "--json", type=Path, default=_JSON, metavar="FILE", help="default: build/benchmark.json"
-    )
-    parser.add_argument(
-        "--write-docs", action="store_true", help="write the page of benchmarks and its picture"
-    )
     options = parser.parse_args()
-    part = options.quick or options.only or options.peer_jar
-    everything = (list(SHAPES), list(PARTITIONS))
-    if options.write_docs and (part or (options.shapes, options.partitions) != everything):
-        parser.error("--write-docs needs the whole run")
-    if options.peer_jar is not None and (options.client or options.only in ("scaling", "backlog")):
+    if options.peer_jar is not None and options.only == "backlog":
         parser.error("--peer-jar reads and writes through Spark only")
     if options.repeat < 1 or min(options.partitions) < 1:
         parser.error("counts begin at 1")

@@ -238,10 +238,7 @@ def pair(topics: Topics, jar: Path, folder: Path) -> Iterator[Pair]:
         ValueError: as :func:`data_source_of`.
     """
     given = {"service.url": topics.service_url}
-    places = (
-        Place(None, _OURS, folder / "ours"),
-        Place(jar.resolve(), data_source_of(jar), folder / "peer"),
-    )
+    places = (Place(None, _OURS, folder / "ours"), Place(jar.resolve(), data_source_of(jar), folder / "peer"))
     # Some connectors ask brokers over HTTP.
     options = (given, given | {"admin.url": topics.admin.url})
     with Connector(places[0], options[0]) as ours, Connector(places[1], options[1]) as peers:

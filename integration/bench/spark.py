@@ -29,14 +29,10 @@ class MicroBatch(NamedTuple):
     Attributes:
         rows: how many.
         seconds: ``triggerExecution``: its whole time, with offsets, log, planning and commit.
-        began: when its tasks were started, seconds since 1970.
-        ended: when they had ended (``addBatch``).
     """
 
     rows: int
     seconds: float
-    began: float
-    ended: float
 
 
 class Read(NamedTuple):
@@ -90,13 +86,9 @@ def read_rows(spark: SparkSession, source: str, options: Mapping[str, str], rows
     if found != rows:
         raise ValueError(f"{source} gave {found} rows, not {rows}")
     cpu = ended - began[batches[0].batchId]
-    return Read([_micro_batch(progress) for progress in batches], cpu)
-
-
-def _micro_batch(progress: StreamingQueryProgress) -> MicroBatch:
-    seconds = {name: milliseconds / 1000 for name, milliseconds in progress.durationMs.items()}
-    ended = begun_at(progress) + seconds["triggerExecution"] - seconds["commitOffsets"]
-    return MicroBatch(progress.numInputRows, seconds["triggerExecution"], ended - seconds["addBatch"], ended)
+    return Read(
+        [MicroBatch(each.numInputRows, each.durationMs["triggerExecution"] / 1000) for each in batches], cpu
+    )
 
 
 def begun_at(progress: StreamingQueryProgress) -> float:

@@ -23,12 +23,7 @@ from pyspark.sql.types import StructType
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
-from pulsar_spark.spark.rows.metadata_columns import (
-    EVENT_TIME,
-    MAX_ROWS,
-    PROPERTIES,
-    PUBLISH_TIME,
-)
+from pulsar_spark.spark.rows.metadata_columns import EVENT_TIME, MAX_ROWS, PROPERTIES, PUBLISH_TIME
 from pulsar_spark.spark.rows.read import MAX_BYTES
 from pulsar_spark.spark.rows.schema import RowColumns
 

@@ -197,8 +197,12 @@ class Admin:
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         self.request("PUT", f"{topic_path(topic)}/partitions", partitions)
 
-    def create_held_topic(self, topic: str, partitions: int) -> None:
-        """Create a partitioned topic, and a subscription of each partition that keeps all messages."""
+    def create_held_topic(self, topic: str, partitions: int = 0) -> None:
+        """Create a topic, and a subscription of it, or of each partition, that keeps all messages."""
+        if not partitions:
+            self.create_topic(topic)
+            self.create_subscription(topic, "hold")
+            return
         self.create_partitioned_topic(topic, partitions)
         for number in range(partitions):
             self.create_subscription(f"{topic}-partition-{number}", "hold")

@@ -40,12 +40,8 @@ _ZOOKEEPER = {
 
 # What standalone.conf says to a bookie.
 _OF_STANDALONE = (
-    "listeningInterface",
-    "ledgerStorageClass",
-    "journalSyncData",
-    "journalMaxGroupWaitMSec",
-    "journalFlushWhenQueueEmpty",
-    "nettyMaxFrameSizeBytes",
+    *("listeningInterface", "ledgerStorageClass", "journalSyncData", "journalMaxGroupWaitMSec"),
+    *("journalFlushWhenQueueEmpty", "nettyMaxFrameSizeBytes"),
 )
 
 _BOOKIE = {

@@ -31,9 +31,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from integration.broker import Admin, AdminError
 from integration.broker.pulsar_cluster import PulsarCluster
 from integration.broker.waiting import HANG, wait_until
+from integration.chaos.harness import Driver, refusing
 from integration.chaos.messages import by_key, number_of
-from integration.chaos.refusals import refusing
-from integration.chaos.restarts import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.local_spark import local_spark
 from integration.helpers.peer import Peer, Record
@@ -334,17 +333,8 @@ def _request(request: Callable[[], None]) -> None:
 
 
 FAULTS: tuple[Fault, ...] = (
-    broker_killed,
-    broker_killed,
-    bookie_killed,
-    bundle_moved,
-    bundle_split,
-    broker_killed,
-    topic_unloaded,
-    bookie_killed,
-    bundle_moved,
-    broker_killed,
-    entries_refused,
+    *(broker_killed, broker_killed, bookie_killed, bundle_moved, bundle_split, broker_killed),
+    *(topic_unloaded, bookie_killed, bundle_moved, broker_killed, entries_refused),
 )
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class _Cuts:
 
 def _reads(broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int) -> tuple[object, ...]:
     topic = "persistent://public/default/cut-reads"
-    _create(broker, topic)
+    broker.broker.admin.create_held_topic(topic, PARTITIONS)
     written: list[Record] = []
     for part, codec in enumerate(("NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY")):
         records = numbered(MESSAGES // 5, first=part * MESSAGES // 5, keys=KEYS, size=100)
@@ -110,7 +110,7 @@ def _writes(
     broker: ProxiedBroker, peer: Peer, planned: _Cuts, times: int, namespace: str, *, batching: bool
 ) -> tuple[object, ...]:
     topic = f"persistent://{namespace}/cut-writes-{'batches' if batching else 'singles'}"
-    _create(broker, topic)
+    broker.broker.admin.create_held_topic(topic, PARTITIONS)
     began, before = time.monotonic(), broker.proxy.connections
     broker.proxy.cut_next(*(planned.next() for _ in range(times)))
     options = ProducerOptions(
@@ -130,14 +130,6 @@ def _writes(
     repeated = assert_complete(peer.read_all(topic), count, lambda record: record.key)
     assert namespace != _DEDUPLICATED or not repeated, f"{repeated} messages are stored twice"
     return times, planned.in_handshake, count, repeated, f"{seconds:.1f}"
-
-
-def _create(broker: ProxiedBroker, topic: str) -> None:
-    """Make the topic, with a subscription that keeps its messages."""
-    admin = broker.broker.admin
-    admin.create_partitioned_topic(topic, PARTITIONS)
-    for number in range(PARTITIONS):
-        admin.create_subscription(f"{topic}-partition-{number}", "hold")
 
 
 def _ends(broker: ProxiedBroker, topic: str) -> dict[TopicName, MessageId]:

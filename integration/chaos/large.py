@@ -85,8 +85,7 @@ def chunks(
 ) -> tuple[object, ...]:
     """Messages of 1 to 20 MB from several producers at once, among others that are cut off halfway."""
     topic = f"{_NAMESPACE}/chunks"
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     values = [
         [chance.randbytes(chance.randint(1, 20) * _MB) for _ in range(_OF_EACH)] for _ in range(_PRODUCERS)
     ]
@@ -138,8 +137,7 @@ def huge(
 ) -> tuple[object, ...]:
     """One message; the worker's memory is compared with its size."""
     topic, value = f"{_NAMESPACE}/huge", chance.randbytes(_HUGE)
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     with Peer(broker.service_url) as peer:
         peer.produce(topic, [Record(value)], chunking_enabled=True)
     idle = memory.idle_mib(spark)
@@ -177,9 +175,5 @@ def _cut_off(producer: RawProducer, uuid: str) -> None:
     """Leave the first half of a chunked message."""
     for number in range(2):
         producer.send(
-            b"x" * _MB,
-            uuid=uuid,
-            chunk_id=number,
-            num_chunks_from_msg=4,
-            total_chunk_msg_size=4 * _MB,
+            b"x" * _MB, uuid=uuid, chunk_id=number, num_chunks_from_msg=4, total_chunk_msg_size=4 * _MB
         )

@@ -14,10 +14,7 @@ This file is also the driver of the query:
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,10 +31,10 @@ from pyspark.sql import functions as f
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.chaos.harness import REFUSALS, Driver, refusing
 from integration.chaos.messages import decoded, read_partition
-from integration.chaos.refusals import REFUSALS, refusing
 from integration.helpers.cluster import TEST_JVM
-from integration.helpers.local_spark import ROOT, local_spark
+from integration.helpers.local_spark import local_spark
 from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.ids import TopicName
 
@@ -128,27 +125,27 @@ def one_run(
     try:
         # The kill comes while or soon after so many rows are stored.
         wanted = chance.uniform(0.02, 0.9) * rows
-        wait_until(lambda: run.stored() >= wanted or driver.poll() is not None, timeout=_PATIENCE)
-        time.sleep(chance.uniform(0.0, 0.5))
-        assert driver.poll() is None, run.log()
+        wait_until(lambda: run.stored() >= wanted or driver.wait_for(0) is not None, timeout=_PATIENCE)
+        assert driver.wait_for(chance.uniform(0.0, 0.5)) is None, driver.log
         if fault == "driver":
-            _kill(driver)
+            driver.kill()
             driver = run.start()
         elif fault == "worker":
-            wait_until(lambda: _kill_worker(driver.pid, chance) or driver.poll() is not None)
+            wait_until(lambda: driver.kill_worker(chance) or driver.wait_for(0) is not None)
         elif fault == REFUSALS:
             driver = run.refuse(driver)
         else:
             broker.kill()
             broker.start()
         # A query that was hit too hard ends with an error; whoever runs it starts it again.
-        while driver.wait(_PATIENCE) != 0:
-            assert run.starts < _MAX_STARTS, run.log()
+        while (status := driver.wait_for(_PATIENCE)) != 0:
+            assert status is not None, f"a driver does not end: {driver.log_tail()}"
+            assert run.starts < _MAX_STARTS, driver.log
             driver = run.start()
     finally:
-        _kill(driver)
+        driver.kill()
     with Client(ClientOptions(service_url=broker.service_url)) as client:
-        return _look(client, topic, rows, run.log().count(WARNING))
+        return _look(client, topic, rows, driver.log.count(WARNING))
 
 
 @dataclass(slots=True)
@@ -161,59 +158,25 @@ class _Run:
     chance: random.Random
     starts: int = 0
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the driver, Python and JVM, in a session of its own."""
+    def start(self) -> Driver:
+        """Start a driver."""
         self.starts += 1
         arguments = [self.broker.service_url, self.topic, str(self.folder), str(self.rows), self.way]
-        command = [sys.executable, "-m", __spec__.name, *arguments, str(self.chance.randrange(10**6))]
-        with (self.folder / "driver.log").open("ab") as errors:
-            return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=errors)
+        arguments.append(str(self.chance.randrange(10**6)))
+        return Driver(self.folder / "driver.log", *arguments, module=__spec__.name)
 
-    def refuse(self, driver: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    def refuse(self, driver: Driver) -> Driver:
         """Let the broker refuse entries for a while, and start the query again where it has failed."""
         with refusing(self.broker.admin, [self.topic], _MAX_SIZE):
             until = time.monotonic() + _REFUSING_SECONDS
             while time.monotonic() < until:
-                if driver.poll() is not None and driver.returncode:
+                if driver.wait_for(0.2):
                     driver = self.start()
-                time.sleep(0.2)
         return driver
 
     def stored(self) -> int:
         """How many messages the topic has taken since the broker started."""
         return int(self.broker.admin.partitioned_stats(self.topic)["msgInCounter"])
-
-    def log(self) -> str:
-        """What the drivers have written to stderr."""
-        return (self.folder / "driver.log").read_text(errors="replace")
-
-
-def _kill(driver: subprocess.Popen[bytes]) -> None:
-    """End Python and the JVM at once; Spark's Python workers live until they notice."""
-    if driver.poll() is None:
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-
-
-def _kill_worker(session: int, chance: random.Random) -> bool:
-    """Kill one of the workers that a driver's daemon has forked; False where there is none."""
-    daemons = dict(_python_daemons(session))
-    workers = [pid for pid, parent in daemons.items() if parent in daemons]
-    if workers:
-        os.kill(chance.choice(workers), signal.SIGKILL)
-    return bool(workers)
-
-
-def _python_daemons(session: int) -> Iterator[tuple[int, int]]:
-    """Process and parent ids of Spark's Python processes in a session."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-        except OSError:
-            continue  # it has ended
-        if int(fields[3]) == session and "pyspark.daemon" in command:
-            yield int(folder.name), int(fields[1])
 
 
 def _look(client: Client, topic: str, rows: int, warnings: int) -> Outcome:

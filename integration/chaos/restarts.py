@@ -7,28 +7,22 @@ This file is also the driver of other runs:
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from pathlib import Path
 
-import pulsar
 from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.chaos.harness import batches, driver, producing, rows_by_topic
 from integration.fixtures.spark import PulsarInSpark, drain, start
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM
-from integration.helpers.local_spark import ROOT, local_spark
-from integration.helpers.peer import Peer, Record
+from integration.helpers.local_spark import local_spark
 
 _TOPIC = "persistent://public/default/restarts"
 # The producer writes up to 60 entries and 1,000 messages a second. Tasks read hardly more: a kill meets one.
@@ -109,115 +103,6 @@ def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Rand
     read = [number for numbers in rows_by_topic(folder).values() for number in numbers]
     assert read == list(range(producer.written))
     return producer.written
-
-
-def batches(folder: Path) -> list[Path]:
-    """What the sink holds, a file for each micro-batch, in order."""
-    return sorted((folder / "out").glob("*.json"), key=lambda file: int(file.stem))
-
-
-def rows_by_topic(folder: Path) -> dict[str, list[int]]:
-    """What the sink holds: the numbers of each topic partition, in the order of the micro-batches."""
-    numbers: dict[str, list[int]] = {}
-    for file in batches(folder):
-        for topic, number in json.loads(file.read_text()):
-            numbers.setdefault(topic, []).append(number)
-    return numbers
-
-
-class Producing:
-    """A producer that writes ascending numbers until it is asked to stop."""
-
-    def __init__(self, service_url: str, topic: str) -> None:
-        self.written = 0
-        self._peer = Peer(service_url)
-        self._topic = topic
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(0.05):
-            numbers = range(self.written, self.written + 50)
-            with suppress(pulsar.ConnectError):  # nothing was sent: the broker is away for long
-                self._peer.produce(self._topic, [Record(b"%d" % number) for number in numbers], batch_size=20)
-                self.written += 50
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._peer.client.close()
-
-
-@contextmanager
-def producing(service_url: str, topic: str) -> Iterator[Producing]:
-    producer = Producing(service_url, topic)
-    try:
-        yield producer
-    finally:
-        producer.stop()
-
-
-class Driver:
-    """A Spark driver in processes of its own: Python, the JVM, and the workers.
-
-    Args:
-        log: takes what it writes to stderr.
-        arguments: of the command.
-        module: the command.
-    """
-
-    def __init__(self, log: Path, *arguments: str, module: str = "integration.chaos.restarts") -> None:
-        command = [sys.executable, "-m", module, *arguments]
-        self._log = log
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=errors)
-
-    def log_tail(self) -> str:
-        """The end of what it wrote to stderr."""
-        return self.log[-6000:]
-
-    @property
-    def log(self) -> str:
-        """All that it wrote to stderr."""
-        return self._log.read_text(errors="replace")
-
-    def workers(self) -> list[int]:
-        """The ids of its other Python processes."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-                is_worker = b"pyspark" in (process / "cmdline").read_bytes().split(b"java")[0]
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended meanwhile
-            if session == self._process.pid != int(process.name) and is_worker:
-                found.append(int(process.name))
-        return found
-
-    def wait_for(self, seconds: float) -> int | None:
-        """Wait for its end; return its status, or None if it still runs."""
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def kill(self) -> None:
-        """End both at once, with no chance to tidy up."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
-@contextmanager
-def driver(service_url: str, folder: Path, ends: str = "for-ever", **options: str) -> Iterator[Driver]:
-    """A driver of its own; ``options`` are of the source."""
-    given = [f"{name}={value}" for name, value in options.items()]
-    process = Driver(folder / "driver.log", service_url, str(folder), ends, *given)
-    try:
-        yield process
-    finally:
-        process.kill()
 
 
 def run_driver(service_url: str, folder: Path, options: dict[str, str], *, until_idle: bool) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,10 +26,11 @@ from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.chaos.harness import Driver
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.java_peer import java_command
-from integration.helpers.local_spark import ROOT, local_spark
+from integration.helpers.local_spark import local_spark
 from integration.helpers.segments import chosen_change
 from integration.helpers.versions import NEWEST_LINE
 from pulsar_spark.errors import PulsarError
@@ -158,40 +158,35 @@ class _Run:
                 self.counts["broker"] += 1
                 self._await_rows(driver, writing)
             time.sleep(self._chance.uniform(0.0, 3.0))
-            assert driver.poll() is None, self._log()
+            assert driver.wait_for(0) is None, driver.log_tail()
         finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
+            driver.kill()
         self.counts["driver"] += 1
 
     def available(self) -> None:
         """Read all there is."""
         driver = self._start("available")
-        assert driver.wait(_PATIENCE) == 0, self._log()
+        assert driver.wait_for(_PATIENCE) == 0, driver.log_tail()
         self.counts["available"] += 1
 
-    def _start(self, trigger: str) -> subprocess.Popen[bytes]:
+    def _start(self, trigger: str) -> Driver:
         limit = self._chance.choice(_LIMITS)
-        urls = [self._broker.service_url, self._broker.admin_url]
-        command = [sys.executable, "-m", __spec__.name, *urls, _TOPIC, str(self._folder), trigger, limit]
-        with (self._folder / "driver.log").open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=log)
+        urls = self._broker.service_url, self._broker.admin_url
+        arguments = [*urls, _TOPIC, str(self._folder), trigger, limit]
+        return Driver(self._folder / "driver.log", *arguments, module=__spec__.name)
 
-    def _await_rows(self, driver: subprocess.Popen[bytes], writing: subprocess.Popen[str]) -> None:
+    def _await_rows(self, driver: Driver, writing: subprocess.Popen[str]) -> None:
         """Wait for two more micro-batches, while messages come."""
         before = len(self._batches())
 
         def is_done() -> bool:
-            is_over = driver.poll() is not None or writing.poll() is not None
+            is_over = driver.wait_for(0) is not None or writing.poll() is not None
             return is_over or len(self._batches()) > before + 1
 
         wait_until(is_done, timeout=_PATIENCE)
 
     def _batches(self) -> list[Path]:
         return sorted((self._folder / "out").glob("[0-9]*"), key=lambda each: int(each.name))
-
-    def _log(self) -> str:
-        return (self._folder / "driver.log").read_text(errors="replace")[-5000:]
 
     def found(self) -> Counter[str]:
         """How often each message is in the output."""

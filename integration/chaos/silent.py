@@ -21,7 +21,7 @@ from integration.bench.planning import Producers
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.helpers.cluster import TEST_JVM
-from integration.helpers.silent_proxy import REQUESTS, SilentProxy
+from integration.helpers.proxies import REQUESTS, SilentProxy
 from pulsar_spark.client import Client, ClientOptions, probe_bounds
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.reader import PulsarStreamReader
@@ -144,16 +144,9 @@ def silent(seconds: float, *, is_judged: bool = True) -> Iterator[tuple[object, 
         is_judged: whether a broken promise is an error, as soon as it is found.
     """
     yield (
-        "request without an answer",
-        "micro-batches a second",
-        "with all answers",
-        "ratio",
-        "longest latestOffset, s",
-        "with all answers",
-        "threads",
-        "with all answers",
-        "unanswered requests",
-        "caught up after, s",
+        *("request without an answer", "micro-batches a second", "with all answers", "ratio"),
+        *("longest latestOffset, s", "with all answers", "threads", "with all answers"),
+        *("unanswered requests", "caught up after, s"),
     )
     with StandaloneBroker(jvm=TEST_JVM) as broker:
         for request in REQUESTS:

@@ -24,7 +24,7 @@ import pulsar
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.restarts import Driver
+from integration.chaos.harness import Driver
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer
 

@@ -22,7 +22,7 @@ import pulsar
 
 from integration.broker.admin import Admin, AdminError
 from integration.broker.waiting import wait_until
-from integration.chaos.restarts import batches, driver, rows_by_topic
+from integration.chaos.harness import batches, driver, rows_by_topic
 from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Ending

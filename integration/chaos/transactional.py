@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import tempfile
 import time
 from collections import Counter
@@ -21,8 +20,7 @@ from pathlib import Path
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.refusals import REFUSALS, refusing
-from integration.chaos.restarts import Driver
+from integration.chaos.harness import REFUSALS, Driver, refusing
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer
 from integration.helpers.transactions import SETTINGS
@@ -60,9 +58,7 @@ def transactional(seed: int, times: int) -> Iterable[tuple[object, ...]]:
 
 def _run(broker: StandaloneBroker, topic: str, folder: Path, fault: str, chance: random.Random) -> int:
     """One run with one fault; returns how often the query was started."""
-    broker.admin.create_partitioned_topic(topic, 3)
-    for number in range(3):
-        broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    broker.admin.create_held_topic(topic, 3)
     write_files(folder, _FILES, _ROWS)
     with writing(broker.service_url, topic, folder, 4) as process:
         wait_until((folder / "checkpoint" / "offsets" / "0").exists)
@@ -87,9 +83,7 @@ def _break(fault: str, broker: StandaloneBroker, topic: str, process: Driver, ch
         broker.kill()
         broker.start()
     elif fault == "worker":
-        workers = process.workers()
-        if workers:
-            os.kill(chance.choice(workers), signal.SIGKILL)
+        process.kill_worker(chance)
     else:
         process.kill()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.restarts import batches, producing, rows_by_topic
+from integration.chaos.harness import batches, producing, rows_by_topic
 from integration.deploy.environments import Environment, linked
 from integration.deploy.standalone import Network, StandaloneSpark, separate_network, shared_network
 from integration.deploy.submit import Submission

@@ -1,22 +1,13 @@
 """Acknowledgements against the real broker, and what closing leaves behind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    last_message,
-    numbered,
-    read_partition,
-)
+from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
 from integration.helpers.clients import DURABLE, WINDOW, id_of, reader, subscription, take
-from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, Consumer
+from pulsar_spark.client import Consumer
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from tests.ranges import read_range
@@ -27,9 +18,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 # ---- acknowledgements
 
 
-def test_a_cumulative_acknowledgement_is_at_the_broker(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_a_cumulative_acknowledgement_is_at_the_broker(client, peer, admin, topic):
     peer.produce(topic, numbered(10))
     with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
         entries = take(consumer, 10)
@@ -43,9 +32,7 @@ def test_a_cumulative_acknowledgement_is_at_the_broker(
 # ---- closing
 
 
-def test_closing_a_reader_leaves_no_subscription(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_closing_a_reader_leaves_no_subscription(client, peer, admin, topic):
     peer.produce(topic, numbered(100))
     name = TopicName.parse(topic)
     with Consumer(client, name, reader(BEGINNING), Permits(WINDOW)):
@@ -60,7 +47,7 @@ def test_closing_a_reader_leaves_no_subscription(
     assert admin.subscriptions(topic) == []
 
 
-def test_unsubscribing_removes_the_subscription(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_unsubscribing_removes_the_subscription(client, peer, admin, topic):
     peer.produce(topic, numbered(1))
     with Consumer(client, TopicName.parse(topic), DURABLE) as consumer:
         assert admin.subscriptions(topic) == ["held"]
@@ -71,9 +58,7 @@ def test_unsubscribing_removes_the_subscription(client: Client, peer: Peer, admi
 # ---- what the broker forgot
 
 
-def test_an_acknowledgement_is_made_good_when_the_broker_went_back(
-    client: Client, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_an_acknowledgement_is_made_good_when_the_broker_went_back(client, admin, peer, topic):
     """As after a crash, which loses the last position of a cursor."""
     admin.create_topic(topic)
     name = TopicName.parse(topic)
@@ -84,7 +69,7 @@ def test_an_acknowledgement_is_made_good_when_the_broker_went_back(
         wait_until(lambda: admin.backlog(topic, "held") == 0)
         first = MessageId(last.ledger, 0)
 
-        def is_back() -> bool:
+        def is_back():
             # A broker that still stores the acknowledgement may let it win over the seek.
             consumer.seek(first)
             return consumer.last_message_id().mark_delete < first

@@ -1,11 +1,8 @@
 """Chunked messages: whole whatever range is read, wherever its borders are."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -14,13 +11,11 @@ import pytest
 from integration.broker import StandaloneBroker
 from integration.chaos.messages import BEGINNING, last_message
 from integration.helpers.cluster import TEST_JVM, Cluster
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from integration.helpers.raw import RawConnection, RawProducer
-from pulsar_spark.client import Client
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
 from pulsar_spark.wire.entry.codecs import decompress
-from pulsar_spark.wire.entry.entries import Entry
 from tests.ranges import read_range
 
 # Small messages, and ledgers of seven entries: chunks are cheap, and often in another ledger than the first.
@@ -36,20 +31,20 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[Cluster]:
+def small():
     """A broker with SETTINGS."""
     with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         yield Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture
-def cluster(small: Cluster) -> Cluster:
+def cluster(small):
     """In place of the shared one."""
     return small
 
 
 @pytest.fixture
-def producer(cluster: Cluster, topic: str) -> Iterator[Chunker]:
+def producer(cluster, topic):
     with RawConnection(cluster.service_url) as connection:
         yield Chunker(RawProducer(connection, topic))
 
@@ -65,50 +60,48 @@ class Message(NamedTuple):
 class Chunker:
     """Writes chunks one by one, of as many messages at a time as a test wants."""
 
-    def __init__(self, producer: RawProducer) -> None:
+    def __init__(self, producer):
         self._producer = producer
 
-    def chunk(self, uuid: str, number: int, chunks: int, **fields: Any) -> MessageId:
+    def chunk(self, uuid, number, chunks, **fields):
         total = len(whole(uuid, chunks))
         usual = {"total_chunk_msg_size": total, "uncompressed_size": total, "num_chunks_from_msg": chunks}
         payload = fields.pop("payload", part(uuid, number))
         return self._producer.send(payload, uuid=uuid, chunk_id=number, **(usual | fields))
 
-    def chunks(self, uuid: str, numbers: Sequence[int], chunks: int) -> list[MessageId]:
+    def chunks(self, uuid, numbers, chunks):
         return [self.chunk(uuid, number, chunks) for number in numbers]
 
-    def plain(self, value: bytes, **fields: Any) -> MessageId:
+    def plain(self, value, **fields):
         return self._producer.send(value, **fields)
 
 
-def part(uuid: str, number: int) -> bytes:
+def part(uuid, number):
     return f"{uuid}.{number};".encode()
 
 
-def whole(uuid: str, chunks: int) -> bytes:
+def whole(uuid, chunks):
     return b"".join(part(uuid, number) for number in range(chunks))
 
 
-def read(
-    client: Client, topic: str, start: MessageId = BEGINNING, end: MessageId | None = None, **options: Any
-) -> list[Message]:
+def read(client, topic, start=BEGINNING, end=None, **options):
     name = TopicName.parse(topic)
     end = end or last_message(client, name)
     groups = read_range(client, name, start, end, poll_timeout=600.0, visible=False, **options)
     return [message_of(entry) for group in groups for entry in group]
 
 
-def message_of(entry: Entry) -> Message:
+def message_of(entry):
     metadata = entry.metadata
     value = decompress(metadata.compression, entry.payload, metadata.uncompressed_size, 1 << 30)
     return Message(MessageId(entry.ledger, entry.entry), entry.first_chunk, bytes(value))
 
 
-def assert_any_border(client: Client, topic: str, entries: Sequence[MessageId], wanted: set[Message]) -> None:
+def assert_any_border(client, topic, entries, wanted):
     """Check that however the topic is cut in two or three, its parts hold each message once."""
     everything = [BEGINNING, *entries]
 
-    def check(cut: int) -> None:
+    def check(cut):
         first, second = everything[cut], everything[min(cut + 3, len(everything) - 1)]
         parts = [(BEGINNING, first), (first, second), (second, everything[-1])]
         found = [message for start, end in parts for message in read(client, topic, start, end)]
@@ -122,17 +115,17 @@ def assert_any_border(client: Client, topic: str, entries: Sequence[MessageId], 
         list(pool.map(check, range(len(everything))))
 
 
-def value(name: str, size: int) -> bytes:
+def value(name, size):
     return name.encode() + b" " + random.Random(name).randbytes(size)
 
 
-def chunked(peer: Peer, topic: str, values: Sequence[bytes], **options: Any) -> list[MessageId]:
+def chunked(peer, topic, values, **options):
     """Write messages, in chunks where they are too large for one; return their ids."""
     ids = peer.produce(topic, [Record(each) for each in values], chunking_enabled=True, **options)
     return [MessageId(each.ledger_id(), each.entry_id()) for each in ids]
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -140,9 +133,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
-def test_any_border_between_chunked_and_plain_messages(
-    client: Client, peer: Peer, topic: str, compression: CompressionType
-) -> None:
+def test_any_border_between_chunked_and_plain_messages(client, peer, topic, compression):
     sizes = [100, 25_000, 10, 45_000, 30_000, 5, 5, 12_000]
     values = [value(str(number), size) for number, size in enumerate(sizes)]
     ids = chunked(peer, topic, values, compression=compression)
@@ -157,7 +148,7 @@ def test_any_border_between_chunked_and_plain_messages(
     assert_any_border(client, topic, [each for each in entries if each <= ids[-1]], set(found))
 
 
-def test_three_producers_at_the_same_time(client: Client, peer: Peer, topic: str) -> None:
+def test_three_producers_at_the_same_time(client, peer, topic):
     wanted = [[value(f"{producer}-{number}", 60_000) for number in range(8)] for producer in range(3)]
     threads = [threading.Thread(target=chunked, args=(peer, topic, values)) for values in wanted]
     for thread in threads:
@@ -168,7 +159,7 @@ def test_three_producers_at_the_same_time(client: Client, peer: Peer, topic: str
     assert sorted(message.value for message in found) == sorted(each for some in wanted for each in some)
 
 
-def test_the_peer_reads_what_a_range_gives(client: Client, peer: Peer, topic: str) -> None:
+def test_the_peer_reads_what_a_range_gives(client, peer, topic):
     chunked(peer, topic, [value("a", 50_000), b"plain", value("b", 20_000)])
     assert [message.value for message in read(client, topic)] == [each.value for each in peer.read_all(topic)]
 
@@ -176,7 +167,7 @@ def test_the_peer_reads_what_a_range_gives(client: Client, peer: Peer, topic: st
 # ---- chunk by chunk
 
 
-def test_any_border_between_interleaved_messages(client: Client, topic: str, producer: Chunker) -> None:
+def test_any_border_between_interleaved_messages(client, topic, producer):
     """Also what a producer sends again after a reconnect, from the first chunk on or from a later one."""
     log = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 0), ("a", 0), ("a", 1), ("b", 1), ("", 0)]
     log += [("b", 2), ("a", 2), ("c", 1), ("a", 3), ("c", 2), ("b", 3), ("b", 3), ("c", 3), ("", 1)]
@@ -194,7 +185,7 @@ def test_any_border_between_interleaved_messages(client: Client, topic: str, pro
     assert_any_border(client, topic, entries, wanted)
 
 
-def test_the_beginning_may_be_many_ledgers_before(client: Client, topic: str, producer: Chunker) -> None:
+def test_the_beginning_may_be_many_ledgers_before(client, topic, producer):
     first = producer.chunk("a", 0, 2)
     for number in range(30):
         before = producer.plain(b"%d" % number)
@@ -204,15 +195,13 @@ def test_the_beginning_may_be_many_ledgers_before(client: Client, topic: str, pr
 
 
 @pytest.fixture
-def stranger(cluster: Cluster, topic: str) -> Iterator[Chunker]:
+def stranger(cluster, topic):
     """Another producer, of another name."""
     with RawConnection(cluster.service_url) as connection:
         yield Chunker(RawProducer(connection, topic))
 
 
-def test_a_strangers_chunks_do_not_come_into_another_producers_message(
-    client: Client, topic: str, producer: Chunker, stranger: Chunker
-) -> None:
+def test_a_strangers_chunks_do_not_come_into_another_producers_message(client, topic, producer, stranger):
     """The row was half the stranger's, and named the other producer."""
     log = [(producer, 0), (stranger, 0), (stranger, 2), (producer, 1), (stranger, 1), (stranger, 1)]
     entries = [who.chunk("a", number, 3) for who, number in log]
@@ -224,9 +213,7 @@ def test_a_strangers_chunks_do_not_come_into_another_producers_message(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_stranger_under_the_producers_name(
-    client: Client, topic: str, producer: Chunker, stranger: Chunker, number: int
-) -> None:
+def test_a_stranger_under_the_producers_name(client, topic, producer, stranger, number):
     """The broker checks no names, but all of a client's chunks have one time and one sequence id."""
     own: dict[str, Any] = {"producer_name": "victim", "publish_time": 1_700_000_000_000, "sequence_id": 7}
     entries = []
@@ -238,9 +225,7 @@ def test_a_stranger_under_the_producers_name(
     assert_any_border(client, topic, entries, {Message(entries[-1], entries[0], whole("a", 3))})
 
 
-def test_what_was_cut_off_is_left_out(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_cut_off_is_left_out(client, topic, producer, caplog):
     producer.chunks("cut", [0, 1], 3)
     producer.chunks("lost", [0, 2], 3)
     producer.chunks("late", [1, 2], 3)
@@ -258,9 +243,7 @@ def test_what_was_cut_off_is_left_out(
     assert found[0].id == plain
 
 
-def test_a_message_that_took_too_long_is_left_out(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_that_took_too_long_is_left_out(client, topic, producer, caplog):
     times = [1_700_000_000_000 + seconds * 1000 for seconds in (0, 30, 61)]
     entries = [producer.chunk("a", number, 3, publish_time=time) for number, time in enumerate(times)]
     for start in (BEGINNING, entries[1]):
@@ -269,9 +252,7 @@ def test_a_message_that_took_too_long_is_left_out(
     assert len(warnings(caplog)) == 2
 
 
-def test_more_messages_than_are_kept_in_the_making(
-    client: Client, topic: str, producer: Chunker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_messages_than_are_kept_in_the_making(client, topic, producer, caplog):
     """The oldest go, and are read again when their last chunks come, or are given up, as is asked for."""
     uuids = "abcd"
     for number in range(3):

@@ -1,20 +1,12 @@
 """Consumers and readers against the real broker: where they begin, positions, permits, seeking."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    last_message,
-    numbered,
-    read_partition,
-)
+from integration.chaos.messages import BEGINNING, last_message, numbered, read_partition
 from integration.helpers.clients import (
     DURABLE,
     WINDOW,
@@ -25,11 +17,8 @@ from integration.helpers.clients import (
     subscription,
     take,
 )
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark.client import (
-    Client,
     Consumer,
     Deadline,
     EntryField,
@@ -38,10 +27,7 @@ from pulsar_spark.client import (
     retry_count,
 )
 from pulsar_spark.client.reading.probe import has_subscription
-from pulsar_spark.errors import (
-    DeadlineError,
-    UnsupportedError,
-)
+from pulsar_spark.errors import DeadlineError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -54,16 +40,14 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.mark.parametrize("batch_size", [0, 5])
-def test_a_reader_begins_at_a_message_id(client: Client, peer: Peer, topic: str, batch_size: int) -> None:
+def test_a_reader_begins_at_a_message_id(client, peer, topic, batch_size):
     peer.produce(topic, numbered(50), batch_size=batch_size)
     entries = entries_of(client, topic)
     with Consumer(client, TopicName.parse(topic), reader(id_of(entries[3])), Permits(WINDOW)) as consumer:
         assert take(consumer, len(entries) - 3) == entries[3:]
 
 
-def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(client, admin, topic):
     """As after a look whether it exists: brokers remove a non-durable one some time after it is closed."""
     name = TopicName.parse(topic)
     admin.create_topic(topic)
@@ -78,7 +62,7 @@ def test_a_durable_subscription_waits_until_a_reader_of_its_name_is_gone(
     assert has_subscription(client, name, "same")
 
 
-def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, topic: str) -> None:
+def test_a_reader_without_an_id_begins_at_the_end(client, peer, topic):
     peer.produce(topic, numbered(5))
     with Consumer(client, TopicName.parse(topic), reader(), Permits(WINDOW)) as consumer:
         with pytest.raises(DeadlineError, match="no message was received within"):
@@ -88,9 +72,7 @@ def test_a_reader_without_an_id_begins_at_the_end(client: Client, peer: Peer, to
 
 
 @pytest.mark.parametrize("batch_size", [0, 4])
-def test_a_range_excludes_its_start_and_includes_its_end(
-    client: Client, peer: Peer, topic: str, batch_size: int
-) -> None:
+def test_a_range_excludes_its_start_and_includes_its_end(client, peer, topic, batch_size):
     peer.produce(topic, numbered(80), batch_size=batch_size)
     entries = entries_of(client, topic)
     for first, last in ((0, 1), (0, len(entries) - 1), (7, 12), (len(entries) - 2, len(entries) - 1)):
@@ -100,9 +82,8 @@ def test_a_range_excludes_its_start_and_includes_its_end(
         assert [entry for group in groups for entry in group] == entries[first + 1 : last + 1]
 
 
-def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+def test_a_range_reaches_over_ledgers(client, peer, admin, topic):
+    admin.create_held_topic(topic)
     for first in range(0, 40, 10):
         peer.produce(topic, numbered(10, first=first))
         admin.unload(topic)
@@ -116,19 +97,19 @@ def test_a_range_reaches_over_ledgers(client: Client, peer: Peer, admin: Admin, 
 # ---- the last message
 
 
-def test_last_message_without_batches(client: Client, peer: Peer, topic: str) -> None:
+def test_last_message_without_batches(client, peer, topic):
     ids = peer.produce(topic, numbered(3))
     last = last_message(client, TopicName.parse(topic))
     assert last == MessageId(ids[-1].ledger_id(), ids[-1].entry_id(), -1)
 
 
-def test_last_message_in_a_batch(client: Client, peer: Peer, topic: str) -> None:
+def test_last_message_in_a_batch(client, peer, topic):
     ids = peer.produce(topic, numbered(6), batch_size=6)
     last = last_message(client, TopicName.parse(topic))
     assert last == MessageId(ids[-1].ledger_id(), ids[-1].entry_id(), 5)
 
 
-def test_the_mark_tells_where_a_reader_begins(client: Client, peer: Peer, topic: str) -> None:
+def test_the_mark_tells_where_a_reader_begins(client, peer, topic):
     peer.produce(topic, numbered(10))
     entries = entries_of(client, topic)
     with Consumer(client, TopicName.parse(topic), reader(id_of(entries[4]))) as consumer:
@@ -138,7 +119,7 @@ def test_the_mark_tells_where_a_reader_begins(client: Client, peer: Peer, topic:
 # ---- permits
 
 
-def test_a_planning_consumer_takes_no_messages(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_a_planning_consumer_takes_no_messages(client, peer, admin, topic):
     peer.produce(topic, numbered(10))
     with Consumer(client, TopicName.parse(topic), DURABLE) as consumer:
         for _ in range(3):
@@ -152,14 +133,12 @@ def test_a_planning_consumer_takes_no_messages(client: Client, peer: Peer, admin
 
 
 @pytest.mark.parametrize(("batch_size", "messages"), [(0, 20), (5, 100)])
-def test_no_more_is_asked_for_than_the_range_holds(
-    client: Client, peer: Peer, admin: Admin, topic: str, batch_size: int, messages: int
-) -> None:
+def test_no_more_is_asked_for_than_the_range_holds(client, peer, admin, topic, batch_size, messages):
     ids = peer.produce(topic, numbered(200), batch_size=batch_size)
     ledger = ids[0].ledger_id()
     before = admin.stats(topic)["msgOutCounter"]
 
-    def sent() -> int:
+    def sent():
         return int(admin.stats(topic)["msgOutCounter"]) - before
 
     groups = read_range(
@@ -170,9 +149,7 @@ def test_no_more_is_asked_for_than_the_range_holds(
     assert sent() == messages
 
 
-def test_permits_return_when_a_durable_consumer_is_sent_the_same_again(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_permits_return_when_a_durable_consumer_is_sent_the_same_again(client, peer, admin, topic):
     """After an unload the broker repeats what is not acknowledged: none of it is given out, all costs."""
     peer.produce(topic, numbered(30))
     with Consumer(client, TopicName.parse(topic), DURABLE, Permits(window_bytes=1)) as consumer:
@@ -185,7 +162,7 @@ def test_permits_return_when_a_durable_consumer_is_sent_the_same_again(
 # ---- seeking
 
 
-def test_a_durable_subscription_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None:
+def test_a_durable_subscription_seeks_to_an_id(client, peer, topic):
     peer.produce(topic, numbered(10))
     with Consumer(client, TopicName.parse(topic), DURABLE, Permits(WINDOW)) as consumer:
         entries = take(consumer, 10)
@@ -196,7 +173,7 @@ def test_a_durable_subscription_seeks_to_an_id(client: Client, peer: Peer, topic
         assert take(consumer, 9) == entries[1:]
 
 
-def test_a_durable_subscription_seeks_to_a_time(client: Client, peer: Peer, topic: str) -> None:
+def test_a_durable_subscription_seeks_to_a_time(client, peer, topic):
     peer.produce(topic, numbered(5))
     between = int(time.time() * 1000) + 1
     wait_until(lambda: time.time() * 1000 > between + 1, interval=0.001)
@@ -207,7 +184,7 @@ def test_a_durable_subscription_seeks_to_a_time(client: Client, peer: Peer, topi
         assert numbers(take(consumer, 5)) == [5, 6, 7, 8, 9]
 
 
-def test_a_reader_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None:
+def test_a_reader_seeks_to_an_id(client, peer, topic):
     peer.produce(topic, numbered(10))
     with Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW)) as consumer:
         entries = take(consumer, 10)
@@ -221,9 +198,7 @@ def test_a_reader_seeks_to_an_id(client: Client, peer: Peer, topic: str) -> None
 
 
 @pytest.mark.parametrize("count", [2, 40])  # few entries are parsed one by one, many by column
-def test_texts_of_producers_may_be_any_bytes(
-    cluster: Cluster, client: Client, topic: str, count: int
-) -> None:
+def test_texts_of_producers_may_be_any_bytes(cluster, client, topic, count):
     with RawConnection(cluster.service_url) as connection:
         producer = RawProducer(connection, topic)
         for _ in range(count):

@@ -1,10 +1,7 @@
 """Each message of a micro-batch once, against the real broker: what a second run of a task does."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -12,15 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of, number_of, numbered, read_topic
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, SECRET, open_writer, run, task_of
-from pulsar_spark.client import Client, ClientOptions, Deadline, Producer, ProducerOptions
+from pulsar_spark.client import Client, ClientOptions, Producer, ProducerOptions
 from pulsar_spark.client.net.pool import Purpose
-from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
@@ -33,13 +26,11 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 ROWS = 600
 
 
-def numbers(peer: Peer, topic: str) -> list[int]:
+def numbers(peer, topic):
     return [number_of(record) for record in peer.read_all(topic)]
 
 
-def test_equal_runs_store_each_message_once(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_equal_runs_store_each_message_once(client, peer, once_topic, caplog):
     """With other sizes of batches, single messages between, and more of the same name in later batches."""
     records = numbered(ROWS, keys=20) + numbered(ROWS, first=ROWS)
     run(client, once_topic, records, dies_after=130, batching_max_messages=7)
@@ -68,9 +59,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_run_with_other_options_stores_each_message_once(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
-) -> None:
+def test_a_run_with_other_options_stores_each_message_once(client, peer, once_topic, caplog, change, strict):
     """Keyless rows go to other partitions then."""
     records = numbered(ROWS // 2, keys=20, size=200) + numbered(ROWS // 2, first=ROWS // 2, size=200)
     run(client, once_topic, records, dies_after=ROWS - 100)
@@ -84,9 +73,7 @@ CHANGED_ROWS = [("order", False), ("fewer", False), ("fewer", True), ("more", Fa
 
 
 @pytest.mark.parametrize(("change", "strict"), CHANGED_ROWS)
-def test_a_run_with_the_same_rows_stores_each_once(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, change: str, strict: bool
-) -> None:
+def test_a_run_with_the_same_rows_stores_each_once(client, peer, once_topic, caplog, change, strict):
     """In another order; or it ends early; or rows come that the earlier run did not get to."""
     records = numbered(ROWS, keys=20)
     again = {"order": random.Random(1).sample(records, ROWS), "fewer": records[:300], "more": records}
@@ -99,9 +86,7 @@ def test_a_run_with_the_same_rows_stores_each_once(
     assert not caplog.records
 
 
-def test_a_strict_run_sends_nothing_before_all_stored_rows_are_found(
-    client: Client, peer: Peer, once_topic: str
-) -> None:
+def test_a_strict_run_sends_nothing_before_all_stored_rows_are_found(client, peer, once_topic):
     """Each new row may be one that is stored with another value, as far as it knows."""
     records = numbered(ROWS, keys=20)
     again = random.Random(1).sample(records, ROWS)
@@ -130,12 +115,10 @@ KINDS = MessageColumns(
 
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("change", [{}, {"key_bytes": True}, {"batching": "other"}, {"compression": pb.LZ4}])
-def test_rows_of_all_kinds_are_stored_once(
-    client: Client, peer: Peer, once_topic: str, batching: bool, change: dict[str, Any]
-) -> None:
+def test_rows_of_all_kinds_are_stored_once(client, peer, once_topic, batching, change):
     """Rows without a value, too, whose keys are no texts or empty; each differs from all others."""
 
-    def write(columns: MessageColumns, **options: Any) -> int:
+    def write(columns, **options):
         with (
             closing(task_of(client, strict=True)) as task,
             closing(open_writer(client, once_topic, task, **options)) as writer,
@@ -154,9 +137,7 @@ def test_rows_of_all_kinds_are_stored_once(
     assert len(peer.read_all(once_topic)) == count
 
 
-def test_effectively_once_is_proven_by_the_first_entry(
-    client: Client, peer: Peer, once_topic: str, admin: Admin, topic: str
-) -> None:
+def test_effectively_once_is_proven_by_the_first_entry(client, peer, once_topic, admin, topic):
     """Nothing but rows is in the topic, whatever client reads it."""
     for batch in range(2):
         rows = numbered(10, first=10 * batch, keys=5)
@@ -177,18 +158,18 @@ def test_effectively_once_is_proven_by_the_first_entry(
 class SpiedClient(Client):
     """A client that calls ``before`` with each topic partition that it looks up to write to."""
 
-    def __init__(self, service_url: str, before: Callable[[TopicName], None]) -> None:
+    def __init__(self, service_url, before):
         super().__init__(ClientOptions(service_url=service_url))
         self._before = before
 
-    def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
+    def locate(self, topic, purpose, deadline):
         """As that of every client."""
         if purpose is Purpose.WRITE:
             self._before(topic)
         return super().locate(topic, purpose, deadline)
 
 
-def test_copies_of_a_task_do_not_wait_for_each_other(cluster: Cluster, peer: Peer, once_topic: str) -> None:
+def test_copies_of_a_task_do_not_wait_for_each_other(cluster, peer, once_topic):
     """One gives its first name away to prove deduplication, and has others; the other copy comes then."""
     records = numbered(ROWS, keys=20)
     first, second = (TopicName.parse(once_topic).of_partition(number) for number in range(2))
@@ -196,7 +177,7 @@ def test_copies_of_a_task_do_not_wait_for_each_other(cluster: Cluster, peer: Pee
     by_other: list[TopicName] = []
     copies: list[Future[int]] = []
 
-    def let_the_other_in(topic: TopicName) -> None:
+    def let_the_other_in(topic):
         if topic == first and second in by_one and not copies:
             copies.append(threads.submit(run, other, once_topic, records, task_of(other, required=True)))
             wait_until(lambda: second in by_other)
@@ -212,9 +193,7 @@ def test_copies_of_a_task_do_not_wait_for_each_other(cluster: Cluster, peer: Pee
     assert sorted(numbers(peer, once_topic)) == list(range(ROWS))
 
 
-def test_what_is_not_found_is_sent_again(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_found_is_sent_again(client, peer, once_topic, caplog):
     """The ids are the query's and no entry is, as if the broker had deleted them."""
     topic = TopicName.parse(once_topic).of_partition(0)
     first = TaskIds(SECRET, NAME, str(topic)).first(0)

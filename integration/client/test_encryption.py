@@ -1,26 +1,18 @@
 """End-to-end encryption: what we encrypt the C++ and Java clients read, and the other way round."""
 
-from __future__ import annotations
-
 import logging
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG
 from integration.chaos.messages import BEGINNING, columns_of, last_message, records_of
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.java_peer import JavaEntries, read_in_java, write_in_java
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import (
-    Client,
     ConsumerCryptoFailureAction,
     Decryptor,
     Encryptor,
@@ -31,8 +23,8 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import CryptoError, NotAllowedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire.entry.entries import Entry
 from tests.ranges import read_range
+from tests.writes import write_all
 
 DISCARD, CONSUME = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.CONSUME
 RECORDS = [
@@ -47,12 +39,12 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def keys(tmp_path_factory):
     return make_keys(tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
-def few_keys(keys: Path, tmp_path: Path) -> Path:
+def few_keys(keys, tmp_path):
     """A folder that lacks the private key `rsa`, and has that of another one in the place of `other`."""
     for name in ("ec.private.pem", "rsa.public.pem"):
         (tmp_path / name).write_bytes((keys / name).read_bytes())
@@ -60,15 +52,11 @@ def few_keys(keys: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(
-    client: Client, topic: str, records: list[Record], encryptor: Encryptor | None, **options: Any
-) -> None:
-    with open_writer(client, topic, UserCode(encryptor=encryptor), **options) as writer:
-        writer.send(columns_of(records))
-        writer.flush()
+def write(client, topic, records, encryptor, **options):
+    write_all(open_writer(client, topic, UserCode(encryptor=encryptor), **options), columns_of(records))
 
 
-def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[Entry]:
+def read_entries(client, topic, decryptor):
     name = TopicName.parse(topic)
     groups = read_range(
         client, name, BEGINNING, last_message(client, name), poll_timeout=HANG, decryptor=decryptor
@@ -76,15 +64,13 @@ def read_entries(client: Client, topic: str, decryptor: Decryptor) -> Iterator[E
     return (entry for group in groups for entry in group)
 
 
-def read(client: Client, topic: str, keys: Path) -> list[Record]:
+def read(client, topic, keys):
     return records_of(read_entries(client, topic, Decryptor(KeyFolder(keys))))
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
 @pytest.mark.parametrize("batching", [True, False])
-def test_the_cpp_client_reads_what_we_encrypt(
-    client: Client, peer: Peer, topic: str, keys: Path, batching: bool, compression: str
-) -> None:
+def test_the_cpp_client_reads_what_we_encrypt(client, peer, topic, keys, batching, compression):
     codec = int(getattr(CompressionType, compression))
     encryptor = Encryptor(KeyFolder(keys), ["rsa", "other"])
     write(client, topic, RECORDS, encryptor, batching=batching, compression=codec)
@@ -95,9 +81,7 @@ def test_the_cpp_client_reads_what_we_encrypt(
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZSTD"])
 @pytest.mark.parametrize("batch_size", [0, 10])
-def test_we_read_what_the_cpp_client_encrypts(
-    client: Client, peer: Peer, topic: str, keys: Path, batch_size: int, compression: str
-) -> None:
+def test_we_read_what_the_cpp_client_encrypts(client, peer, topic, keys, batch_size, compression):
     peer.produce(
         topic,
         RECORDS,
@@ -110,9 +94,7 @@ def test_we_read_what_the_cpp_client_encrypts(
 
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4"])
-def test_chunks_are_encrypted_one_by_one(
-    client: Client, peer: Peer, topic: str, keys: Path, compression: str
-) -> None:
+def test_chunks_are_encrypted_one_by_one(client, peer, topic, keys, compression):
     """In both directions, and where a range begins at a message's last chunk."""
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     codec = getattr(CompressionType, compression)
@@ -133,9 +115,7 @@ def test_chunks_are_encrypted_one_by_one(
         assert records_of(entry for group in groups for entry in group) == expected[-1:]
 
 
-def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(
-    cluster: Cluster, client: Client, topic: str, keys: Path
-) -> None:
+def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(cluster, client, topic, keys):
     """With keys of both kinds; the Java client alone knows EC keys."""
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     for names in (["ec"], ["rsa", "ec"]):
@@ -169,20 +149,16 @@ def test_java_reads_what_we_encrypt_and_we_read_what_it_encrypts(
 # ---- failures
 
 
-def unreadable(client: Client, topic: str, keys: Path, name: str) -> None:
+def unreadable(client, topic, keys, name):
     """A message, a batch and a message encrypted for `name` alone, and one in clear."""
     encryptor = Encryptor(KeyFolder(keys), ["ec"])
     write(client, topic, [Record(b"first", "k")], encryptor, batching=False)
     write(client, topic, [Record(b"a"), Record(b"b")], Encryptor(KeyFolder(keys), [name]))
-    with open_writer(client, topic) as writer:
-        writer.send(columns_of([Record(b"last")]))
-        writer.flush()
+    write_all(open_writer(client, topic), columns_of([Record(b"last")]))
 
 
 @pytest.mark.parametrize("name", ["rsa", "other"])
-def test_what_cannot_be_decrypted(
-    client: Client, topic: str, keys: Path, few_keys: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
+def test_what_cannot_be_decrypted(client, topic, keys, few_keys, caplog, name):
     """The key is missing, or a wrong one."""
     unreadable(client, topic, keys, name)
     text = {"rsa": "No such file", "other": "encrypted for another key"}[name]
@@ -200,13 +176,11 @@ def test_what_cannot_be_decrypted(
     assert "BEGIN" not in caplog.text
 
 
-def entries_raw(client: Client, topic: str) -> list[Entry]:
+def entries_raw(client, topic):
     return list(read_entries(client, topic, Decryptor(action=CONSUME)))
 
 
-def test_a_namespace_may_take_encrypted_messages_only(
-    client: Client, peer: Peer, admin: Admin, keys: Path
-) -> None:
+def test_a_namespace_may_take_encrypted_messages_only(client, peer, admin, keys):
     namespace = f"public/encrypted-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.request("POST", f"namespaces/{namespace}/encryptionRequired", True)

@@ -1,16 +1,11 @@
 """Reads and writes through a proxy that cuts, truncates and stalls, and through unloads."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
 from integration.chaos.messages import (
     BEGINNING,
@@ -23,7 +18,7 @@ from integration.chaos.messages import (
     records_of,
 )
 from integration.helpers.clients import DURABLE, open_writer
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.faults import (
     TO_BROKER,
     TO_CLIENT,
@@ -33,8 +28,7 @@ from integration.helpers.faults import (
     numbers_read,
     resume_after,
 )
-from integration.helpers.peer import Peer
-from integration.helpers.proxy import Cut, Direction, Ending, Proxy
+from integration.helpers.proxy import Cut, Direction, Ending
 from pulsar_spark.client import (
     AccessMode,
     Client,
@@ -49,23 +43,24 @@ from pulsar_spark.errors import ConnectError, PulsarError, SendError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from tests.ranges import read_range
+from tests.writes import send_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[ProxiedBroker]:
+def broker():
     with open_proxied_broker({"backlogQuotaCheckIntervalInSeconds": "1"}) as pair:
         yield pair
 
 
 @pytest.fixture
-def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+def cluster(broker):
     return broker
 
 
 @pytest.fixture
-def proxy(broker: ProxiedBroker) -> Proxy:
+def proxy(broker):
     return broker.proxy
 
 
@@ -74,15 +69,7 @@ def proxy(broker: ProxiedBroker) -> Proxy:
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("batch_size", [0, 10])
-def test_reads_exactly_through_cuts(
-    client: Client,
-    peer: Peer,
-    admin: Admin,
-    proxy: Proxy,
-    topic: str,
-    direction: Direction,
-    batch_size: int,
-) -> None:
+def test_reads_exactly_through_cuts(client, peer, admin, proxy, topic, direction, batch_size):
     fill(peer, admin, topic, 400, batch_size)
     before = proxy.connections
     planned = cuts(direction)
@@ -97,14 +84,7 @@ def test_reads_exactly_through_cuts(
 @pytest.mark.long
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("batching", [True, False])
-def test_writes_completely_through_cuts(
-    client: Client,
-    peer: Peer,
-    proxy: Proxy,
-    topic: str,
-    direction: Direction,
-    batching: bool,
-) -> None:
+def test_writes_completely_through_cuts(client, peer, proxy, topic, direction, batching):
     before = proxy.connections
     planned = cuts(direction)
     proxy.cut_next(*planned)
@@ -119,7 +99,7 @@ def test_writes_completely_through_cuts(
     assert_complete(peer.read_all(topic), written)
 
 
-def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy: Proxy, topic: str) -> None:
+def test_chunked_messages_are_whole_after_cuts(client, peer, proxy, topic):
     """The C++ client gives no message of which a chunk came twice: none may be lost to it."""
     options = ProducerOptions(
         batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=7, send_timeout=HANG
@@ -134,16 +114,13 @@ def test_chunked_messages_are_whole_after_cuts(client: Client, peer: Peer, proxy
     written = 0
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         while proxy.connections - before <= len(planned):
-            writer.send(columns_of(numbered(5, first=written, size=19_000)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(5, first=written, size=19_000)))
             written += 5
     assert_complete(peer.read_all(topic), written)
     assert_complete(read_topic(client, topic), written)
 
 
-def test_an_exclusive_producer_comes_back_after_cuts(
-    client: Client, peer: Peer, proxy: Proxy, topic: str
-) -> None:
+def test_an_exclusive_producer_comes_back_after_cuts(client, peer, proxy, topic):
     """The broker may still know the lost connection's producer when the new one asks."""
     before = proxy.connections
     planned = [Cut(1000 + 500 * number, list(Direction)[number % 2]) for number in range(8)]
@@ -152,23 +129,19 @@ def test_an_exclusive_producer_comes_back_after_cuts(
     written = 0
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
         while proxy.connections - before <= len(planned):
-            writer.send(columns_of(numbered(25, first=written, size=40)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(25, first=written, size=40)))
             written += 25
     assert_complete(peer.read_all(topic), written)
 
 
-def test_waits_when_the_broker_closes_it_over_a_full_backlog(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_waits_when_the_broker_closes_it_over_a_full_backlog(client, peer, admin, topic):
     namespace = f"public/{TopicName.parse(topic).local}"
     topic = f"persistent://{namespace}/topic"
     admin.create_namespace(namespace)
     admin.create_topic(topic)
     admin.create_subscription(topic, "slow")
     with open_writer(client, topic, batching_max_messages=5) as writer:
-        writer.send(columns_of(numbered(50, size=1000)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(50, size=1000)))
         admin.set_backlog_quota(namespace, limit_bytes=1000, policy="producer_request_hold")
         wait_until(lambda: not admin.stats(topic)["publishers"])
         writer.send(columns_of(numbered(5, first=50)))
@@ -179,9 +152,7 @@ def test_waits_when_the_broker_closes_it_over_a_full_backlog(
 
 @pytest.mark.parametrize("count", [0, 1, 7, 50, 1000])
 @pytest.mark.parametrize("direction", Direction)
-def test_goes_on_after_a_truncated_chunk(
-    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str, direction: Direction, count: int
-) -> None:
+def test_goes_on_after_a_truncated_chunk(client, peer, admin, proxy, topic, direction, count):
     fill(peer, admin, topic, 100, 0)
     name = TopicName.parse(topic)
     groups = read_range(
@@ -197,9 +168,7 @@ def test_goes_on_after_a_truncated_chunk(
 
 
 @pytest.mark.parametrize("directions", [(TO_BROKER,), (TO_CLIENT,), ()])
-def test_keep_alive_notices_a_stall(
-    peer: Peer, admin: Admin, proxy: Proxy, topic: str, directions: tuple[Direction, ...]
-) -> None:
+def test_keep_alive_notices_a_stall(peer, admin, proxy, topic, directions):
     """The stalled connection is given up after two intervals; a new one goes on when it flows again."""
     fill(peer, admin, topic, 50, 0)
     name = TopicName.parse(topic)
@@ -222,9 +191,7 @@ def test_keep_alive_notices_a_stall(
     assert proxy.connections > connections
 
 
-def test_an_acknowledgement_survives_a_stall_that_the_connection_survives(
-    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str
-) -> None:
+def test_an_acknowledgement_survives_a_stall_that_the_connection_survives(client, peer, admin, proxy, topic):
     """The consumer is taken for lost after 5 s, but the broker still has it: it must not stand in the way."""
     fill(peer, admin, topic, 10, 0)
     name = TopicName.parse(topic)
@@ -238,14 +205,10 @@ def test_an_acknowledgement_survives_a_stall_that_the_connection_survives(
         assert consumer.last_message_id().mark_delete == last
 
 
-def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str) -> None:
+def test_writes_completely_through_a_stall(peer, proxy, topic):
     options = ClientOptions(service_url=proxy.service_url, connection_timeout=2.0, keep_alive_interval=0.25)
-    with (
-        Client(options) as client,
-        open_writer(client, topic, batching_max_messages=10) as writer,
-    ):
-        writer.send(columns_of(numbered(100)))
-        writer.flush()
+    with Client(options) as client, open_writer(client, topic, batching_max_messages=10) as writer:
+        send_all(writer, columns_of(numbered(100)))
         connections = proxy.connections
         proxy.stall()
         writer.send(columns_of(numbered(100, first=100)))
@@ -254,19 +217,15 @@ def test_writes_completely_through_a_stall(peer: Peer, proxy: Proxy, topic: str)
     assert_complete(peer.read_all(topic), 200)
 
 
-def test_a_connection_that_nobody_uses_is_closed_and_opened_again(
-    peer: Peer, proxy: Proxy, topic: str
-) -> None:
+def test_a_connection_that_nobody_uses_is_closed_and_opened_again(peer, proxy, topic):
     options = ClientOptions(service_url=proxy.service_url, connection_max_idle=0.5)
     with Client(options) as client:
         for first in (0, 100):
             with open_writer(client, topic) as writer:
-                writer.send(columns_of(numbered(100, first=first)))
-                writer.flush()
+                send_all(writer, columns_of(numbered(100, first=first)))
                 time.sleep(1.0)  # one that is used stays open
                 assert proxy.open_connections
-                writer.send(columns_of(numbered(0)))
-                writer.flush()
+                send_all(writer, columns_of(numbered(0)))
             wait_until(lambda: proxy.open_connections == 0)
     assert_complete(peer.read_all(topic), 200)
 
@@ -275,9 +234,7 @@ def test_a_connection_that_nobody_uses_is_closed_and_opened_again(
 
 
 @pytest.mark.parametrize("limit", [{"max_pending_messages": 50}, {"memory_limit": 50_000}])
-def test_no_more_is_sent_than_the_window_holds(
-    client: Client, peer: Peer, proxy: Proxy, topic: str, limit: dict[str, Any]
-) -> None:
+def test_no_more_is_sent_than_the_window_holds(client, peer, proxy, topic, limit):
     """Receipts are held back: the broker gets the window's messages, and the sender waits."""
     most, size = (50, 80) if "max_pending_messages" in limit else (50, 980)
     with open_writer(client, topic, batching=False, **limit) as writer:
@@ -298,13 +255,10 @@ def test_no_more_is_sent_than_the_window_holds(
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("batching", [True, False])
-def test_the_send_timeout_is_an_error(
-    client: Client, proxy: Proxy, topic: str, direction: Direction, batching: bool
-) -> None:
+def test_the_send_timeout_is_an_error(client, proxy, topic, direction, batching):
     """It says how many messages are open, and every later call says so too: nothing is lost in silence."""
     with open_writer(client, topic, batching=batching, send_timeout=3.0) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         proxy.stall(direction)
         writer.send(columns_of(numbered(7, first=10)))
         began = time.monotonic()
@@ -316,39 +270,32 @@ def test_the_send_timeout_is_an_error(
         assert time.monotonic() - began > 1.0
         proxy.resume()
         with pytest.raises(SendError):
-            send_and_flush(writer)
+            send_all(writer, columns_of(numbered(1)))
         with pytest.raises(SendError):
-            send_and_flush(writer)
-
-
-def send_and_flush(writer: TopicWriter) -> None:
-    writer.send(columns_of(numbered(1)))
-    writer.flush()
+            send_all(writer, columns_of(numbered(1)))
 
 
 # ---- unloads
 
 
 @pytest.mark.parametrize("what", ["topic", "namespace"])
-def test_goes_on_through_unloads(client: Client, peer: Peer, admin: Admin, topic: str, what: str) -> None:
+def test_goes_on_through_unloads(client, peer, admin, topic, what):
     """While both reading and writing are under way."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     unloads = 5
     name = TopicName.parse(topic)
     counts: list[int] = []
     failures: list[Exception] = []
     enough = threading.Event()
 
-    def write() -> None:
+    def write():
         try:
             with open_writer(client, topic, batching_max_messages=10) as writer:
                 for first in itertools.count(0, 20):
                     if enough.is_set():
                         counts.append(first)
                         break
-                    writer.send(columns_of(numbered(20, first=first)))
-                    writer.flush()
+                    send_all(writer, columns_of(numbered(20, first=first)))
         except PulsarError as error:
             failures.append(error)
 
@@ -379,9 +326,7 @@ def test_goes_on_through_unloads(client: Client, peer: Peer, admin: Admin, topic
     assert records_of(entries) == peer.read_all(topic)
 
 
-def test_a_cut_during_each_operation_is_mended(
-    client: Client, peer: Peer, admin: Admin, proxy: Proxy, topic: str
-) -> None:
+def test_a_cut_during_each_operation_is_mended(client, peer, admin, proxy, topic):
     fill(peer, admin, topic, 10, 0)
     name = TopicName.parse(topic)
     with Consumer(client, name, DURABLE, Permits(1 << 20)) as consumer:
@@ -408,9 +353,7 @@ def test_a_cut_during_each_operation_is_mended(
     assert admin.subscriptions(topic) == ["hold"]
 
 
-def test_a_reader_is_closed_within_its_time_when_nothing_answers(
-    peer: Peer, admin: Admin, proxy: Proxy, topic: str
-) -> None:
+def test_a_reader_is_closed_within_its_time_when_nothing_answers(peer, admin, proxy, topic):
     fill(peer, admin, topic, 10, 0)
     options = ClientOptions(
         service_url=proxy.service_url,
@@ -420,9 +363,7 @@ def test_a_reader_is_closed_within_its_time_when_nothing_answers(
     )
     with Client(options) as client:
         consumer = Consumer(
-            client,
-            TopicName.parse(topic),
-            SubscriptionOptions(name="reader", durable=False, start=BEGINNING),
+            client, TopicName.parse(topic), SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
         )
         proxy.stall()
         with promptly(20.0):  # it usually takes 5 s: the time-outs above

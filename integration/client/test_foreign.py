@@ -1,21 +1,18 @@
 """Somebody else writes under a producer's name while its connection is lost: exact, or an error."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of, number_of, numbered
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.faults import TO_BROKER, TO_CLIENT
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import NAME, open_writer, task_of
-from pulsar_spark.client import Client, ClientOptions, DedupTask, TopicWriter
+from pulsar_spark.client import Client, ClientOptions
 from pulsar_spark.errors import SendError
+from tests.writes import send_all
 
 BATCH = 5  # messages
 
@@ -24,47 +21,43 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[ProxiedBroker]:
+def broker():
     with open_proxied_broker({"brokerDeduplicationEnabled": "true"}) as pair:
         yield pair
 
 
 @pytest.fixture
-def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+def cluster(broker):
     return broker
 
 
 @pytest.fixture
-def other(broker: ProxiedBroker) -> Iterator[Client]:
+def other(broker):
     """Somebody else, past the proxy."""
     with Client(ClientOptions(service_url=broker.broker.service_url, operation_timeout=HANG)) as opened:
         yield opened
 
 
 @pytest.fixture
-def held_topic(broker: ProxiedBroker, topic: str) -> str:
+def held_topic(broker, topic):
     """A topic whose data stay."""
-    broker.broker.admin.create_topic(topic)
-    broker.broker.admin.create_subscription(topic, "hold")
+    broker.broker.admin.create_held_topic(topic)
     return topic
 
 
-def writer_of(client: Client, topic: str, task: DedupTask | None, name: str | None = NAME) -> TopicWriter:
+def writer_of(client, topic, task, name=NAME):
     return open_writer(client, topic, task, name=name, batching_max_messages=BATCH)
 
 
-def numbers(peer: Peer, topic: str) -> list[int]:
+def numbers(peer, topic):
     return [number_of(record) for record in peer.read_all(topic)]
 
 
 @pytest.mark.parametrize("foreign", [5, 10, 15])
-def test_another_program_of_the_same_name_is_noticed(
-    client: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, foreign: int
-) -> None:
+def test_another_program_of_the_same_name_is_noticed(client, peer, broker, held_topic, foreign):
     """It wrote by ids that are pending here, up to the end of one of the three pending batches."""
     with closing(writer_of(client, held_topic, None)) as writer:
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         broker.proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
         broker.proxy.stall()
@@ -78,22 +71,20 @@ def test_another_program_of_the_same_name_is_noticed(
 
 @pytest.mark.parametrize("required", [True, False])
 def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
-    client: Client, other: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, required: bool
-) -> None:
-    def run(by: Client, count: int) -> None:
+    client, other, peer, broker, held_topic, required
+):
+    def run(by, count):
         with (
             closing(task_of(by, required=required)) as dedup,
             closing(writer_of(by, held_topic, dedup)) as writer,
         ):
-            writer.send(columns_of(numbered(count)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(count)))
 
     with (
         closing(task_of(client, required=required)) as dedup,
         closing(writer_of(client, held_topic, dedup)) as writer,
     ):
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         broker.proxy.stall(TO_BROKER)
         writer.send(columns_of(numbered(15, first=10)))
         broker.proxy.stall()
@@ -109,16 +100,13 @@ def test_another_run_of_a_task_is_noticed_and_the_next_one_completes_it(
 
 @pytest.mark.parametrize("name", [NAME, None])
 @pytest.mark.parametrize("is_dedup", [True, False])
-def test_what_was_stored_and_not_acknowledged_is_no_error(
-    client: Client, peer: Peer, broker: ProxiedBroker, held_topic: str, is_dedup: bool, name: str | None
-) -> None:
+def test_what_was_stored_and_not_acknowledged_is_no_error(client, peer, broker, held_topic, is_dedup, name):
     """It is found as it was sent, between what others write."""
     with (
         closing(task_of(client, required=True)) as dedup,
         closing(writer_of(client, held_topic, dedup if is_dedup else None, name)) as writer,
     ):
-        writer.send(columns_of(numbered(10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10)))
         for first in range(10, 110, 50):
             broker.proxy.stall(TO_CLIENT)
             stored = broker.broker.admin.stats(held_topic)["msgInCounter"] + 50

@@ -1,12 +1,10 @@
 """Peers that are no broker, or a broken one: coded errors in time, and nothing left behind."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +28,7 @@ Talk = Callable[[socket.socket], None]
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
+def leaves_nothing():
     """Whatever a peer sends takes less than 100 MB, either."""
     with nothing_left(), little_memory(100):
         yield
@@ -39,7 +37,7 @@ def leaves_nothing() -> Iterator[None]:
 class Server:
     """Accepts connections one after the other and lets `talk` have each; notes how many there were."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk):
         self._talk = talk
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -48,10 +46,10 @@ class Server:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def __enter__(self) -> Server:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in list(self._open):
@@ -63,7 +61,7 @@ class Server:
             thread.join(HANG)
             assert not thread.is_alive()
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -74,7 +72,7 @@ class Server:
             self._threads.append(threading.Thread(target=self._serve, args=(connection,)))
             self._threads[-1].start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection):
         with connection:
             try:
                 self._talk(connection)
@@ -84,33 +82,33 @@ class Server:
                 self._open.discard(connection)
 
 
-def listen_on(connection: socket.socket) -> None:
+def listen_on(connection):
     """Take what comes until the other side closes."""
     while connection.recv(1 << 16):
         pass
 
 
-def silent(connection: socket.socket) -> None:
+def silent(connection):
     listen_on(connection)
 
 
-def closes(connection: socket.socket) -> None:
+def closes(connection):
     del connection
 
 
-def resets(connection: socket.socket) -> None:
+def resets(connection):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def says(data: bytes) -> Talk:
-    def talk(connection: socket.socket) -> None:
+def says(data):
+    def talk(connection):
         connection.sendall(data)
         listen_on(connection)
 
     return talk
 
 
-def drips(connection: socket.socket) -> None:
+def drips(connection):
     """One byte at a time of a frame that is never complete: not silent, and yet no answer."""
     connection.settimeout(0.05)
     connection.sendall(struct.pack(">II", 100_000, 90_000))
@@ -123,8 +121,8 @@ def drips(connection: socket.socket) -> None:
             continue
 
 
-def command(kind: int, **fields: object) -> bytes:
-    return encode_command(pb.BaseCommand(type=kind, **fields))  # type: ignore[arg-type]
+def command(kind, **fields):
+    return encode_command(pb.BaseCommand(type=kind, **fields))
 
 
 CONNECTED = command(
@@ -186,7 +184,7 @@ OPERATIONS: dict[str, Callable[[Client], object]] = {
         )
     ],
 )
-def test_is_a_coded_error_in_time(talk: str, operation: str) -> None:
+def test_is_a_coded_error_in_time(talk, operation):
     with Server(HANDSHAKES[talk]) as server:
         options = ClientOptions(service_url=server.url, operation_timeout=0.4, connection_timeout=0.2)
         with Client(options) as client, promptly(15.0), pytest.raises(PulsarError) as caught:

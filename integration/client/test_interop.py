@@ -1,11 +1,8 @@
 """Our client and the C++ client, each reading what the other wrote."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,7 +10,6 @@ import pulsar
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.chaos.messages import (
     BEGINNING,
     columns_of,
@@ -24,16 +20,16 @@ from integration.chaos.messages import (
     read_topic,
     records_of,
 )
-from integration.helpers.peer import CompressionType, Peer, Record
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter
+from integration.helpers.peer import CompressionType, Record
+from pulsar_spark.client import ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.entry.entries import Entries
 from tests.ranges import read_range
+from tests.writes import send_all, write_all
 
 CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 PEER_NAMES = {"ZLIB": "ZLib"}
@@ -48,7 +44,7 @@ every_shape = pytest.mark.parametrize(
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def varied(count: int, *, keyed: bool) -> list[Record]:
+def varied(count, *, keyed):
     """Messages of all kinds: null, empty, long values, properties, event times, keys in many scripts."""
     values = (b"plain", None, b"", b"\x00\xff" * 40, b"long " * 3000)
     keys = ("key", "ключ", "鍵", "🔑", "") if keyed else (None,)
@@ -68,9 +64,7 @@ def varied(count: int, *, keyed: bool) -> list[Record]:
 
 
 @every_shape
-def test_reads_what_the_peer_wrote(
-    client: Client, peer: Peer, topic: str, codec: str, batched: bool, keyed: bool
-) -> None:
+def test_reads_what_the_peer_wrote(client, peer, topic, codec, batched, keyed):
     written = varied(30, keyed=keyed)
     ids = peer.produce(
         topic,
@@ -89,9 +83,7 @@ def test_reads_what_the_peer_wrote(
 
 
 @every_shape
-def test_the_peer_reads_what_we_wrote(
-    client: Client, peer: Peer, topic: str, codec: str, batched: bool, keyed: bool
-) -> None:
+def test_the_peer_reads_what_we_wrote(client, peer, topic, codec, batched, keyed):
     written = varied(30, keyed=keyed)
     options = ProducerOptions(compression=getattr(pb, codec), batching=batched, batching_max_messages=BATCH)
     with TopicWriter(client, TopicName.parse(topic), options) as writer:
@@ -102,7 +94,7 @@ def test_the_peer_reads_what_we_wrote(
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched: bool) -> None:
+def test_reads_an_entry_with_all_its_columns(client, topic, batched):
     """What the C++ client does not show: ordering keys, keys and values that are no text, sequence ids."""
     keys = [b"\xff\xfe binary", None, "utf-8 é".encode(), b"", b"\x80"]
     columns = MessageColumns(
@@ -115,9 +107,7 @@ def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched
         ordering_key=pa.array([None, b"\xff", b"ordering", None, b""], pa.binary()),
     )
     name = TopicName.parse(topic)
-    with TopicWriter(client, name, ProducerOptions(batching=batched)) as writer:
-        writer.send(columns)
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
     read = [decoded(entry) for entry in read_partition(client, name)]
     assert len(read) == (1 if batched else 5)
     for column in ("value", "key", "event_time", "properties", "ordering_key"):
@@ -135,18 +125,16 @@ def test_reads_an_entry_with_all_its_columns(client: Client, topic: str, batched
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_a_binary_key_goes_as_base64_both_ways(client: Client, peer: Peer, topic: str, batched: bool) -> None:
+def test_a_binary_key_goes_as_base64_both_ways(client, peer, topic, batched):
     key = b"\xff\x00\xfe"
     columns = MessageColumns(value=pa.array([b"v"], pa.binary()), key=pa.array([key], pa.binary()))
     name = TopicName.parse(topic)
-    with TopicWriter(client, name, ProducerOptions(batching=batched)) as writer:
-        writer.send(columns)
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(batching=batched)), columns)
     assert peer.read_all(topic) == [Record(b"v", base64.b64encode(key).decode())]
     assert decoded(next(read_partition(client, name))).key.to_pylist() == [key]
 
 
-def java_hash(text: str) -> int:
+def java_hash(text):
     """Java's String.hashCode made non-negative, one code unit at a time."""
     units = text.encode("utf-16-le")
     result = 0
@@ -156,9 +144,7 @@ def java_hash(text: str) -> int:
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_keys_choose_partitions_as_the_java_client_does(
-    client: Client, peer: Peer, admin: Admin, topic: str, batched: bool
-) -> None:
+def test_keys_choose_partitions_as_the_java_client_does(client, peer, admin, topic, batched):
     admin.create_partitioned_topic(topic, 5)
     keys = [f"key-{number}" for number in range(40)] + ["ключ", "🔑", "Aa", "BB", "polygenelubricants"]
     written = [Record(b"%d" % number, key) for number, key in enumerate(keys * 3)]
@@ -173,7 +159,7 @@ def test_keys_choose_partitions_as_the_java_client_does(
     assert read_topic(client, topic) == expected
 
 
-def test_reads_all_that_the_peer_spread(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_reads_all_that_the_peer_spread(client, peer, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     peer.produce(topic, numbered(60, keys=11), batch_size=4)
     read = read_topic(client, topic)
@@ -183,9 +169,7 @@ def test_reads_all_that_the_peer_spread(client: Client, peer: Peer, admin: Admin
 
 
 @pytest.mark.parametrize("batched", [True, False])
-def test_rows_without_key_reach_all_partitions(
-    client: Client, peer: Peer, admin: Admin, topic: str, batched: bool
-) -> None:
+def test_rows_without_key_reach_all_partitions(client, peer, admin, topic, batched):
     admin.create_partitioned_topic(topic, 3)
     options = ProducerOptions(batching=batched, batching_max_messages=10, batching_max_publish_delay=60.0)
     written = numbered(60)
@@ -198,15 +182,14 @@ def test_rows_without_key_reach_all_partitions(
     assert [sum(record.partition == number for record in read) for number in range(3)] == [20, 20, 20]
 
 
-def test_writes_to_one_that_is_named(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_writes_to_one_that_is_named(client, peer, admin, topic):
     admin.create_partitioned_topic(topic, 2)
     with TopicWriter(client, TopicName.parse(topic).of_partition(1), ProducerOptions()) as writer:
-        writer.send(columns_of(numbered(10, keys=10)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(10, keys=10)))
     assert {record.partition for record in peer.read_all(topic)} == {1}
 
 
-def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic: str) -> None:
+def test_the_peer_goes_on_from_our_message_ids(client, peer, topic):
     """Ids mean the same to both: a reader of the peer that starts at one of ours begins after it."""
     peer.produce(topic, numbered(20), batch_size=5)
     entries = list(read_partition(client, TopicName.parse(topic)))
@@ -218,7 +201,7 @@ def test_the_peer_goes_on_from_our_message_ids(client: Client, peer: Peer, topic
         reader.close()
 
 
-def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str) -> None:
+def test_reads_chunks_of_the_largest_size(client, peer, topic):
     """The id names the first chunk too, as the peer writes it down."""
     value = random.Random(topic).randbytes(12_000_000)
     [written] = peer.produce(topic, [Record(value)], chunking_enabled=True)
@@ -232,9 +215,7 @@ def test_reads_chunks_of_the_largest_size(client: Client, peer: Peer, topic: str
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_message_ids_are_the_peer_s(
-    client: Client, peer: Peer, admin: Admin, topic: str, partitions: int
-) -> None:
+def test_message_ids_are_the_peer_s(client, peer, admin, topic, partitions):
     """Byte for byte, also of chunked messages."""
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
@@ -258,6 +239,6 @@ def test_message_ids_are_the_peer_s(
     assert sorted(ours) == expected
 
 
-def read_groups(client: Client, partition: TopicName) -> Iterator[Entries]:
+def read_groups(client, partition):
     end = last_message(client, partition)
     return iter(()) if end.entry < 0 else read_range(client, partition, BEGINNING, end, poll_timeout=30.0)

@@ -1,11 +1,8 @@
 """We read what the Java client writes, and what the broker's compactor, which is one, writes again."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,11 +11,10 @@ import pytest
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import BEGINNING, columns_of, last_message
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.crypto_keys import make_keys
 from integration.helpers.java_peer import JavaEntries, write_in_java
 from integration.helpers.peer import Record
-from pulsar_spark.client import Client, Decryptor, Entries, KeyFolder, decode_entries
+from pulsar_spark.client import Decryptor, KeyFolder, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.ranges import read_range
@@ -40,19 +36,19 @@ SIZES = [FEW, pytest.param(MANY, marks=pytest.mark.long)]
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def value(size: int) -> bytes:
+def value(size):
     """Bytes of which half compress well."""
     return Random(size).randbytes(size // 2) + b"x" * (size - size // 2)
 
 
-def groups(sizes: Iterable[int]) -> Iterator[list[Record]]:
+def groups(sizes):
     """Groups with some bytes in all, in one message and in several."""
     for size in sizes:
         yield [Record(value(size), f"key-{size}", (("size", f"{size}"),), 1_600_000_000_000 + size)]
         yield [Record(value(size // 2), "é"), Record(b""), Record(value(size - size // 2)), Record(None, "k")]
 
 
-def versions(sizes: Iterable[int]) -> Iterator[list[Record]]:
+def versions(sizes):
     """Groups in which the last value of each key is kept: of single messages, and of some in a batch."""
     for version in range(2):
         for size in sizes:
@@ -62,7 +58,7 @@ def versions(sizes: Iterable[int]) -> Iterator[list[Record]]:
         yield [Record(None, "gone")]
 
 
-def compacted(records: Sequence[Record]) -> list[Record]:
+def compacted(records):
     """Return the records that are the last ones of their keys and have a value."""
     last = {record.key: number for number, record in enumerate(records) if record.key is not None}
     return [
@@ -70,11 +66,11 @@ def compacted(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def read(client: Client, topic: str, **options: Any) -> tuple[list[Record], set[int]]:
+def read(client, topic, **options):
     """Read as a task does; also returns the compressions of the entries."""
     name, kinds = TopicName.parse(topic), set[int]()
 
-    def noted(groups: Iterable[Entries]) -> Iterator[Entries]:
+    def noted(groups):
         for entries in groups:
             kinds.update(entries.compression.tolist())
             yield entries
@@ -98,7 +94,7 @@ def read(client: Client, topic: str, **options: Any) -> tuple[list[Record], set[
     return found, kinds
 
 
-def new_topics(cluster: Cluster) -> dict[str, str]:
+def new_topics(cluster):
     """Create a topic for each codec."""
     prefix = f"persistent://public/default/java-{uuid.uuid4().hex[:8]}"
     topics = {codec: f"{prefix}-{codec}" for codec in CODECS}
@@ -108,9 +104,7 @@ def new_topics(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=["few", "many"])
-def test_each_codec_in_each_kind_of_entry(
-    cluster: Cluster, client: Client, tmp_path: Path, sizes: Sequence[int]
-) -> None:
+def test_each_codec_in_each_kind_of_entry(cluster, client, tmp_path, sizes):
     keys, topics, written = make_keys(tmp_path), new_topics(cluster), list(groups(sizes))
     tasks = [
         JavaEntries(topic=topic, groups=written, codec=codec, **shape)
@@ -126,7 +120,7 @@ def test_each_codec_in_each_kind_of_entry(
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=["few", "many"])
-def test_what_the_compactor_writes_again(cluster: Cluster, client: Client, sizes: Sequence[int]) -> None:
+def test_what_the_compactor_writes_again(cluster, client, sizes):
     """Of the Java client's batches and messages, and of our own."""
     admin, topics, written = cluster.admin, new_topics(cluster), list(versions(sizes))
     ours = [

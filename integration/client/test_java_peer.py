@@ -1,7 +1,5 @@
 """The Java client sends keys where we do, and reads what we write."""
 
-from __future__ import annotations
-
 import datetime
 import random
 
@@ -17,12 +15,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from integration.broker import Admin
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.java_peer import partitions_in_java, read_in_java
-from integration.helpers.peer import Peer
-from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, partitions_for_keys
 from pulsar_spark.spark.rows.write import message_shape
@@ -37,7 +31,7 @@ ALPHABETS = (
 )
 
 
-def random_keys(count: int, seed: int) -> list[bytes]:
+def random_keys(count, seed):
     """Keys of all lengths: any bytes, and texts of characters that are one to four bytes in UTF-8."""
     draw = random.Random(seed)
     keys = []
@@ -51,7 +45,7 @@ def random_keys(count: int, seed: int) -> list[bytes]:
     return keys
 
 
-def test_ten_thousand_keys_go_where_the_java_client_sends_them() -> None:
+def test_ten_thousand_keys_go_where_the_java_client_sends_them():
     partitions = 2**31 - 1  # So many that a hash is its own partition.
     seed = random.randrange(2**32)
     keys = random_keys(10_000, seed)
@@ -90,9 +84,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("batching", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_rows_are_read_by_both_clients_as_they_were_written(
-    client: Client, cluster: Cluster, admin: Admin, peer: Peer, topic: str, batching: bool
-) -> None:
+def test_rows_are_read_by_both_clients_as_they_were_written(client, cluster, admin, peer, topic, batching):
     admin.create_partitioned_topic(topic, 2)
     batch = pa.RecordBatch.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], arrow_schema(SCHEMA)
@@ -102,7 +94,7 @@ def test_rows_are_read_by_both_clients_as_they_were_written(
         writer.send(columns)
         writer.flush()
 
-    def milliseconds(time: datetime.datetime | None) -> int | None:
+    def milliseconds(time):
         return None if time is None else round(time.timestamp() * 1000)
 
     partitions = peer.client.get_topic_partitions(topic)

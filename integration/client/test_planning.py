@@ -1,21 +1,16 @@
 """Probing: entries, times, ledgers' ends, watches for arrivals; with short ledgers and the broker's index."""
 
-from __future__ import annotations
-
 import bisect
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, numbered
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
-from integration.helpers.peer import Peer, Record
+from integration.helpers.cluster import open_proxied_broker
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark.client import (
     Client,
@@ -33,7 +28,6 @@ from pulsar_spark.errors import DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire.commands import InitialPosition
-from pulsar_spark.wire.entry.entries import Entry
 
 SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "5",
@@ -50,13 +44,13 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[ProxiedBroker]:
+def broker():
     with open_proxied_broker(SETTINGS) as pair:
         yield pair
 
 
 @pytest.fixture
-def cluster(broker: ProxiedBroker) -> ProxiedBroker:
+def cluster(broker):
     return broker
 
 
@@ -68,15 +62,14 @@ class Filled:
     facts: list[EntryInfo]
 
     @property
-    def ids(self) -> list[MessageId]:
+    def ids(self):
         return [entry.id for entry in self.facts]
 
 
 @pytest.fixture
-def filled(client: Client, peer: Peer, admin: Admin, topic: str) -> Iterator[Filled]:
+def filled(client, peer, admin, topic):
     """Two dozen entries; nothing but the subscription that holds them may be there when the test ends."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for number in range(3):
         peer.produce(topic, numbered(4))
         peer.produce(topic, numbered(12), batch_size=4 + number)
@@ -87,7 +80,7 @@ def filled(client: Client, peer: Peer, admin: Admin, topic: str) -> Iterator[Fil
     wait_until(lambda: admin.subscriptions(topic) == ["hold"])
 
 
-def all_facts(client: Client, topic: TopicName) -> list[EntryInfo]:
+def all_facts(client, topic):
     """What a consumer of everything sees."""
     found: list[EntryInfo] = []
     options = SubscriptionOptions(name="everything", durable=False, start=BEGINNING)
@@ -98,7 +91,7 @@ def all_facts(client: Client, topic: TopicName) -> list[EntryInfo]:
     return found
 
 
-def facts(entry: Entry) -> EntryInfo:
+def facts(entry):
     metadata = entry.metadata
     chunks = metadata.num_chunks_from_msg
     return EntryInfo(
@@ -115,13 +108,13 @@ def facts(entry: Entry) -> EntryInfo:
 # ---- facts
 
 
-def test_the_topic_is_what_these_tests_need(filled: Filled) -> None:
+def test_the_topic_is_what_these_tests_need(filled):
     assert len({place.ledger for place in filled.ids}) >= 5
     assert {entry.messages for entry in filled.facts} >= {1, 3, 4, 5, 6}
     assert [entry.chunk for entry in filled.facts if entry.chunked] == [True, True, False]
 
 
-def test_the_broker_tells_the_index_of_each_entry_s_last_message(filled: Filled) -> None:
+def test_the_broker_tells_the_index_of_each_entry_s_last_message(filled):
     count, expected = -1, []
     for entry in filled.facts:
         count += entry.messages
@@ -129,7 +122,7 @@ def test_the_broker_tells_the_index_of_each_entry_s_last_message(filled: Filled)
     assert [entry.index for entry in filled.facts] == expected
 
 
-def test_a_peek_finds_the_entry_at_or_behind_a_position(client: Client, filled: Filled) -> None:
+def test_a_peek_finds_the_entry_at_or_behind_a_position(client, filled):
     ids = filled.ids
     ledgers = sorted({place.ledger for place in ids})
     positions = [
@@ -142,7 +135,7 @@ def test_a_peek_finds_the_entry_at_or_behind_a_position(client: Client, filled: 
         assert probe_entry(client, filled.name, position) == expected, position
 
 
-def test_a_peek_at_nothing_ends(broker: ProxiedBroker, filled: Filled) -> None:
+def test_a_peek_at_nothing_ends(broker, filled):
     with Client(ClientOptions(service_url=broker.service_url, operation_timeout=3.0)) as client:
         with pytest.raises(DeadlineError):
             probe_entry(client, filled.name, MessageId(filled.ids[-1].ledger, 1000))
@@ -152,9 +145,7 @@ def test_a_peek_at_nothing_ends(broker: ProxiedBroker, filled: Filled) -> None:
 
 @pytest.mark.parametrize(("messages", "size"), [(1, MUCH), (7, MUCH), (10**6, MUCH), (10**6, 1), (9, 200)])
 @pytest.mark.parametrize("first", [0, 1, 11])
-def test_a_scout_gives_each_entry_once(
-    client: Client, filled: Filled, messages: int, size: int, first: int
-) -> None:
+def test_a_scout_gives_each_entry_once(client, filled, messages, size, first):
     after = BEGINNING if first == 0 else filled.ids[first - 1]
     end = filled.ids[-2]
     found: list[EntryInfo] = []
@@ -170,16 +161,13 @@ def test_a_scout_gives_each_entry_once(
     assert found == filled.facts[first:-1]
 
 
-def enough(entries: list[EntryInfo], messages: int, size: int) -> bool:
+def enough(entries, messages, size):
     complete = sum(entry.messages for entry in entries if not entry.chunk)
     return complete >= messages or sum(entry.size for entry in entries) >= size
 
 
-def test_a_scout_is_sent_no_more_messages_than_were_asked_for(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+def test_a_scout_is_sent_no_more_messages_than_were_asked_for(client, peer, admin, topic):
+    admin.create_held_topic(topic)
     peer.produce(topic, numbered(60))
     name = TopicName.parse(topic)
     end = last_message(client, name)
@@ -187,7 +175,7 @@ def test_a_scout_is_sent_no_more_messages_than_were_asked_for(
         for count in (1, 5, 20):
             assert len(scout.read(count, MUCH, end)) == count
 
-        def scouting() -> Any:
+        def scouting():
             subscriptions = admin.stats(topic)["subscriptions"]
             (found,) = (value for name, value in subscriptions.items() if name != "hold")
             return found
@@ -200,7 +188,7 @@ def test_a_scout_is_sent_no_more_messages_than_were_asked_for(
 # ---- times and ledgers
 
 
-def test_the_first_entry_from_a_time_on(client: Client, filled: Filled) -> None:
+def test_the_first_entry_from_a_time_on(client, filled):
     times = [entry.publish_time for entry in filled.facts]
     assert times == sorted(times)
     asked = {time + step for time in times for step in (0, 1)} | {0, times[0] - 1}
@@ -211,7 +199,7 @@ def test_the_first_entry_from_a_time_on(client: Client, filled: Filled) -> None:
             assert first_at(client, filled.name, time_ms, margin, BEGINNING, filled.ids[-1]) == expected
 
 
-def test_where_ledgers_end(client: Client, admin: Admin, filled: Filled) -> None:
+def test_where_ledgers_end(client, admin, filled):
     last = filled.ids[-1]
     entries = {
         ledger["ledgerId"]: ledger["entries"] for ledger in admin.internal_stats(str(filled.name))["ledgers"]
@@ -226,7 +214,7 @@ def test_where_ledgers_end(client: Client, admin: Admin, filled: Filled) -> None
     assert ledger_end(client, filled.name, MessageId(gap, 3), last) == -1
 
 
-def test_the_backlog_counts_entries(client: Client, filled: Filled) -> None:
+def test_the_backlog_counts_entries(client, filled):
     with Consumer(client, filled.name, HELD) as consumer:
         assert consumer.backlog() == len(filled.ids)
         consumer.ack_cumulative(filled.ids[9])
@@ -238,18 +226,16 @@ def test_the_backlog_counts_entries(client: Client, filled: Filled) -> None:
 # ---- tails
 
 
-def nothing() -> None:
+def nothing():
     """What a tail calls on another thread, where the test asks the tail itself."""
 
 
-def is_reached(tail: Tail, end: MessageId) -> bool:
+def is_reached(tail, end):
     assert tail.follow(end)
     return tail.reached >= end
 
 
-def test_a_tail_moves_by_a_push_and_costs_nothing_before(
-    client: Client, peer: Peer, broker: ProxiedBroker, filled: Filled
-) -> None:
+def test_a_tail_moves_by_a_push_and_costs_nothing_before(client, peer, broker, filled):
     with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
         client.partitions(filled.name)  # what was on its way has arrived
         before = dict(broker.proxy.forwarded)
@@ -262,7 +248,7 @@ def test_a_tail_moves_by_a_push_and_costs_nothing_before(
         assert not tail.has_chunks
 
 
-def test_a_tail_follows(client: Client, peer: Peer, filled: Filled) -> None:
+def test_a_tail_follows(client, peer, filled):
     with Tail(client, filled.name, filled.ids[-1], nothing) as tail:
         for _ in range(10):
             end = last_message(client, filled.name).whole_entry
@@ -273,10 +259,8 @@ def test_a_tail_follows(client: Client, peer: Peer, filled: Filled) -> None:
             assert not tail.has_passed(new)
 
 
-def test_what_a_tail_has_taken_in_is_no_backlog(
-    client: Client, peer: Peer, admin: Admin, filled: Filled
-) -> None:
-    def backlogs() -> list[int]:
+def test_what_a_tail_has_taken_in_is_no_backlog(client, peer, admin, filled):
+    def backlogs():
         found = admin.stats(str(filled.name))["subscriptions"]
         return [each["msgBacklog"] for name, each in found.items() if "-tail-" in name]
 
@@ -288,9 +272,7 @@ def test_what_a_tail_has_taken_in_is_no_backlog(
             wait_until(lambda: backlogs() == [0])
 
 
-def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(
-    client: Client, broker: ProxiedBroker, filled: Filled
-) -> None:
+def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(client, broker, filled):
     with (
         Tail(client, filled.name, filled.ids[-1], nothing) as tail,
         RawConnection(broker.broker.service_url) as connection,
@@ -304,7 +286,7 @@ def test_a_tail_goes_on_after_an_entry_that_says_it_holds_two_billion_messages(
             wait_until(lambda new=new: is_reached(tail, new))
 
 
-def test_a_tail_sees_each_entry(client: Client, filled: Filled) -> None:
+def test_a_tail_sees_each_entry(client, filled):
     for number, entry in enumerate(filled.facts[1:], 1):
         with Tail(client, filled.name, filled.ids[number - 1], nothing) as tail:
             wait_until(lambda tail=tail, number=number: tail.has_passed(filled.ids[number - 1]))
@@ -313,7 +295,7 @@ def test_a_tail_sees_each_entry(client: Client, filled: Filled) -> None:
             assert tail.has_chunks == entry.chunked
 
 
-def test_a_tail_that_is_lost_has_moved(client: Client, admin: Admin, peer: Peer, filled: Filled) -> None:
+def test_a_tail_that_is_lost_has_moved(client, admin, peer, filled):
     end = last_message(client, filled.name).whole_entry
     with Tail(client, filled.name, end, nothing) as tail:
         admin.unload(str(filled.name))
@@ -326,9 +308,7 @@ def test_a_tail_that_is_lost_has_moved(client: Client, admin: Admin, peer: Peer,
         wait_until(lambda: tail.has_passed(end))
 
 
-def test_a_tail_survives_a_restart(
-    broker: ProxiedBroker, client: Client, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_a_tail_survives_a_restart(broker, client, admin, peer, topic):
     peer.produce(topic, numbered(3))
     name = TopicName.parse(topic)
     end = last_message(client, name).whole_entry
@@ -345,7 +325,7 @@ def test_a_tail_survives_a_restart(
 # ---- patience
 
 
-def test_the_last_message_id_may_take_longer_than_other_answers(broker: ProxiedBroker, topic: str) -> None:
+def test_the_last_message_id_may_take_longer_than_other_answers(broker, topic):
     broker.broker.admin.create_topic(topic)
     options = ClientOptions(service_url=broker.service_url, operation_timeout=3.0)
     reader = SubscriptionOptions(name="reader", durable=False)

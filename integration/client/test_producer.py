@@ -1,22 +1,17 @@
 """Writing against the real broker: how batches are cut, what is refused, and closing."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import promptly
 from integration.chaos.messages import columns_of, numbered, read_partition
 from integration.helpers.clients import open_writer
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.errors import BusyError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.entry.entries import Entry
+from tests.writes import send_all, write_all
 
 LATER = 60.0
 MIB = 1 << 20
@@ -25,7 +20,7 @@ MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def batch_sizes(peer: Peer, topic: str) -> list[int]:
+def batch_sizes(peer, topic):
     """How many messages each entry holds, as the C++ client sees it."""
     places = [message.message_id() for message in peer.messages(topic)]
     entries = [(place.ledger_id(), place.entry_id()) for place in places]
@@ -35,7 +30,7 @@ def batch_sizes(peer: Peer, topic: str) -> list[int]:
 # ---- batches
 
 
-def test_a_batch_closes_by_count(client: Client, peer: Peer, topic: str) -> None:
+def test_a_batch_closes_by_count(client, peer, topic):
     with open_writer(client, topic, batching_max_messages=10, batching_max_publish_delay=LATER) as writer:
         for first, count in ((0, 4), (4, 30), (34, 1)):
             writer.send(columns_of(numbered(count, first=first)))
@@ -43,22 +38,20 @@ def test_a_batch_closes_by_count(client: Client, peer: Peer, topic: str) -> None
     assert batch_sizes(peer, topic) == [10, 10, 10, 5]
 
 
-def test_a_batch_closes_by_bytes(client: Client, peer: Peer, topic: str) -> None:
+def test_a_batch_closes_by_bytes(client, peer, topic):
     with open_writer(client, topic, batching_max_bytes=1000, batching_max_publish_delay=LATER) as writer:
         writer.send(columns_of(numbered(7, size=300)))
         writer.send(columns_of(numbered(1, size=2000)))  # Larger than a batch: one of its own.
-        writer.send(columns_of(numbered(2, size=300)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(2, size=300)))
     assert batch_sizes(peer, topic) == [3, 3, 1, 1, 2]
 
 
-def test_without_a_limit_on_bytes_the_count_decides(client: Client, peer: Peer, topic: str) -> None:
+def test_without_a_limit_on_bytes_the_count_decides(client, peer, topic):
     """`batchingMaxBytes` 0 leaves the broker's largest message as the limit."""
     with open_writer(
         client, topic, batching_max_bytes=0, batching_max_messages=20, batching_max_publish_delay=LATER
     ) as writer:
-        writer.send(columns_of(numbered(40, size=10_000)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(40, size=10_000)))
     assert batch_sizes(peer, topic) == [20, 20]
 
 
@@ -66,19 +59,15 @@ def test_without_a_limit_on_bytes_the_count_decides(client: Client, peer: Peer, 
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_message_larger_than_the_broker_takes_is_an_error(
-    client: Client, peer: Peer, topic: str, batching: bool
-) -> None:
+def test_a_message_larger_than_the_broker_takes_is_an_error(client, peer, topic, batching):
     with open_writer(client, topic, batching=batching) as writer:
         text = r"\[PULSAR_SEND\].*5242880 .*; topic .*maxMessageSize"
         with promptly(10.0), pytest.raises(SendError, match=text):
-            send_and_flush(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
+            send_all(writer, columns_of([Record(b"x" * (5 * MIB + 1))]))
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_properties_larger_than_the_broker_takes_are_an_error(
-    client: Client, topic: str, batching: bool
-) -> None:
+def test_properties_larger_than_the_broker_takes_are_an_error(client, topic, batching):
     """The broker drops the connection at such a frame: it must not be sent, nor again and again."""
     too_large = columns_of([Record(b"x", properties=(("large", "x" * (6 * MIB)),))])
     with (
@@ -86,19 +75,17 @@ def test_properties_larger_than_the_broker_takes_are_an_error(
         promptly(10.0),
         pytest.raises(SendError, match="5242880"),
     ):
-        send_and_flush(writer, too_large)
+        send_all(writer, too_large)
 
 
-def test_a_message_a_little_smaller_than_that_passes(client: Client, peer: Peer, topic: str) -> None:
+def test_a_message_a_little_smaller_than_that_passes(client, peer, topic):
     """Not to the last byte: the bookie counts its own headers too, and a broker that it refuses loops."""
     large = Record(b"x" * (5 * MIB - 2048), "key", (("name", "value"),))
-    with open_writer(client, topic, batching=False) as writer:
-        writer.send(columns_of([large]))
-        writer.flush()
+    write_all(open_writer(client, topic, batching=False), columns_of([large]))
     assert peer.read_all(topic) == [large]
 
 
-def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_a_name_that_is_taken_is_an_error(client, cluster, admin, topic):
     with (
         open_writer(client, topic, name="taken"),
         Client(ClientOptions(service_url=cluster.service_url, operation_timeout=4.0)) as other,
@@ -109,45 +96,34 @@ def test_a_name_that_is_taken_is_an_error(client: Client, cluster: Cluster, admi
     assert admin.stats(topic)["publishers"] == []
 
 
-def test_a_terminated_topic_is_an_error_at_once(client: Client, peer: Peer, admin: Admin, topic: str) -> None:
+def test_a_terminated_topic_is_an_error_at_once(client, peer, admin, topic):
     with open_writer(client, topic) as writer:
-        writer.send(columns_of(numbered(5)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(5)))
         admin.terminate(topic)
         with promptly(10.0), pytest.raises(SendError, match="terminated"):
-            send_and_flush(writer, columns_of(numbered(5)))
+            send_all(writer, columns_of(numbered(5)))
     assert len(peer.read_all(topic)) == 5
 
 
 # ---- closing
 
 
-def test_closing_leaves_no_producer(client: Client, admin: Admin, topic: str) -> None:
+def test_closing_leaves_no_producer(client, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     with TopicWriter(client, name, ProducerOptions()) as writer:
-        writer.send(columns_of(numbered(30, keys=9)))
-        writer.flush()
+        send_all(writer, columns_of(numbered(30, keys=9)))
         assert [len(admin.stats(str(name.of_partition(n)))["publishers"]) for n in range(3)] == [1, 1, 1]
     assert [admin.stats(str(name.of_partition(n)))["publishers"] for n in range(3)] == [[], [], []]
 
 
-def send_and_flush(writer: TopicWriter, columns: MessageColumns) -> None:
-    writer.send(columns)
-    writer.flush()
-
-
-def entries_of(client: Client, topic: str) -> list[Entry]:
+def entries_of(client, topic):
     return list(read_partition(client, TopicName.parse(topic)))
 
 
-def test_short_lived_writers_without_keys_spread_their_rows(
-    client: Client, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_short_lived_writers_without_keys_spread_their_rows(client, admin, peer, topic):
     """A writer lives for one task of one micro-batch, which is often less than a batch."""
     admin.create_partitioned_topic(topic, 4)
     for _ in range(24):
-        with open_writer(client, topic) as writer:
-            writer.send(columns_of(numbered(5)))
-            writer.flush()
+        write_all(open_writer(client, topic), columns_of(numbered(5)))
     assert len({record.partition for record in peer.read_all(topic)}) > 1

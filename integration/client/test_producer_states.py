@@ -1,21 +1,14 @@
 """What a producer is told when it may not write, or not now: by the real broker, each case."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 from threading import Timer
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of, open_writer
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
-from pulsar_spark.client import AccessMode, Client, ClientOptions, TopicWriter
+from pulsar_spark.client import AccessMode, Client, ClientOptions
 from pulsar_spark.errors import BusyError, SchemaError, SendError
 from pulsar_spark.ids import TopicName
 
@@ -25,14 +18,14 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture
-def hasty(cluster: Cluster) -> Iterator[Client]:
+def hasty(cluster):
     """A client that does not wait long for its turn."""
     with Client(ClientOptions(service_url=cluster.service_url, operation_timeout=2.0)) as opened:
         yield opened
 
 
 @pytest.fixture
-def own_topic(admin: Admin, topic: str) -> Iterator[str]:
+def own_topic(admin, topic):
     """A topic in a namespace of its own, whose policies a test may change."""
     namespace = f"public/{TopicName.parse(topic).local}"
     admin.create_namespace(namespace)
@@ -41,17 +34,17 @@ def own_topic(admin: Admin, topic: str) -> Iterator[str]:
     admin.delete_namespace(namespace)
 
 
-def namespace_of(topic: str) -> str:
+def namespace_of(topic):
     name = TopicName.parse(topic)
     return f"{name.tenant}/{name.namespace}"
 
 
-def write(client: Client, topic: str, records: list[Record], **options: Any) -> None:
+def write(client, topic, records, **options):
     with open_writer(client, topic, **options) as writer:
         send_and_flush(writer, records)
 
 
-def send_and_flush(writer: TopicWriter, records: list[Record]) -> None:
+def send_and_flush(writer, records):
     writer.send(columns_of(records))
     writer.flush()
 
@@ -59,21 +52,21 @@ def send_and_flush(writer: TopicWriter, records: list[Record]) -> None:
 # ---- access modes
 
 
-def test_an_exclusive_producer_fails_at_once_beside_another(client: Client, topic: str) -> None:
+def test_an_exclusive_producer_fails_at_once_beside_another(client, topic):
     with open_writer(client, topic) as first:
         send_and_flush(first, numbered(1))
         with promptly(10.0), pytest.raises(SendError, match=rf"\[PULSAR_SEND\].*{topic}"):
             open_writer(client, topic, access_mode=EXCLUSIVE)
 
 
-def test_nobody_writes_beside_an_exclusive_producer(client: Client, hasty: Client, topic: str) -> None:
+def test_nobody_writes_beside_an_exclusive_producer(client, hasty, topic):
     text = r"\[PULSAR_BUSY\].*exclusive producer"
     with open_writer(client, topic, access_mode=EXCLUSIVE), pytest.raises(BusyError, match=text):
         write(hasty, topic, numbered(1))
     write(hasty, topic, numbered(1))
 
 
-def test_waits_for_its_turn(client: Client, peer: Peer, topic: str) -> None:
+def test_waits_for_its_turn(client, peer, topic):
     first = open_writer(client, topic, access_mode=EXCLUSIVE)
     timer = Timer(0.5, first.close)
     timer.start()
@@ -82,7 +75,7 @@ def test_waits_for_its_turn(client: Client, peer: Peer, topic: str) -> None:
     assert peer.read_all(topic) == numbered(3)
 
 
-def test_does_not_wait_for_ever(client: Client, hasty: Client, admin: Admin, topic: str) -> None:
+def test_does_not_wait_for_ever(client, hasty, admin, topic):
     with open_writer(client, topic) as first:
         send_and_flush(first, numbered(1))
         text = rf"\[PULSAR_BUSY\] other producers did not leave .* 2 s; topic {topic}\. .*operationTimeoutMs"
@@ -92,7 +85,7 @@ def test_does_not_wait_for_ever(client: Client, hasty: Client, admin: Admin, top
     write(client, topic, numbered(1), access_mode=EXCLUSIVE)  # nobody stands in the queue any more
 
 
-def test_a_fenced_producer_is_told_so(client: Client, peer: Peer, topic: str) -> None:
+def test_a_fenced_producer_is_told_so(client, peer, topic):
     with open_writer(client, topic, access_mode=EXCLUSIVE) as old:
         send_and_flush(old, numbered(1))
         with open_writer(client, topic, access_mode=AccessMode.EXCLUSIVE_WITH_FENCING) as new:
@@ -105,20 +98,20 @@ def test_a_fenced_producer_is_told_so(client: Client, peer: Peer, topic: str) ->
 # ---- names, ids, properties
 
 
-def test_a_producer_has_its_name_and_its_properties(client: Client, admin: Admin, topic: str) -> None:
+def test_a_producer_has_its_name_and_its_properties(client, admin, topic):
     with open_writer(client, topic, name="orders", properties=(("team", "sales"), ("empty", ""))):
         (publisher,) = admin.stats(topic)["publishers"]
     assert publisher["producerName"] == "orders"
     assert publisher["metadata"] == {"team": "sales", "empty": ""}
 
 
-def test_ids_begin_behind_the_initial_one(client: Client, topic: str) -> None:
+def test_ids_begin_behind_the_initial_one(client, topic):
     write(client, topic, numbered(3), initial_sequence_id=41)
     (entry,) = entries_of(client, topic)
     assert (entry.metadata.sequence_id, entry.metadata.highest_sequence_id) == (42, 44)
 
 
-def test_no_row_is_taken_for_a_duplicate(client: Client, peer: Peer, admin: Admin, own_topic: str) -> None:
+def test_no_row_is_taken_for_a_duplicate(client, peer, admin, own_topic):
     admin.set_deduplication(namespace_of(own_topic), True)
     for first in (0, 3):
         write(client, own_topic, numbered(3, first=first), name="orders", initial_sequence_id=9)
@@ -128,7 +121,7 @@ def test_no_row_is_taken_for_a_duplicate(client: Client, peer: Peer, admin: Admi
 # ---- the topic's policies
 
 
-def fill_up(client: Client, admin: Admin, topic: str, policy: str) -> None:
+def fill_up(client, admin, topic, policy):
     """Reach the quota of a topic, with a subscription that takes nothing."""
     admin.create_topic(topic)
     admin.create_subscription(topic, "slow")
@@ -137,9 +130,7 @@ def fill_up(client: Client, admin: Admin, topic: str, policy: str) -> None:
     wait_until(lambda: admin.stats(topic)["backlogQuotaLimitSize"] == 1000)
 
 
-def test_waits_while_the_backlog_is_full(
-    client: Client, hasty: Client, peer: Peer, admin: Admin, own_topic: str
-) -> None:
+def test_waits_while_the_backlog_is_full(client, hasty, peer, admin, own_topic):
     fill_up(client, admin, own_topic, "producer_request_hold")
     with pytest.raises(BusyError, match=r"\[PULSAR_QUOTA\].*backlog quota.*raise the backlog quota"):
         write(hasty, own_topic, numbered(1))
@@ -150,9 +141,7 @@ def test_waits_while_the_backlog_is_full(
     assert peer.read_all(own_topic)[-1] == numbered(1, first=20)[0]
 
 
-def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(
-    client: Client, admin: Admin, own_topic: str
-) -> None:
+def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(client, admin, own_topic):
     fill_up(client, admin, own_topic, "producer_exception")
     text = rf"\[PULSAR_SEND\].*backlog quota.*{own_topic}.*raise the backlog quota"
     with promptly(10.0), pytest.raises(SendError, match=text):
@@ -160,9 +149,7 @@ def test_a_full_backlog_is_an_error_at_once_where_that_is_the_policy(
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_limit_on_publishing_slows_a_writer_down(
-    client: Client, peer: Peer, admin: Admin, own_topic: str, batching: bool
-) -> None:
+def test_a_limit_on_publishing_slows_a_writer_down(client, peer, admin, own_topic, batching):
     # In this order: a topic that is open takes a new limit over later.
     admin.set_publish_rate(namespace_of(own_topic), 50)
     admin.create_topic(own_topic)
@@ -172,7 +159,7 @@ def test_a_limit_on_publishing_slows_a_writer_down(
     assert peer.read_all(own_topic) == numbered(150)
 
 
-def test_bytes_are_refused_where_a_schema_is_enforced(client: Client, admin: Admin, own_topic: str) -> None:
+def test_bytes_are_refused_where_a_schema_is_enforced(client, admin, own_topic):
     # In this order: a topic that is open takes a new policy over later.
     admin.enforce_schemas(namespace_of(own_topic))
     admin.create_topic(own_topic)

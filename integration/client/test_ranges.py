@@ -1,22 +1,19 @@
 """Ranges that end in what is never delivered, over what is gone, and over what compaction left."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import BEGINNING, last_message, number_of, numbered, records_of
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import SETTINGS, Coordinator
-from pulsar_spark.client import Client, Consumer, Deadline, LastMessageId
+from pulsar_spark.client import Consumer
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import MessageId, TopicName
 from tests.ranges import read_range
@@ -25,40 +22,37 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster():
     """A broker with transactions and short ledgers, in place of the shared one."""
     with StandaloneBroker(SETTINGS | SHORT_LEDGERS, jvm=TEST_JVM) as broker:
         yield Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture
-def name(admin: Admin, topic: str) -> TopicName:
+def name(admin, topic):
     """A topic with a subscription that holds its data."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     return TopicName.parse(topic)
 
 
-def read(
-    client: Client, name: TopicName, start: MessageId, end: MessageId, **options: Any
-) -> list[tuple[MessageId, bytes]]:
+def read(client, name, start, end, **options):
     """Ids and payloads of a range; one that nothing but its time-out ends does not end in these tests."""
     groups = read_range(client, name, start, end, poll_timeout=600.0, **options)
     return [(MessageId(each.ledger, each.entry), bytes(each.payload)) for group in groups for each in group]
 
 
-def borders(ids: Sequence[MessageId]) -> list[MessageId]:
+def borders(ids):
     """All positions from before the first of the ids to after the last, in ledgers of five entries."""
     ledgers = sorted({each.ledger for each in ids})
     return [MessageId(ledger, entry) for ledger in ledgers for entry in range(-1, 8)]
 
 
-def assert_reads(client: Client, name: TopicName, written: dict[MessageId, bytes], **options: Any) -> None:
+def assert_reads(client, name, written, **options):
     """Check that ranges with any border give what was written between them, and come to an end."""
     everything = borders(list(written))
     pairs = [(BEGINNING, end) for end in everything] + [(start, everything[-1]) for start in everything]
 
-    def check(pair: tuple[MessageId, MessageId]) -> None:
+    def check(pair):
         start, end = pair
         expected = [(each, value) for each, value in sorted(written.items()) if start < each <= end]
         assert read(client, name, start, end, visible=False, **options) == expected, pair
@@ -70,9 +64,7 @@ def assert_reads(client: Client, name: TopicName, written: dict[MessageId, bytes
 # ---- transactions
 
 
-def test_ranges_end_in_markers_and_aborted_messages(
-    client: Client, cluster: Cluster, name: TopicName
-) -> None:
+def test_ranges_end_in_markers_and_aborted_messages(client, cluster, name):
     with RawConnection(cluster.service_url) as connection:
         coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
         written = {producer.send(b"plain"): b"plain"}
@@ -87,9 +79,7 @@ def test_ranges_end_in_markers_and_aborted_messages(
         assert_reads(client, name, written)
 
 
-def test_a_range_does_not_wait_for_an_open_transaction(
-    client: Client, cluster: Cluster, name: TopicName
-) -> None:
+def test_a_range_does_not_wait_for_an_open_transaction(client, cluster, name):
     with RawConnection(cluster.service_url) as connection:
         coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
         first = producer.send(b"first")
@@ -108,7 +98,7 @@ def test_a_range_does_not_wait_for_an_open_transaction(
 # ---- ledgers
 
 
-def test_ranges_begin_and_end_anywhere_in_any_ledger(client: Client, peer: Peer, name: TopicName) -> None:
+def test_ranges_begin_and_end_anywhere_in_any_ledger(client, peer, name):
     ids = peer.produce(str(name), numbered(12))
     written = {
         MessageId(each.ledger_id(), each.entry_id()): record.value or b""
@@ -123,7 +113,7 @@ def test_ranges_begin_and_end_anywhere_in_any_ledger(client: Client, peer: Peer,
 
 
 @pytest.fixture
-def trimmed(client: Client, peer: Peer, admin: Admin, name: TopicName) -> tuple[MessageId, MessageId]:
+def trimmed(client, peer, admin, name):
     """A topic of which the first 12 messages are gone and 3 are left: its first id, and that of the 12th."""
     ids = peer.produce(str(name), numbered(12))
     admin.unload(str(name))  # a new ledger begins
@@ -133,28 +123,23 @@ def trimmed(client: Client, peer: Peer, admin: Admin, name: TopicName) -> tuple[
     return MessageId(first.ledger_id(), first.entry_id()), MessageId(last.ledger_id(), last.entry_id())
 
 
-def trim(admin: Admin, topic: str, ledger: int) -> None:
+def trim(admin, topic, ledger):
     """Take the hold away, and with it all ledgers up to and with `ledger`."""
     admin.delete_subscription(topic, "hold")
     wait_until(lambda: is_trimmed(admin, topic, ledger))
 
 
-def is_trimmed(admin: Admin, topic: str, ledger: int) -> bool:
+def is_trimmed(admin, topic, ledger):
     """Have the broker drop what nothing holds, and say whether a ledger and all before it are gone."""
     admin.trim(topic)
     return all(each["ledgerId"] > ledger for each in admin.internal_stats(topic)["ledgers"])
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_beginning_that_is_gone(
-    client: Client,
-    name: TopicName,
-    trimmed: tuple[MessageId, MessageId],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_beginning_that_is_gone(client, name, trimmed, caplog):
     first, _ = trimmed
     last = last_message(client, name)
     begins = MessageId(first.ledger, -1)
@@ -169,22 +154,14 @@ def test_a_beginning_that_is_gone(
     assert f"{name}: messages in ({begins}, " in warning
 
 
-def test_where_a_subscription_holds_the_data_a_later_beginning_is_no_loss(
-    client: Client, name: TopicName, trimmed: tuple[MessageId, MessageId], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_a_subscription_holds_the_data_a_later_beginning_is_no_loss(client, name, trimmed, caplog):
     """As after a restart of a stream: what was acknowledged is gone."""
     assert len(read(client, name, trimmed[1], last_message(client, name))) == 3
     assert warnings(caplog) == []
 
 
 @pytest.mark.parametrize("begins", [None, BEGINNING])
-def test_an_end_that_is_gone(
-    client: Client,
-    name: TopicName,
-    trimmed: tuple[MessageId, MessageId],
-    begins: MessageId | None,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_end_that_is_gone(client, name, trimmed, begins, caplog):
     first, end = trimmed
     begins = None if begins is None else MessageId(first.ledger, -1)
     with pytest.raises(DataLossError, match=rf"\({first}, {end}\] are lost"):
@@ -195,9 +172,7 @@ def test_an_end_that_is_gone(
 
 
 @pytest.mark.parametrize(("start", "last"), [(-1, 4), (0, 2), (3, 4)])
-def test_a_part_of_a_range_is_lost_with_its_messages(
-    client: Client, name: TopicName, trimmed: tuple[MessageId, MessageId], start: int, last: int
-) -> None:
+def test_a_part_of_a_range_is_lost_with_its_messages(client, name, trimmed, start, last):
     ledger = trimmed[0].ledger
     positions = MessageId(ledger, start), MessageId(ledger, last)
     part: dict[str, Any] = {"begins": MessageId(ledger, -1), "visible": False, "followed": True}
@@ -208,18 +183,13 @@ def test_a_part_of_a_range_is_lost_with_its_messages(
 
 @pytest.mark.parametrize("end", [9, 11])
 def test_a_reader_that_the_broker_moves_from_the_end_of_a_ledger_has_lost_nothing(
-    client: Client,
-    peer: Peer,
-    admin: Admin,
-    name: TopicName,
-    monkeypatch: pytest.MonkeyPatch,
-    end: int,
-) -> None:
+    client, peer, admin, name, monkeypatch, end
+):
     ids = numbers_written(peer, str(name), 12)
     ask = Consumer.last_message_id
     moved = 0
 
-    def ask_when_moved(reader: Consumer, deadline: Deadline | None = None) -> LastMessageId:
+    def ask_when_moved(reader, deadline=None):
         nonlocal moved
         if ask(reader).mark_delete == ids[4]:
             peer.produce(str(name), numbered(5))  # a new ledger begins
@@ -234,7 +204,7 @@ def test_a_reader_that_the_broker_moves_from_the_end_of_a_ledger_has_lost_nothin
     assert ids[0].ledger in {each["ledgerId"] for each in admin.internal_stats(str(name))["ledgers"]}
 
 
-def test_an_empty_topic_has_lost_its_end(client: Client, peer: Peer, admin: Admin, name: TopicName) -> None:
+def test_an_empty_topic_has_lost_its_end(client, peer, admin, name):
     last = peer.produce(str(name), numbered(3))[-1]
     admin.unload(str(name))
     trim(admin, str(name), last.ledger_id())
@@ -242,13 +212,11 @@ def test_an_empty_topic_has_lost_its_end(client: Client, peer: Peer, admin: Admi
         read(client, name, BEGINNING, MessageId(last.ledger_id(), last.entry_id()))
 
 
-def test_ledgers_that_go_away_under_a_reader(
-    client: Client, peer: Peer, admin: Admin, name: TopicName, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ledgers_that_go_away_under_a_reader(client, peer, admin, name, caplog):
     ids = peer.produce(str(name), numbered(60))
     begins = MessageId(ids[0].ledger_id(), -1)
 
-    def begin(**options: Any) -> tuple[Iterator[Any], list[int]]:
+    def begin(**options):
         end = MessageId(last.ledger, last.entry)
         groups = read_range(
             client, name, BEGINNING, end, poll_timeout=600.0, begins=begins, window_bytes=1, **options
@@ -274,7 +242,7 @@ def test_ledgers_that_go_away_under_a_reader(
 # ---- a message TTL moves readers, too
 
 
-def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: MessageId) -> None:
+def expire(admin, topic, subscriptions, position):
     """Move subscriptions over all up to a position, and wait until the broker says so."""
     for each in subscriptions:
         backlog = admin.backlog(topic, each)
@@ -282,12 +250,12 @@ def expire(admin: Admin, topic: str, subscriptions: Iterable[str], position: Mes
         wait_until(lambda each=each, backlog=backlog: admin.backlog(topic, each) < backlog)
 
 
-def readers(admin: Admin, topic: str) -> set[str]:
+def readers(admin, topic):
     """The subscriptions that hold nothing."""
     return set(admin.subscriptions(topic)) - set(admin.durable_subscriptions(topic))
 
 
-def numbers_written(peer: Peer, topic: str, count: int) -> list[MessageId]:
+def numbers_written(peer, topic, count):
     """Write so many entries of one message each."""
     return [MessageId(each.ledger_id(), each.entry_id()) for each in peer.produce(topic, numbered(count))]
 
@@ -295,8 +263,8 @@ def numbers_written(peer: Peer, topic: str, count: int) -> list[MessageId]:
 @pytest.mark.parametrize("expired", [38, 39, 59])
 @pytest.mark.parametrize(("end", "is_batch"), [(59, False), (59, True), (39, False), (31, False)])
 def test_a_reader_that_a_message_ttl_moves_gives_what_it_was_moved_over(
-    client: Client, peer: Peer, admin: Admin, name: TopicName, expired: int, end: int, is_batch: bool
-) -> None:
+    client, peer, admin, name, expired, end, is_batch
+):
     ids = numbers_written(peer, str(name), 60)
     begins = MessageId(ids[0].ledger, -1) if is_batch else None
     groups = read_range(client, name, BEGINNING, ids[end], poll_timeout=600.0, window_bytes=1, begins=begins)
@@ -307,9 +275,7 @@ def test_a_reader_that_a_message_ttl_moves_gives_what_it_was_moved_over(
     assert [MessageId(entry.ledger, entry.entry) for entry in taken] == ids[: end + 1]
 
 
-def test_a_reader_that_is_moved_between_the_markers_of_transactions(
-    client: Client, cluster: Cluster, admin: Admin, name: TopicName
-) -> None:
+def test_a_reader_that_is_moved_between_the_markers_of_transactions(client, cluster, admin, name):
     ids = []
     with RawConnection(cluster.service_url) as connection:
         coordinator, producer = Coordinator(client), RawProducer(connection, str(name))
@@ -327,9 +293,7 @@ def test_a_reader_that_is_moved_between_the_markers_of_transactions(
         assert [MessageId(entry.ledger, entry.entry) for entry in taken] == expected
 
 
-def test_what_a_message_ttl_has_taken_is_lost(
-    client: Client, peer: Peer, admin: Admin, name: TopicName
-) -> None:
+def test_what_a_message_ttl_has_taken_is_lost(client, peer, admin, name):
     """It moves the subscription that holds the data, too: what is trimmed cannot be read any more."""
     ids = numbers_written(peer, str(name), 60)
     groups = read_range(client, name, BEGINNING, ids[-1], poll_timeout=600.0, window_bytes=1)
@@ -345,9 +309,7 @@ def test_what_a_message_ttl_has_taken_is_lost(
 
 
 @pytest.mark.parametrize("batch_size", [0, 6])
-def test_a_compacted_topic(
-    client: Client, peer: Peer, admin: Admin, name: TopicName, batch_size: int
-) -> None:
+def test_a_compacted_topic(client, peer, admin, name, batch_size):
     """Superseded values and deleted keys are gone, the end among them; what follows is read as it is."""
     records = [Record(b"old", key=f"key-{number}") for number in range(6)]
     records += [Record(b"new", key=f"key-{number}") for number in range(3)]
@@ -357,7 +319,7 @@ def test_a_compacted_topic(
     admin.compact(str(name))
     wait_until(lambda: admin.compaction_status(str(name)) == "SUCCESS")
 
-    def kept(end: MessageId, **options: Any) -> list[tuple[str | None, bytes | None]]:
+    def kept(end, **options):
         groups = read_range(client, name, BEGINNING, end, poll_timeout=600.0, read_compacted=True, **options)
         return [(each.key, each.value) for group in groups for each in records_of(group)]
 
@@ -381,9 +343,7 @@ def test_a_compacted_topic(
 STRANGE: list[dict[str, Any]] = [{"after": b"\x22\0"}, {"after": b"\0\0"}, {"num_messages_in_batch": -1}]
 
 
-def test_strange_entries_among_others_have_nothing_lost(
-    client: Client, cluster: Cluster, name: TopicName, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_strange_entries_among_others_have_nothing_lost(client, cluster, name, caplog):
     given: list[MessageId] = []
     with RawConnection(cluster.service_url) as connection:
         producer = RawProducer(connection, str(name))
@@ -400,9 +360,7 @@ def test_strange_entries_among_others_have_nothing_lost(
     assert caplog.text.count("an entry that cannot be decoded is left out") == 20
 
 
-def test_entries_that_overflow_the_permits_do_not_end_the_reading(
-    client: Client, cluster: Cluster, name: TopicName
-) -> None:
+def test_entries_that_overflow_the_permits_do_not_end_the_reading(client, cluster, name):
     """The broker takes an entry's number of messages out of the permits, in 32 bits."""
     given: list[MessageId] = []
     with RawConnection(cluster.service_url) as connection:

@@ -1,7 +1,5 @@
 """What the real broker refuses, hosts that are dead or silent, and data that is gone."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading
@@ -12,28 +10,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.admin import topic_path
 from integration.broker.waiting import FAR_AWAY, HANG, promptly, wait_until
-from integration.chaos.messages import (
-    BEGINNING,
-    columns_of,
-    numbered,
-)
+from integration.chaos.messages import BEGINNING, columns_of, numbered
 from integration.helpers.clients import DURABLE, WINDOW, open_writer, reader, subscription, take
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, TopicWriter, Transactions
-from pulsar_spark.errors import (
-    BusyError,
-    ConnectError,
-    NotAllowedError,
-    SendError,
-    TopicNotFoundError,
-)
+from pulsar_spark.client import Client, ClientOptions, Consumer, Deadline, Transactions
+from pulsar_spark.errors import BusyError, ConnectError, NotAllowedError, SendError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark_broker.ports import free_port
+from tests.writes import send_all, write_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -41,9 +27,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 # ---- refusals
 
 
-def test_a_second_exclusive_consumer_is_refused(
-    client: Client, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_a_second_exclusive_consumer_is_refused(client, cluster, admin, topic):
     admin.create_topic(topic)
     name = TopicName.parse(topic)
     with (
@@ -57,7 +41,7 @@ def test_a_second_exclusive_consumer_is_refused(
     assert subscription(admin, topic)["consumers"] == []
 
 
-def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_a_second_consumer_gets_its_turn(client, cluster, admin, topic):
     admin.create_topic(topic)
     name = TopicName.parse(topic)
     first = Consumer(client, name, DURABLE)
@@ -69,7 +53,7 @@ def test_a_second_consumer_gets_its_turn(client: Client, cluster: Cluster, admin
 
 
 @pytest.mark.parametrize("missing", ["no-such-topic", "public/no-such-namespace/topic", "no-such-tenant/a/b"])
-def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> None:
+def test_a_missing_topic_is_an_error_at_once(client, missing):
     name = TopicName.parse(missing)
     with promptly(10.0):
         with pytest.raises(TopicNotFoundError, match=missing):
@@ -78,9 +62,7 @@ def test_a_missing_topic_is_an_error_at_once(client: Client, missing: str) -> No
             Consumer(client, name, DURABLE)
 
 
-def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
-    client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_a_topic_that_is_deleted_under_a_reader_is_an_error(client, peer, admin, topic):
     peer.produce(topic, numbered(3))
     with Consumer(client, TopicName.parse(topic), reader(BEGINNING), Permits(WINDOW)) as consumer:
         take(consumer, 3)
@@ -90,14 +72,12 @@ def test_a_topic_that_is_deleted_under_a_reader_is_an_error(
     assert topic not in admin.topics()
 
 
-def test_a_cluster_without_transactions(client: Client) -> None:
+def test_a_cluster_without_transactions(client):
     with pytest.raises(NotAllowedError, match="transactionCoordinatorEnabled"):
         Transactions(client).begin(1.0)
 
 
-def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(client, admin, topic):
     admin.create_topic(topic)
     admin.request("POST", f"{topic_path(topic)}/maxMessageSize", 100)
     wait_until(lambda: is_refused(client, topic, value=pa.array([b"x" * 1000])))
@@ -108,9 +88,7 @@ def test_a_row_above_the_topic_s_limit_of_sizes_is_an_error_about_sizes(
     assert "subscription" not in str(caught.value)
 
 
-def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(
-    client: Client, admin: Admin
-) -> None:
+def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(client, admin):
     namespace = f"public/{uuid.uuid4().hex}"
     admin.create_namespace(namespace)
     limit = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
@@ -124,7 +102,7 @@ def test_a_row_above_the_namespace_s_limit_of_delays_is_an_error_about_delays(
     assert "subscription" not in str(caught.value)
 
 
-def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
+def is_refused(client, topic, **columns):
     """Whether a row is: a policy takes a while to arrive."""
     try:
         send(client, topic, **columns)
@@ -133,13 +111,11 @@ def is_refused(client: Client, topic: str, **columns: pa.Array) -> bool:
     return False
 
 
-def send(client: Client, topic: str, **columns: pa.Array) -> None:
-    with open_writer(client, topic) as writer:
-        writer.send(replace(columns_of(numbered(1)), **columns))
-        writer.flush()
+def send(client, topic, **columns):
+    write_all(open_writer(client, topic), replace(columns_of(numbered(1)), **columns))
 
 
-def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, admin: Admin) -> None:
+def test_a_topic_that_is_created_again_under_a_task_is_an_error(client, admin):
     """A task that reported all its rows as written would have lost the first ones."""
     namespace = f"public/{uuid.uuid4().hex}"
     admin.create_namespace(namespace)
@@ -147,8 +123,7 @@ def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, 
     topic = f"persistent://{namespace}/topic"
     for batch in range(2):
         with open_writer(client, topic, name="task", batching=False) as writer:
-            writer.send(columns_of(numbered(1000)))
-            writer.flush()
+            send_all(writer, columns_of(numbered(1000)))
             if batch == 0:
                 continue
             admin.delete_topic(topic)
@@ -156,12 +131,11 @@ def test_a_topic_that_is_created_again_under_a_task_is_an_error(client: Client, 
                 write_on(writer)
 
 
-def write_on(writer: TopicWriter) -> None:
-    writer.send(columns_of(numbered(1000)))
-    writer.flush()
+def write_on(writer):
+    send_all(writer, columns_of(numbered(1000)))
 
 
-def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -> None:
+def test_finds_partitions_and_topics(client, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     partitions = [name.of_partition(number) for number in range(3)]
@@ -175,7 +149,7 @@ def test_finds_partitions_and_topics(client: Client, admin: Admin, topic: str) -
 # ---- several hosts
 
 
-def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_goes_past_dead_hosts(cluster, admin, topic):
     """The first host is chosen at random, so of six clients one at least begins with a dead one."""
     admin.create_topic(topic)
     live = cluster.service_url.removeprefix("pulsar://")
@@ -188,7 +162,7 @@ def test_goes_past_dead_hosts(cluster: Cluster, admin: Admin, topic: str) -> Non
                 assert consumer.last_message_id().last.entry == -1
 
 
-def test_only_dead_hosts_are_an_error(topic: str) -> None:
+def test_only_dead_hosts_are_an_error(topic):
     url = f"pulsar://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     text = r"cannot connect to 127.0.0.1:\d+: .*service\.url"
     with (
@@ -198,9 +172,7 @@ def test_only_dead_hosts_are_an_error(topic: str) -> None:
         client.partitions(TopicName.parse(topic))
 
 
-def test_a_first_host_that_is_silent_leaves_time_for_the_second(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_host_that_is_silent_leaves_time_for_the_second(cluster, monkeypatch):
     monkeypatch.setattr(random, "randrange", lambda count: 0)  # by this the first host is chosen
     with socket.create_server(("127.0.0.1", 0)) as silent:
         second = cluster.service_url.removeprefix("pulsar://")

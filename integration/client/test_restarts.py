@@ -1,7 +1,5 @@
 """The broker is stopped or killed with -9 and started again under a reader and a writer; readers sit idle."""
 
-from __future__ import annotations
-
 import threading
 import time
 
@@ -37,11 +35,10 @@ STEP = 50
 
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.long), "kill"])
-def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: str) -> None:
+def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic, how):
     """What was acknowledged is there, the reader gives each entry once and in order."""
     broker: StandaloneBroker = broker_factory()
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     name = TopicName.parse(topic)
     options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
     reader = SubscriptionOptions(name="reader", durable=False, start=BEGINNING)
@@ -67,9 +64,7 @@ def test_a_restart_under_a_reader_and_a_writer(broker_factory, topic: str, how: 
 class Writing(threading.Thread):
     """Writes COUNT numbered messages; the second half is under way while the broker restarts."""
 
-    def __init__(
-        self, client: Client, topic: TopicName, half: threading.Event, restarted: threading.Event
-    ) -> None:
+    def __init__(self, client, topic, half, restarted):
         super().__init__()
         self._client = client
         self._topic = topic
@@ -78,7 +73,7 @@ class Writing(threading.Thread):
         self._failures: list[Exception] = []
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         options = ProducerOptions(batching_max_messages=10, send_timeout=HANG)
         try:
             with TopicWriter(self._client, self._topic, options) as writer:
@@ -95,18 +90,17 @@ class Writing(threading.Thread):
         finally:
             self._half.set()
 
-    def finish(self) -> None:
+    def finish(self):
         self.join(HANG)
         assert not self.is_alive()
         assert not self._failures
 
 
 @pytest.mark.long
-def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> None:
+def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic):
     """Each chunk waits until the one before is stored, so a part of a message is there when it dies."""
     broker: StandaloneBroker = broker_factory()
-    broker.admin.create_topic(topic)
-    broker.admin.create_subscription(topic, "hold")
+    broker.admin.create_held_topic(topic)
     name, chunks = TopicName.parse(topic), 1000
     producer = ProducerOptions(
         batching=False, chunking=True, chunk_max_message_size=2000, max_pending_messages=1, send_timeout=HANG
@@ -115,11 +109,11 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> N
     options = ClientOptions(service_url=broker.service_url, operation_timeout=HANG)
     with Client(options) as client, TopicWriter(client, name, producer) as writer:
 
-        def write() -> None:
+        def write():
             writer.send(columns_of(messages))
             writer.flush()
 
-        def stored() -> int:
+        def stored():
             return int(broker.admin.stats(topic)["msgInCounter"])
 
         with in_background(write) as writing:
@@ -133,7 +127,7 @@ def test_a_kill_between_the_chunks_of_a_message(broker_factory, topic: str) -> N
 
 
 @pytest.mark.long
-def test_an_idle_reader_keeps_its_connection(broker_factory, topic: str) -> None:
+def test_an_idle_reader_keeps_its_connection(broker_factory, topic):
     """Its caller does nothing for longer than both sides' patience, as Spark may; then messages come."""
     broker: StandaloneBroker = broker_factory({"keepAliveIntervalSeconds": "3"})
     broker.admin.create_topic(topic)

@@ -1,10 +1,7 @@
 """Schemas on the real broker: what it says of topics and takes of us, and what the C++ client reads by it."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any
 
@@ -14,15 +11,13 @@ import pyarrow as pa
 import pytest
 from pulsar.schema import AvroSchema, StringSchema
 
-from integration.broker import Admin, AdminError
+from integration.broker import AdminError
 from integration.broker.waiting import promptly, wait_until
 from integration.chaos.messages import read_partition
 from integration.helpers.payloads import register_pair
-from integration.helpers.peer import Peer
 from integration.helpers.task_runs import task_of
 from pulsar_spark.client import (
     Calls,
-    Client,
     Consumer,
     InitialPosition,
     MessageColumns,
@@ -39,19 +34,20 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.wire_schema import from_wire_version
+from tests.writes import send_all, write_all
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 Definition = dict[str, Any]
 
 
-def record(*fields: str) -> Definition:
+def record(*fields):
     """The definition of a record of a number, and of texts that may be null."""
     texts = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
     return {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, *texts]}
 
 
-def avro(definition: Definition, **properties: str) -> Schema:
+def avro(definition, **properties):
     return Schema(SchemaType.AVRO, json.dumps(definition).encode(), properties)
 
 
@@ -61,7 +57,7 @@ REFUSED = {**V0, "fields": [*V0["fields"], {"name": "a", "type": "string"}]}
 STRING = Schema(SchemaType.STRING)
 
 
-def encoded(definition: Definition, numbers: range) -> MessageColumns:
+def encoded(definition, numbers):
     """Rows as values of a schema."""
     values = []
     for number in numbers:
@@ -72,7 +68,7 @@ def encoded(definition: Definition, numbers: range) -> MessageColumns:
     return MessageColumns(value=pa.array(values, pa.binary()), key=pa.nulls(len(values), pa.binary()))
 
 
-def decoded(definition: Definition, numbers: range, reader: Definition) -> list[Definition]:
+def decoded(definition, numbers, reader):
     """What a reader makes of those rows."""
     names = {field["name"] for field in definition["fields"][1:]}
     return [
@@ -84,20 +80,18 @@ def decoded(definition: Definition, numbers: range, reader: Definition) -> list[
     ]
 
 
-def write(client: Client, topic: str, definition: Definition, numbers: range, **options: Any) -> None:
+def write(client, topic, definition, numbers, **options):
     how = ProducerOptions(schema=avro(definition), **options)
-    with TopicWriter(client, TopicName.parse(topic), how) as writer:
-        writer.send(encoded(definition, numbers))
-        writer.flush()
+    write_all(TopicWriter(client, TopicName.parse(topic), how), encoded(definition, numbers))
 
 
-def versions(client: Client, topic: str) -> list[int | None]:
+def versions(client, topic):
     """The version that each entry says; None where it says none."""
     entries = read_partition(client, TopicName.parse(topic))
     return [from_wire_version(entry.metadata.schema_version) for entry in entries]
 
 
-def read_by(peer: Peer, topic: str, definition: Definition, count: int) -> list[Definition]:
+def read_by(peer, topic, definition, count):
     """Read a topic with the C++ client and its decoder, which asks for the schema of each version."""
     schema = AvroSchema(None, schema_definition=definition)
     options = {"initial_position": pulsar.InitialPosition.Earliest, "schema": schema}
@@ -105,12 +99,12 @@ def read_by(peer: Peer, topic: str, definition: Definition, count: int) -> list[
         return [consumer.receive(120_000).value() for _ in range(count)]
 
 
-def delete_schema(admin: Admin, topic: str) -> None:
+def delete_schema(admin, topic):
     admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
 
 
 @pytest.fixture
-def enforcing_topic(admin: Admin, topic: str) -> Iterator[str]:
+def enforcing_topic(admin, topic):
     """A topic in a namespace that deduplicates, and takes no producers without its topics' schemas."""
     namespace = f"public/{TopicName.parse(topic).local}"
     admin.create_namespace(namespace)
@@ -124,9 +118,7 @@ def enforcing_topic(admin: Admin, topic: str) -> Iterator[str]:
 # ---- what the broker says of topics
 
 
-def test_a_topic_that_does_not_exist_and_one_without_a_schema(
-    client: Client, admin: Admin, topic: str
-) -> None:
+def test_a_topic_that_does_not_exist_and_one_without_a_schema(client, admin, topic):
     name = TopicName.parse(topic)
     for is_there in (False, True):
         if is_there:
@@ -138,7 +130,7 @@ def test_a_topic_that_does_not_exist_and_one_without_a_schema(
     assert client.schemas.latest(missing) is None
 
 
-def test_many_versions(client: Client, topic: str) -> None:
+def test_many_versions(client, topic):
     name = TopicName.parse(topic)
     definitions = [record(*(f"f{number}" for number in range(count))) for count in range(30)]
     schemas = [avro(definition, made="by a test") for definition in definitions]
@@ -155,7 +147,7 @@ def test_many_versions(client: Client, topic: str) -> None:
     assert found[3].properties == {"made": "by a test"}
 
 
-def test_a_schema_that_was_deleted(client: Client, admin: Admin, topic: str) -> None:
+def test_a_schema_that_was_deleted(client, admin, topic):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
     delete_schema(admin, topic)
@@ -166,7 +158,7 @@ def test_a_schema_that_was_deleted(client: Client, admin: Admin, topic: str) -> 
     assert client.schemas.at(name, 0) is None
 
 
-def test_a_topic_that_is_made_anew_counts_from_0_again(client: Client, admin: Admin, topic: str) -> None:
+def test_a_topic_that_is_made_anew_counts_from_0_again(client, admin, topic):
     name = TopicName.parse(topic)
     for definition in (V0, V1):
         register_schema(client, name, avro(definition))
@@ -179,21 +171,20 @@ def test_a_topic_that_is_made_anew_counts_from_0_again(client: Client, admin: Ad
     assert client.schemas.at_all(name, range(9)) == {0: latest.schema}
 
 
-def test_partitions_share_a_schema(client: Client, admin: Admin, topic: str) -> None:
+def test_partitions_share_a_schema(client, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     name = TopicName.parse(topic)
     assert register_schema(client, name, avro(V0)) == 0
     assert register_schema(client, name.of_partition(2), avro(V1)) == 1
     with TopicWriter(client, name, ProducerOptions(schema=avro(V1), batching=False)) as writer:
-        writer.send(encoded(V1, range(30)))
-        writer.flush()
+        send_all(writer, encoded(V1, range(30)))
     for number in range(3):
         partition = name.of_partition(number)
         assert client.schemas.latest(partition) == (1, client.schemas.at(partition, 1))
         assert versions(client, str(partition)) == [1] * 10
 
 
-def test_primitives_have_no_data(client: Client, topic: str) -> None:
+def test_primitives_have_no_data(client, topic):
     name = TopicName.parse(topic)
     assert register_schema(client, name, STRING) == 0
     found = client.schemas.at(name, 0)
@@ -212,9 +203,7 @@ def test_primitives_have_no_data(client: Client, topic: str) -> None:
         {"batching": False, "chunking": True, "chunk_max_message_size": 2000},
     ],
 )
-def test_the_peer_reads_each_entry_by_its_own_version(
-    client: Client, peer: Peer, topic: str, options: Definition
-) -> None:
+def test_the_peer_reads_each_entry_by_its_own_version(client, peer, topic, options):
     wide = record("a", *(f"field_{number}" for number in range(300)))  # some 4 kB a value
     parts = [(V0, range(10)), (V1, range(10, 20)), (wide, range(20, 23)), (V0, range(30, 40))]
     for definition, numbers in parts:
@@ -227,8 +216,8 @@ def test_the_peer_reads_each_entry_by_its_own_version(
 
 
 def test_producers_that_are_closed_by_the_broker_go_on_with_the_version(
-    client: Client, admin: Admin, peer: Peer, plain_once_topic: str
-) -> None:
+    client, admin, peer, plain_once_topic
+):
     """An unload may lose receipts of entries that are stored; deduplication drops what is sent again."""
     register_schema(client, TopicName.parse(plain_once_topic), avro(V0))
     how = ProducerOptions(schema=avro(V1), batching_max_messages=5)
@@ -242,11 +231,8 @@ def test_producers_that_are_closed_by_the_broker_go_on_with_the_version(
     assert sorted(row["n"] for row in found) == list(range(100))
 
 
-def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
-    client: Client, admin: Admin, topic: str
-) -> None:
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(client, admin, topic):
+    admin.create_held_topic(topic)
     producer = Producer(client, TopicName.parse(topic), ProducerOptions(schema=avro(V0)), 1)
     with closing(producer):
         producer.send_singles(encode_singles(encoded(V0, range(1))))
@@ -257,33 +243,28 @@ def test_no_entry_is_stored_by_a_number_that_its_schema_has_lost(
             producer.send_singles(encode_singles(encoded(V0, range(1, 2))))
             producer.flush()
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(schema=avro(V0))) as writer:
-        writer.send(encoded(V0, range(2, 3)))
-        writer.flush()
+        send_all(writer, encoded(V0, range(2, 3)))
     found = versions(client, topic)
     assert found[0] == 0
     assert set(found[1:]) == {2}
 
 
-def test_without_a_schema_entries_say_no_version(client: Client, topic: str) -> None:
+def test_without_a_schema_entries_say_no_version(client, topic):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
-    with TopicWriter(client, name, ProducerOptions()) as writer:
-        writer.send(encoded(V0, range(3)))
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions()), encoded(V0, range(3)))
     assert set(versions(client, topic)) == {None}
 
 
 # ---- schemas that the broker refuses
 
 
-def open_producer(client: Client, topic: TopicName, schema: Schema) -> Producer:
+def open_producer(client, topic, schema):
     return Producer(client, topic, ProducerOptions(schema=schema), 1)
 
 
 @pytest.mark.parametrize("how", [register_schema, open_producer])
-def test_a_refusal_says_the_strategy_and_the_reason(
-    client: Client, topic: str, how: Callable[[Client, TopicName, Schema], object]
-) -> None:
+def test_a_refusal_says_the_strategy_and_the_reason(client, topic, how):
     name = TopicName.parse(topic)
     register_schema(client, name, avro(V0))
     with promptly(10.0), pytest.raises(SchemaError) as caught:
@@ -302,15 +283,13 @@ def test_a_refusal_says_the_strategy_and_the_reason(
         how(client, name, Schema(SchemaType.AVRO, b"no JSON"))
 
 
-def test_where_schemas_are_not_updated_new_ones_are_refused(
-    client: Client, admin: Admin, enforcing_topic: str
-) -> None:
+def test_where_schemas_are_not_updated_new_ones_are_refused(client, admin, enforcing_topic):
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(V0))
     admin.request("POST", f"namespaces/{name.tenant}/{name.namespace}/isAllowAutoUpdateSchema", False)
     fields: list[str] = []
 
-    def is_refused() -> bool:
+    def is_refused():
         # The topic takes the policy over later. Each schema is new: one that was taken is never refused.
         fields.append(f"f{len(fields)}")
         try:
@@ -323,16 +302,14 @@ def test_where_schemas_are_not_updated_new_ones_are_refused(
     assert register_schema(client, name, avro(V0)) == 0
 
 
-def test_which_strategies_take_a_field_of_another_type(
-    client: Client, admin: Admin, enforcing_topic: str
-) -> None:
+def test_which_strategies_take_a_field_of_another_type(client, admin, enforcing_topic):
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(record("a")))
     of_number = json.dumps({**V0, "fields": [*V0["fields"], {"name": "a", "type": "int"}]})
     body = {"type": "AVRO", "schema": of_number, "properties": {}}
     path = f"{name.tenant}/{name.namespace}"
 
-    def refusal() -> str | None:
+    def refusal():
         """The strategy that refuses it."""
         try:
             found = admin.request("POST", f"schemas/{path}/{name.local}/compatibility", body)
@@ -347,7 +324,7 @@ def test_which_strategies_take_a_field_of_another_type(
         wait_until(lambda refuses=refuses: refusal() == refuses)
 
 
-def test_the_broker_takes_both_encodings_of_keys(admin: Admin, topic: str) -> None:
+def test_the_broker_takes_both_encodings_of_keys(admin, topic):
     """As the same version: of which the first stays."""
     for encoding in ("INLINE", "SEPARATED"):
         assert register_pair(admin, topic, "AVRO", V0, V0, {}, encoding) == 0
@@ -356,18 +333,14 @@ def test_the_broker_takes_both_encodings_of_keys(admin: Admin, topic: str) -> No
 # ---- rows that are stored once
 
 
-def test_runs_store_each_row_once_where_schemas_are_enforced(
-    client: Client, peer: Peer, enforcing_topic: str
-) -> None:
+def test_runs_store_each_row_once_where_schemas_are_enforced(client, peer, enforcing_topic):
     """All producers bring the schema: those that ask whether the broker deduplicates, too."""
     name = TopicName.parse(enforcing_topic)
     register_schema(client, name, avro(V0))
     for count in (40, 60, 60):
         with closing(task_of(client, required=True)) as task:
             how = ProducerOptions(schema=avro(V1), batching_max_messages=count // 5)
-            with TopicWriter(client, name, how, dedup=task) as writer:
-                writer.send(encoded(V1, range(count)))
-                writer.flush()
+            write_all(TopicWriter(client, name, how, dedup=task), encoded(V1, range(count)))
             assert task.deduplicates()
     assert read_by(peer, enforcing_topic, V1, 60) == decoded(V1, range(60), V1)
     assert set(versions(client, enforcing_topic)) == {1}
@@ -379,8 +352,8 @@ def test_runs_store_each_row_once_where_schemas_are_enforced(
 @pytest.mark.parametrize("kind", ["reader", "planner"])
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
-    client: Client, admin: Admin, peer: Peer, topic: str, kind: str, partitions: int
-) -> None:
+    client, admin, peer, topic, kind, partitions
+):
     """A consumer that names no schema would keep it out."""
     names = [TopicName.parse(topic)]
     if partitions:
@@ -410,7 +383,7 @@ def test_a_consumer_with_a_schema_may_come_while_ours_is_attached(
             reader.close()
 
 
-def test_our_subscriptions_may_come_after_any_schema(client: Client, peer: Peer, topic: str) -> None:
+def test_our_subscriptions_may_come_after_any_schema(client, peer, topic):
     with closing(peer.client.create_producer(topic, schema=StringSchema())) as producer:
         producer.send("text")
     assert versions(client, topic) == [0]

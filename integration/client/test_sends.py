@@ -1,7 +1,5 @@
 """One producer against the real broker: sequence ids, origins, and what receipts add up to."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 
@@ -9,14 +7,13 @@ import pytest
 
 from integration.chaos.messages import columns_of, numbered
 from integration.helpers.clients import entries_of
-from integration.helpers.peer import Peer, Record
 from integration.helpers.task_runs import SECRET, run, task_of
-from pulsar_spark.client import Client, EntryField, Origin, Producer, ProducerOptions, SentTotals
+from pulsar_spark.client import EntryField, Origin, Producer, ProducerOptions, SentTotals
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.singles import encode_singles
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.origin import decode_origin
 from tests.fake_topics import signed_metadata
@@ -24,23 +21,21 @@ from tests.fake_topics import signed_metadata
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def open_producer(
-    client: Client, topic: str, options: ProducerOptions | None = None, *, first: int | None = None
-) -> Producer:
+def open_producer(client, topic, options=None, *, first=None):
     options = options or ProducerOptions()
     return Producer(client, TopicName.parse(topic), options, 1, first_sequence_id=first)
 
 
-def batch_of(records: list[Record]) -> Batch:
+def batch_of(records):
     encoded = encode_batch_messages(columns_of(records))
     return Batch((encoded.buffer,), len(records), len(encoded.buffer))
 
 
-def singles_of(records: list[Record]) -> list[EncodedSingle]:
+def singles_of(records):
     return list(encode_singles(columns_of(records)))
 
 
-def test_receipts_add_up(client: Client, topic: str) -> None:
+def test_receipts_add_up(client, topic):
     with closing(open_producer(client, topic)) as producer:
         producer.flush()
         assert producer.sent == SentTotals()
@@ -53,9 +48,7 @@ def test_receipts_add_up(client: Client, topic: str) -> None:
         assert producer.sent == SentTotals(9, size, first_id, last_id)
 
 
-def test_what_is_stored_already_is_not_stored_again(
-    client: Client, peer: Peer, plain_once_topic: str
-) -> None:
+def test_what_is_stored_already_is_not_stored_again(client, peer, plain_once_topic):
     options = ProducerOptions(name="once")
     with closing(open_producer(client, plain_once_topic, options, first=1 << 32)) as producer:
         assert producer.last_sequence_id == -1
@@ -80,9 +73,7 @@ def test_what_is_stored_already_is_not_stored_again(
 
 @pytest.mark.parametrize("compression", ["NONE", "LZ4"])
 @pytest.mark.parametrize("batching", [True, False])
-def test_entries_say_where_they_come_from_and_no_reader_minds(
-    client: Client, peer: Peer, topic: str, compression: str, batching: bool
-) -> None:
+def test_entries_say_where_they_come_from_and_no_reader_minds(client, peer, topic, compression, batching):
     """Each names the first entry of the micro-batch."""
     options = {"compression": getattr(pb, compression), "batching": batching, "batching_max_messages": 2}
     run(client, topic, numbered(6), task_of(client, 3, task=1, write=2), at_a_time=2, **options)

@@ -1,16 +1,12 @@
 """Writing to a topic of which the broker takes so many bytes a second and no more: it takes long, no more."""
 
-from __future__ import annotations
-
 import logging
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from integration.broker import Admin, Jvm, StandaloneBroker
+from integration.broker import Jvm, StandaloneBroker
 from integration.chaos.messages import columns_of, number_of, numbered
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer
 from pulsar_spark.client import Client, ClientOptions, ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
@@ -21,7 +17,7 @@ RATE = 1_500_000
 SIZE = 10_000
 
 
-def create_throttled(admin: Admin, topic: str) -> str:
+def create_throttled(admin, topic):
     """A topic that is kept, in a throttled namespace of its own."""
     namespace = f"public/{TopicName.parse(topic).local}"
     admin.create_namespace(namespace)
@@ -33,34 +29,29 @@ def create_throttled(admin: Admin, topic: str) -> str:
 
 
 @pytest.fixture
-def throttled_topic(admin: Admin, topic: str) -> Iterator[str]:
+def throttled_topic(admin, topic):
     name = create_throttled(admin, topic)
     yield name
     admin.delete_topic(name)
     admin.delete_namespace("/".join(name.split("/")[2:4]))
 
 
-def write(writer: TopicWriter, first: int, count: int) -> None:
+def write(writer, first, count):
     for at in range(first, first + count, 100):
         writer.send(columns_of(numbered(100, first=at, size=SIZE)))
 
 
-def assert_written_once(peer: Peer, topic: str, count: int) -> None:
+def assert_written_once(peer, topic, count):
     assert [number_of(record) for record in peer.read_all(topic)] == list(range(count))
 
 
-def test_time_outs_run_from_the_last_sign_of_progress(
-    cluster: Cluster, admin: Admin, peer: Peer, topic: str, throttled_topic: str, caplog
-) -> None:
+def test_time_outs_run_from_the_last_sign_of_progress(cluster, admin, peer, topic, throttled_topic, caplog):
     """All takes 16 s. Meanwhile other topics of the same connections are looked up, opened and written to."""
     caplog.set_level(logging.INFO)
     options = ClientOptions(service_url=cluster.service_url, connection_timeout=6.0, keep_alive_interval=3.0)
     slow = ProducerOptions(send_timeout=8.0)
     began = time.monotonic()
-    with (
-        Client(options) as client,
-        TopicWriter(client, TopicName.parse(throttled_topic), slow) as writer,
-    ):
+    with Client(options) as client, TopicWriter(client, TopicName.parse(throttled_topic), slow) as writer:
         write(writer, 0, 2400)
         with TopicWriter(client, TopicName.parse(topic), ProducerOptions()) as other:
             other.send(columns_of(numbered(10)))
@@ -73,7 +64,7 @@ def test_time_outs_run_from_the_last_sign_of_progress(
 
 
 @pytest.mark.long
-def test_with_all_defaults_100_mb_are_written_without_an_error(topic: str, caplog) -> None:
+def test_with_all_defaults_100_mb_are_written_without_an_error(topic, caplog):
     """Such a broker keeps all that it has not taken yet in memory: those of other tests have too little."""
     caplog.set_level(logging.INFO)
     with StandaloneBroker(jvm=Jvm(heap="256m", direct_memory="768m", optimize=False)) as broker:

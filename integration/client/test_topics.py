@@ -1,27 +1,15 @@
 """The topics of a namespace: which a pattern means, and how a watch tells that they came or went."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.helpers.clients import WINDOW, entries_of, id_of, numbers, reader, take
-from integration.helpers.peer import Peer
-from pulsar_spark.client import (
-    Client,
-    Consumer,
-    LastMessageId,
-    SubscriptionOptions,
-    TopicWatch,
-    run_all,
-)
+from pulsar_spark.client import Consumer, LastMessageId, SubscriptionOptions, TopicWatch, run_all
 from pulsar_spark.errors import SubscriptionLimitError, TopicNotFoundError
 from pulsar_spark.ids import TopicName, TopicPattern
 from pulsar_spark.protocol.reading.permits import Permits
@@ -30,15 +18,13 @@ from pulsar_spark.wire import commands
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 
-def names(client: Client, namespace: str, regex: str) -> list[str]:
+def names(client, namespace, regex):
     found = client.topics_matching(TopicPattern.parse(f"{namespace}/{regex}"))
     assert all(f"{topic.tenant}/{topic.namespace}" == namespace for topic in found)
     return [topic.local for topic in found]
 
 
-def test_a_pattern_means_topics_and_not_their_partitions(
-    client: Client, admin: Admin, namespace: str
-) -> None:
+def test_a_pattern_means_topics_and_not_their_partitions(client, admin, namespace):
     for name in ("orders", "orders-eu", "old-orders"):
         admin.create_topic(f"persistent://{namespace}/{name}")
     admin.create_partitioned_topic(f"persistent://{namespace}/orders-us", 3)
@@ -53,11 +39,11 @@ def test_a_pattern_means_topics_and_not_their_partitions(
     assert len(client.partitions(found)) == 3
 
 
-def test_a_namespace_that_is_missing_has_no_topics(client: Client) -> None:
+def test_a_namespace_that_is_missing_has_no_topics(client):
     assert names(client, "public/none-such", ".*") == []
 
 
-def test_a_watch_tells_what_comes_and_goes(client: Client, admin: Admin, namespace: str) -> None:
+def test_a_watch_tells_what_comes_and_goes(client, admin, namespace):
     base = f"persistent://{namespace}"
     admin.create_topic(f"{base}/a-before")
     pattern = TopicPattern.parse(f"{namespace}/a.*")
@@ -83,14 +69,12 @@ def test_a_watch_tells_what_comes_and_goes(client: Client, admin: Admin, namespa
         wait_until(lambda: changed(watch))
 
 
-def test_a_named_topic_is_watched_without_a_list_of_all(
-    client: Client, admin: Admin, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_topic_is_watched_without_a_list_of_all(client, admin, namespace, monkeypatch):
     """Also one whose name, with that of its namespace, is longer than the broker's limit of patterns."""
     asked = []
     build = commands.watch_topic_list
 
-    def note(*given: Any) -> bytes:
+    def note(*given):
         asked.append(given[-1])
         return build(*given)
 
@@ -115,16 +99,16 @@ def test_a_named_topic_is_watched_without_a_list_of_all(
     assert all(len(each) <= 50 for each in asked)
 
 
-def changed(watch: TopicWatch) -> bool:
+def changed(watch):
     """Whether it names changes, or wants a list."""
     return watch.take_changes() != []
 
 
-def settle(*watches: TopicWatch) -> None:
+def settle(*watches):
     """Wait until no more news arrives."""
     quiet = 0
 
-    def still() -> bool:
+    def still():
         nonlocal quiet
         quiet = 0 if sum(changed(watch) for watch in watches) else quiet + 1
         return quiet == 10
@@ -132,7 +116,7 @@ def settle(*watches: TopicWatch) -> None:
     wait_until(still)
 
 
-def test_a_watch_that_was_lost_stands_again(client: Client, admin: Admin, namespace: str) -> None:
+def test_a_watch_that_was_lost_stands_again(client, admin, namespace):
     with TopicWatch(client, TopicPattern.parse(f"{namespace}/.*")) as watch:
         assert changed(watch)
         client.service(client.operation()).close()
@@ -143,7 +127,7 @@ def test_a_watch_that_was_lost_stands_again(client: Client, admin: Admin, namesp
         wait_until(lambda: changed(watch))
 
 
-def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic: str) -> None:
+def test_many_partitions_are_asked_together(client, admin, topic):
     admin.create_partitioned_topic(topic, 40)
     partitions = client.partitions(TopicName.parse(topic))
     missing = TopicName.parse(topic).of_partition(77)
@@ -158,9 +142,7 @@ def test_many_partitions_are_asked_together(client: Client, admin: Admin, topic:
     assert admin.subscriptions(str(partitions[0])) == []
 
 
-def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(
-    client: Client, peer: Peer, admin: Admin, namespace: str
-) -> None:
+def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(client, peer, admin, namespace):
     """It subscribes by another name, and the broker counts the one before for a moment."""
     topic = f"persistent://{namespace}/limited"
     peer.produce(topic, numbered(20))
@@ -174,7 +156,7 @@ def test_a_reader_moves_where_a_topic_may_have_no_more_subscriptions(
             assert numbers(take(consumer, len(ids) - first)) == [*range(first, len(ids))]
 
 
-def is_refused(client: Client, topic: str) -> bool:
+def is_refused(client, topic):
     """Whether the topic may have no other subscription."""
     try:
         Consumer(client, TopicName.parse(topic), replace(reader(), name="another")).close()

@@ -1,63 +1,58 @@
 """Our client's transactions: what readers see, and what a lost connection leaves unknown."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.messages import columns_of
-from integration.helpers.cluster import ProxiedBroker
-from integration.helpers.peer import Peer, Record
-from integration.helpers.proxy import Direction, Proxy
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter, Transaction, Transactions
+from integration.helpers.peer import Record
+from integration.helpers.proxy import Direction
+from pulsar_spark.client import ProducerOptions, TopicWriter, Transaction, Transactions
 from pulsar_spark.errors import SendError, TransactionError
 from pulsar_spark.ids import TopicName
+from tests.writes import send_all
 
 
 @pytest.fixture
-def cluster(proxied_transactions: ProxiedBroker) -> ProxiedBroker:
+def cluster(proxied_transactions):
     return proxied_transactions
 
 
 @pytest.fixture
-def proxy(cluster: ProxiedBroker) -> Proxy:
+def proxy(cluster):
     return cluster.proxy
 
 
 @pytest.fixture
-def deduplicates() -> bool:
+def deduplicates():
     """Whether the topic's namespace does."""
     return False
 
 
 @pytest.fixture
-def topic(admin: Admin, deduplicates: bool) -> str:
+def topic(admin, deduplicates):
     namespace = f"public/transactions-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.set_deduplication(namespace, deduplicates)
     name = f"persistent://{namespace}/topic"
-    admin.create_topic(name)
-    admin.create_subscription(name, "hold")
+    admin.create_held_topic(name)
     return name
 
 
-def begin(client: Client) -> tuple[Transactions, Transaction]:
+def begin(client):
     transactions = Transactions(client)
     return transactions, Transaction(transactions.begin(600.0), transactions)
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching: bool):
+def test_a_commit_and_an_abort(client, peer, topic, batching):
     for value in (b"aborted", b"committed"):
         transactions, transaction = begin(client)
         options = ProducerOptions(batching=batching)
         with TopicWriter(client, TopicName.parse(topic), options, transaction=transaction) as writer:
-            writer.send(columns_of([Record(value), Record(value, key="k")]))
-            writer.flush()
+            send_all(writer, columns_of([Record(value), Record(value, key="k")]))
         assert peer.read_all(topic) == []
         end = transactions.commit if value == b"committed" else transactions.abort
         end(transaction.id)
@@ -69,13 +64,10 @@ def test_a_commit_and_an_abort(client: Client, peer: Peer, topic: str, batching:
 @pytest.mark.parametrize(
     ("deduplicates", "reason"), [(False, "not certain that the namespace"), (True, "cannot be read before")]
 )
-def test_what_may_be_stored_is_not_sent_again(
-    client: Client, proxy: Proxy, admin: Admin, topic: str, deduplicates: bool, reason: str
-):
+def test_what_may_be_stored_is_not_sent_again(client, proxy, admin, topic, deduplicates, reason):
     _, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"acknowledged")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_CLIENT)
         try:
             writer.send(columns_of([Record(b"unknown")]))
@@ -89,12 +81,11 @@ def test_what_may_be_stored_is_not_sent_again(
 
 @pytest.mark.parametrize("deduplicates", [True])
 def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
-    client: Client, peer: Peer, proxy: Proxy, topic: str, deduplicates: bool
+    client, peer, proxy, topic, deduplicates
 ):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"acknowledged")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"acknowledged")]))
         proxy.stall(Direction.TO_BROKER)
         try:
             writer.send(columns_of([Record(b"lost")]))
@@ -106,11 +97,10 @@ def test_what_is_not_stored_is_sent_again_where_the_broker_deduplicates(
     assert peer.read_all(topic) == [Record(b"acknowledged"), Record(b"lost")]
 
 
-def test_a_lost_answer_is_never_taken_for_a_commit(client: Client, peer: Peer, proxy: Proxy, topic: str):
+def test_a_lost_answer_is_never_taken_for_a_commit(client, peer, proxy, topic):
     transactions, transaction = begin(client)
     with TopicWriter(client, TopicName.parse(topic), ProducerOptions(), transaction=transaction) as writer:
-        writer.send(columns_of([Record(b"value")]))
-        writer.flush()
+        send_all(writer, columns_of([Record(b"value")]))
     proxy.stall(Direction.TO_CLIENT)
     with ThreadPoolExecutor(1) as pool:
         try:

@@ -32,8 +32,7 @@ def cuts(direction: Direction) -> list[Cut]:
 
 def fill(peer: Peer, admin: Admin, topic: str, count: int, batch_size: int) -> None:
     """Write numbered messages into a topic that keeps them."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     peer.produce(topic, numbered(count, size=40), batch_size=batch_size)
 
 

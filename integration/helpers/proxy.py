@@ -1,7 +1,8 @@
 """A TCP proxy on the loopback interface that breaks connections in exactly the ways a test asks for.
 
-It runs on an event loop in a thread of its own. The public methods hand their work to that loop and return
-when it is done, so that a test knows what has happened by then.
+Subclasses (`proxies`) choose where a connection goes, and change the bytes that are passed on. The proxy
+runs on an event loop in a thread of its own. The public methods hand their work to that loop and return when
+it is done, so that a test knows what has happened by then.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import contextlib
 import enum
 import itertools
 import socket
+import ssl
 import struct
 import threading
-from collections.abc import Coroutine, Iterable
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _T = TypeVar("_T")
 
@@ -65,11 +71,13 @@ class Proxy:
         damaged: number of bytes changed so far.
     """
 
-    def __init__(self, target: str, *, cuts: Iterable[Cut | None] = ()) -> None:
+    def __init__(
+        self, target: str, *, cuts: Iterable[Cut | None] = (), context: ssl.SSLContext | None = None
+    ) -> None:
         """Listen on a free port; forward to `target`, a URL such as `pulsar://127.0.0.1:6650`.
 
         `cuts` says what happens to the first, second, ... connection; None leaves one alone, and so does the
-        end of `cuts`.
+        end of `cuts`. With `context` clients have to speak TLS.
         """
         url = urlsplit(target)
         if url.hostname is None or url.port is None:
@@ -79,6 +87,7 @@ class Proxy:
         self._truncations: dict[Direction, Cut] = {}
         self._damages: dict[Direction, bytes] = {}
         self._links: set[_Link] = set()
+        self._serving: set[asyncio.Task[None]] = set()  # a stream only has a weak reference to its reader
         self._delay = 0.0
         self._flowing = {direction: asyncio.Event() for direction in Direction}
         for event in self._flowing.values():
@@ -87,15 +96,15 @@ class Proxy:
         self.forwarded = dict.fromkeys(Direction, 0)
         self.damaged = 0
 
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
-        self.service_url = f"{url.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+        listener = socket.create_server(("127.0.0.1", 0))
+        scheme = url.scheme if context is None else "pulsar+ssl"
+        self.service_url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._accept(), self._loop)
+        self._server = self._wait_for(asyncio.start_server(self._accept, sock=listener, ssl=context))
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -110,65 +119,65 @@ class Proxy:
 
     def cut_all(self, ending: Ending = Ending.FIN) -> None:
         """End all connections that were accepted by now; what the proxy still held of them is lost."""
-        self._do(self._cut_all(ending))
+        self._wait_for(self._cut_all(ending))
 
     def cut_next(self, *cuts: Cut | None) -> None:
         """Set what happens to the next connections, after those that have their cuts already."""
-        self._do(self._cut_next(cuts))
+        self._do(lambda: setattr(self, "_cuts", itertools.chain(self._cuts, cuts)))
 
     def truncate_next(self, count: int, direction: Direction, ending: Ending = Ending.FIN) -> None:
         """Deliver only `count` bytes from the next chunk in `direction` on; cut the connection it came on."""
-        self._do(self._truncate_next(Cut(count, direction, ending)))
+        self._do(lambda: self._truncations.update({direction: Cut(count, direction, ending)}))
 
     def damage_next(self, text: bytes, direction: Direction = Direction.TO_BROKER) -> None:
         """Change a byte of the next chunk in a direction that has these bytes: their last one."""
-        self._do(self._damage_next(text, direction))
+        self._do(lambda: self._damages.update({direction: text}))
 
     def stall(self, *directions: Direction) -> None:
         """Forward nothing in these directions (none named: both), with connections kept open."""
-        self._do(self._set_flowing(directions or tuple(Direction), flowing=False))
+        self._do(lambda: [self._flowing[each].clear() for each in directions or Direction])
 
     def resume(self) -> None:
         """Forward again, beginning with what came meanwhile."""
-        self._do(self._set_flowing(tuple(Direction), flowing=True))
+        self._do(lambda: [each.set() for each in self._flowing.values()])
 
     def delay(self, seconds: float) -> None:
         """Hold each chunk (64 KiB at most) for `seconds`, in both directions; 0 ends that."""
-        self._do(self._set_delay(seconds))
+        self._do(lambda: setattr(self, "_delay", seconds))
 
     def close(self) -> None:
         """Stop listening, end all connections, end the thread. May be called again."""
         if self._loop.is_closed():
             return
-        self._do(self._cancel_all())
+        self._wait_for(self._cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._listener.close()
 
-    def _do(self, work: Coroutine[None, None, _T]) -> _T:
+    def _do(self, work: Callable[[], object]) -> None:
+        """Have something done on the proxy's loop and wait for it."""
+
+        async def done() -> None:
+            work()
+
+        self._wait_for(done())
+
+    def _wait_for(self, work: Coroutine[None, None, _T]) -> _T:
         """Have `work` done on the proxy's loop and wait for it, a minute at most."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60.0)
 
-    # Everything from here on runs on the proxy's loop.
+    # Everything from here on runs on the proxy's loop; the first three are for subclasses.
 
-    async def _cut_all(self, ending: Ending) -> None:
-        links = list(self._links)
-        for link in links:
-            link.cut(ending)
-        for link in links:
-            await link.ended.wait()
+    async def route(self, source: StreamReader, number: int) -> tuple[tuple[str, int], bytes] | None:
+        """Return where a client's connection goes, and what is sent there first; None ends the connection."""
+        return self._target, b""
 
-    async def _cut_next(self, cuts: Iterable[Cut | None]) -> None:
-        self._cuts = itertools.chain(self._cuts, cuts)
+    async def read(self, source: StreamReader) -> bytes:
+        """Return the next bytes to pass on; none at the end."""
+        return await source.read(_CHUNK)
 
-    async def _truncate_next(self, cut: Cut) -> None:
-        self._truncations[cut.direction] = cut
-
-    async def _damage_next(self, text: bytes, direction: Direction) -> None:
-        self._damages[direction] = text
-
-    def _damaged(self, data: bytes, direction: Direction) -> bytes:
+    def change(self, data: bytes, direction: Direction, number: int) -> bytes:
+        """Return what is passed on for these bytes of a connection, which may be nothing."""
         text = self._damages.get(direction)
         if text is None or text not in data:
             return data
@@ -177,59 +186,63 @@ class Proxy:
         at = data.index(text) + len(text) - 1
         return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
-    async def _set_flowing(self, directions: Iterable[Direction], *, flowing: bool) -> None:
-        for direction in directions:
-            if flowing:
-                self._flowing[direction].set()
-            else:
-                self._flowing[direction].clear()
-
-    async def _set_delay(self, seconds: float) -> None:
-        self._delay = seconds
+    async def _cut_all(self, ending: Ending) -> None:
+        links = list(self._links)
+        for link in links:
+            link.cut(ending)
+        for link in links:
+            await link.ended.wait()
 
     async def _cancel_all(self) -> None:
+        self._server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _accept(self) -> None:
-        serving = set()  # The loop keeps only weak references to its tasks.
-        while True:
-            client, _ = await self._loop.sock_accept(self._listener)
-            self.connections += 1
-            task = asyncio.create_task(self._serve(client, next(self._cuts, None)))
-            serving.add(task)
-            task.add_done_callback(serving.discard)
+    async def _accept(self, reader: StreamReader, client: StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.create_task(self._serve(reader, client, self.connections, next(self._cuts, None)))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
-    async def _serve(self, client: socket.socket, cut: Cut | None) -> None:
+    async def _serve(self, reader: StreamReader, client: StreamWriter, number: int, cut: Cut | None) -> None:
         """Forward one connection until it ends."""
-        with client, socket.socket() as broker:
-            broker.setblocking(False)
+        with contextlib.suppress(asyncio.CancelledError, EOFError, OSError), contextlib.closing(client):
+            way = await self.route(reader, number)
+            if way is None:
+                return
             try:
-                await self._loop.sock_connect(broker, self._target)
+                answers, broker = await asyncio.open_connection(*way[0])
             except OSError:
                 _reset(client)
                 return
-            pumps = [
-                asyncio.create_task(self._pump(client, broker, Direction.TO_BROKER, cut)),
-                asyncio.create_task(self._pump(broker, client, Direction.TO_CLIENT, cut)),
-            ]
-            link = _Link(pumps)
-            self._links.add(link)
-            try:
-                ending = await link.wait()
-            finally:
-                self._links.discard(link)
-            if ending is Ending.RST:
-                _reset(client)
-                _reset(broker)
-            link.ended.set()
-            if ending is Ending.FIN:
-                await asyncio.gather(self._finish(client), self._finish(broker))
+            with contextlib.closing(broker):
+                broker.write(way[1])
+                requests = self._pump(reader, broker, Direction.TO_BROKER, cut, number)
+                await self._forward(
+                    [requests, self._pump(answers, client, Direction.TO_CLIENT, cut, number)],
+                    {reader: client, answers: broker},
+                )
+
+    async def _forward(
+        self, pumps: list[Coroutine[None, None, None]], ends: dict[StreamReader, StreamWriter]
+    ) -> None:
+        link = _Link([asyncio.create_task(pump) for pump in pumps])
+        self._links.add(link)
+        try:
+            ending = await link.wait()
+        finally:
+            self._links.discard(link)
+        if ending is Ending.RST:
+            for end in ends.values():
+                _reset(end)
+        link.ended.set()
+        if ending is Ending.FIN:
+            await asyncio.gather(*(_finish(reader, end) for reader, end in ends.items()))
 
     async def _pump(
-        self, source: socket.socket, sink: socket.socket, direction: Direction, cut: Cut | None
+        self, source: StreamReader, sink: StreamWriter, direction: Direction, cut: Cut | None, number: int
     ) -> None:
         """Forward one direction until its source ends.
 
@@ -237,33 +250,27 @@ class Proxy:
             _CutReachedError: when `cut`, or a truncation that was asked for, says so.
             OSError: when either end is reset.
         """
+        sink.transport.set_write_buffer_limits(0)  # drain() returns when the system has all
         left = cut.after if cut and cut.direction is direction else None
         ending = cut.ending if cut else Ending.FIN
         while left != 0:
-            data = await self._loop.sock_recv(source, _CHUNK)
+            data = await self.read(source)
             truncation = self._truncations.pop(direction, None) if data else None
             if truncation:
                 left, ending = truncation.after, truncation.ending
             await asyncio.sleep(self._delay)
             await self._flowing[direction].wait()
-            if not data:
-                sink.shutdown(socket.SHUT_WR)
+            if not data and sink.can_write_eof():
+                sink.write_eof()
                 return
-            data = self._damaged(data[:left], direction)
+            if not data:
+                break
+            data = self.change(data[:left], direction, number)
             self.forwarded[direction] += len(data)
-            await self._loop.sock_sendall(sink, data)
+            sink.write(data)
+            await sink.drain()
             left = None if left is None else left - len(data)
         raise _CutReachedError(ending)
-
-    async def _finish(self, end: socket.socket) -> None:
-        """Send FIN and read until the peer has done so too.
-
-        Closing at once would answer what the peer still sends with RST, which may destroy what was delivered.
-        """
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_WR)
-            while await self._loop.sock_recv(end, _CHUNK):
-                pass
 
 
 class _CutReachedError(Exception):
@@ -305,7 +312,21 @@ class _Link:
         return None
 
 
-def _reset(end: socket.socket) -> None:
+async def _finish(reader: StreamReader, end: StreamWriter) -> None:
+    """Send FIN and read until the peer has done so too.
+
+    Closing at once would answer what the peer still sends with RST, which may destroy what was delivered.
+    """
+    with contextlib.suppress(OSError):
+        if end.can_write_eof():
+            end.write_eof()
+            while await reader.read(_CHUNK):
+                pass
+
+
+def _reset(end: StreamWriter) -> None:
     """Close a connection with RST: no lingering."""
-    end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    end.close()
+    with contextlib.suppress(OSError):  # this end is closed already
+        opened = end.get_extra_info("socket")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    end.transport.abort()

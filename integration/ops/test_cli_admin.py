@@ -1,27 +1,21 @@
 """The command ``admin`` against the real broker."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from integration.broker import Admin
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from pulsar_spark.cli import main
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions, close_consumers
+from pulsar_spark.client import Consumer, SubscriptionOptions, close_consumers
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.commands import InitialPosition
 
 
 @pytest.fixture
-def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def run(cluster, capsys):
     """Run the command; gives the JSON that it printed, or its text if there is none."""
 
-    def run(*arguments: str, code: int = 0) -> Any:
+    def run(*arguments, code=0):
         assert main(["admin", *arguments, "--admin-url", cluster.admin_url]) == code
         printed = capsys.readouterr()
         text = printed.err if code else printed.out
@@ -30,7 +24,7 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
     return run
 
 
-def test_all_actions(run: Callable[..., Any], admin: Admin, client: Client, peer: Peer, topic: str) -> None:
+def test_all_actions(run, admin, client, peer, topic):
     for create, size in ((("create", topic), 0), (("create", topic, "1"), 1)):
         assert run(*create) == "done"
         refused = run("create", topic, "4", code=1)

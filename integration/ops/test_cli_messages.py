@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from pulsar_spark.cli import main
 
 
 @pytest.fixture
-def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+def run(cluster, capsys):
     """Run a command; gives the lines that it printed."""
 
-    def run(*arguments: str) -> list[str]:
+    def run(*arguments):
         assert main([*arguments, "--service-url", cluster.service_url]) == 0
         return capsys.readouterr().out.splitlines()
 
     return run
 
 
-def test_what_is_sent_is_read_by_another_client(
-    run: Callable[..., list[str]], peer: Peer, topic: str
-) -> None:
+def test_what_is_sent_is_read_by_another_client(run, peer, topic):
     assert run("send", topic, "tea") == [f"sent to {topic}"]
     assert run("send", topic, "größer", "--key", "ann") == [f"sent to {topic}"]
     found = peer.read_all(topic)
     assert [(record.key, record.value) for record in found] == [(None, b"tea"), ("ann", "größer".encode())]
 
 
-def test_peek_shows_the_first_messages(
-    run: Callable[..., list[str]], admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_peek_shows_the_first_messages(run, admin, peer, topic):
     admin.create_partitioned_topic(topic, 2)
     assert run("peek", topic) == []
     sent = [Record(b"v%d" % number, key=f"k{number}") for number in range(20)] + [Record(b"\xff")]

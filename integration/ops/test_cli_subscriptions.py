@@ -1,19 +1,14 @@
 """The command ``subscriptions`` against the real broker, with a checkpoint that Spark wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 from pulsar_spark.cli import main
-from pulsar_spark.client import Client, Consumer, SubscriptionOptions
+from pulsar_spark.client import Consumer, SubscriptionOptions
 from pulsar_spark.client.net import admin as product
 from pulsar_spark.errors import BusyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
@@ -24,10 +19,10 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(cluster, topic, capsys):
     """Run the command on the test's topic; gives what it printed, without the header and unneeded blanks."""
 
-    def run(*arguments: str, code: int = 0) -> list[str]:
+    def run(*arguments, code=0):
         command = ["subscriptions", "--admin-url", cluster.admin_url, "--topic", topic, *arguments]
         assert main(command) == code
         lines = capsys.readouterr().out.splitlines()
@@ -36,20 +31,12 @@ def run(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]) -> Run
     return run
 
 
-def hold(client: Client, topic: TopicName, name: str) -> Consumer:
+def hold(client, topic, name):
     options = SubscriptionOptions(name=name, durable=True, initial=InitialPosition.EARLIEST)
     return Consumer(client, topic, options)
 
 
-def test_only_what_nobody_needs_is_removed(
-    pulsar_in_spark: PulsarInSpark,
-    client: Client,
-    peer: Peer,
-    admin: Admin,
-    run: Run,
-    topic: str,
-    tmp_path: Path,
-) -> None:
+def test_only_what_nobody_needs_is_removed(pulsar_in_spark, client, peer, admin, run, topic, tmp_path):
     admin.create_partitioned_topic(topic, 2)
     parts = [TopicName.parse(topic).of_partition(number) for number in range(2)]
     peer.produce(topic, [Record(b"v", key=f"k{number}") for number in range(20)])
@@ -88,9 +75,7 @@ def test_only_what_nobody_needs_is_removed(
     assert run("--prefix", "other") == [f"other-{UUID} {whole} 2 no {sum(counts)} not searched"]
 
 
-def test_a_subscription_that_is_in_use_is_not_removed(
-    client: Client, admin: Admin, cluster: Cluster, topic: str
-) -> None:
+def test_a_subscription_that_is_in_use_is_not_removed(client, admin, cluster, topic):
     """Whatever was seen before: the broker itself refuses."""
     admin.create_topic(topic)
     name, ours = TopicName.parse(topic), product.Admin(cluster.admin_url)
@@ -104,7 +89,7 @@ def test_a_subscription_that_is_in_use_is_not_removed(
         ours.remove_subscription(name, "s")
 
 
-def test_ledgers_and_topics(admin: Admin, peer: Peer, cluster: Cluster, topic: str) -> None:
+def test_ledgers_and_topics(admin, peer, cluster, topic):
     admin.create_partitioned_topic(topic, 1)
     name, ours = TopicName.parse(topic).of_partition(0), product.Admin(cluster.admin_url)
     admin.create_subscription(str(name), "hold")

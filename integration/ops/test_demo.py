@@ -1,7 +1,5 @@
 """The demonstration, as somebody starts it who sees the project for the first time."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from integration.helpers.local_spark import ROOT
 
 @pytest.mark.long
 @pytest.mark.parametrize("ending", ["time", "Ctrl-C"])
-def test_it_shows_sums_rates_and_lags_and_warns_of_nothing(ending: str) -> None:
+def test_it_shows_sums_rates_and_lags_and_warns_of_nothing(ending):
     command = [
         sys.executable,
         "-m",

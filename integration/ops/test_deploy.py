@@ -3,10 +3,7 @@
 ``python3 -m integration deploy`` tries all ways of docs/deploying.md.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from integration.helpers.peer import Record
 
 
 @pytest.mark.long
-def test_packages_on_a_local_cluster(cluster, peer, topic, tmp_path: Path):
+def test_packages_on_a_local_cluster(cluster, peer, topic, tmp_path):
     records = [Record(b"%d" % number, key=f"key-{number % 7}") for number in range(1000)]
     peer.produce(topic, records, batch_size=100)
     environment = linked(tmp_path / "environment")

@@ -1,19 +1,13 @@
 """Each example does what its first line says, and the quickstart prints what it shows."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from examples import (
     exactly_once_copy,
@@ -26,21 +20,19 @@ from examples import (
     word_count,
     written_batches,
 )
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.docs import ROOT, Block, blocks
-from integration.fixtures.spark import PulsarInSpark, await_rows, begun, finish
+from integration.docs import ROOT, blocks
+from integration.fixtures.spark import await_rows, begun, finish
 from integration.helpers import cpp_values
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 
 
-def run(query: DataStreamWriter) -> None:
+def run(query):
     """Run a query over all there is."""
     finish(begun(query.trigger(availableNow=True)))
 
 
-def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[str, str | None]:
+def compacted(pulsar_in_spark, admin, topic):
     """What is left of a topic for those who read it compacted."""
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -49,7 +41,7 @@ def compacted(pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str) -> dict[
 
 
 @pytest.mark.long
-def test_word_count(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+def test_word_count(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     counts = f"{topic}-counts"
     query = word_count.query(pulsar_in_spark.spark, cluster.service_url, topic, counts, str(checkpoint))
     peer.produce(topic, [Record(b"To be, or not"), Record(b"to be")])
@@ -63,12 +55,12 @@ def test_word_count(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admi
     }
 
 
-def change(op: str, key: str, **row: object) -> Record:
+def change(op, key, **row):
     return Record(json.dumps({"op": op, "id": key, "row": row or None}).encode(), key=key)
 
 
 @pytest.mark.long
-def test_upsert(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, topic, checkpoint):
+def test_upsert(pulsar_in_spark, cluster, peer, admin, topic, checkpoint):
     table = f"{topic}-table"
     query = upsert.query(pulsar_in_spark.spark, cluster.service_url, topic, table, str(checkpoint))
     changes = [
@@ -84,14 +76,14 @@ def test_upsert(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, admin, t
     assert compacted(pulsar_in_spark, admin, table) == {"1": '{"name":"Anna"}', "3": '{"name":"Cid"}'}
 
 
-def forget_last_commit(checkpoint: Path) -> None:
+def forget_last_commit(checkpoint):
     """Leave the checkpoint as a driver does that dies when a micro-batch is written and not yet noted."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink()
 
 
-def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, home: Path, how: str) -> None:
+def check_copy(spark, service_url, source, copy, home, how):
     """Copy in one run, let its end be forgotten, and run again."""
     query = exactly_once_copy.query(spark, service_url, source, copy, str(home), how)
     records = [
@@ -106,19 +98,17 @@ def check_copy(spark: SparkSession, service_url: str, source: str, copy: str, ho
         assert peer.read_all(copy) == records
 
 
-def test_effectively_once_copy(
-    spark: SparkSession, cluster: Cluster, topic, plain_once_topic: str, checkpoint
-):
+def test_effectively_once_copy(spark, cluster, topic, plain_once_topic, checkpoint):
     check_copy(spark, cluster.service_url, topic, plain_once_topic, checkpoint, "effectively-once")
 
 
-def sale(shop: str, amount: float, second: int) -> Record:
+def sale(shop, amount, second):
     value = json.dumps({"shop": shop, "amount": amount}, separators=(",", ":")).encode()
     return Record(value, key=shop, event_time=1_800_000_000_000 + second * 1000)
 
 
 @pytest.mark.long
-def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_windows(pulsar_in_spark, cluster, peer, topic, checkpoint):
     sums = f"{topic}-sums"
     query = windows.query(pulsar_in_spark.spark, cluster.service_url, topic, sums, str(checkpoint))
     peer.produce(topic, [sale("Cork", 1, 2), sale("Bergen", 2, 3), sale("Cork", 4, 9), sale("Cork", 8, 26)])
@@ -130,7 +120,7 @@ def test_windows(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, 
     assert peer.read_all(sums)[-1] == sale("Cork", 40.0, 30)
 
 
-def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_foreach_batch(pulsar_in_spark, cluster, peer, topic, checkpoint):
     orders, rejected = f"{topic}-orders", f"{topic}-rejected"
     query = foreach_batch.query(
         pulsar_in_spark.spark, cluster.service_url, topic, orders, rejected, str(checkpoint)
@@ -143,18 +133,18 @@ def test_foreach_batch(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, t
     assert peer.read_all(rejected) == [replace(record, properties=(("origin", topic),)) for record in bad]
 
 
-def orders_schema(*more: str) -> AvroSchema:
+def orders_schema(*more):
     fields: list[dict[str, object]] = [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}]
     fields += [{"name": name, "type": ["null", "string"], "default": None} for name in more]
     return AvroSchema(None, {"type": "record", "name": "Order", "fields": fields})
 
 
-def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_typed_orders(pulsar_in_spark, cluster, peer, topic, checkpoint):
     large = f"{topic}-large"
     first, second, third = orders_schema(), orders_schema("note"), orders_schema("note", "currency")
     runs = 0
 
-    def start() -> StreamingQuery:
+    def start():
         nonlocal runs
         runs += 1
         query = typed_orders.query(pulsar_in_spark.spark, cluster.service_url, topic, large, str(checkpoint))
@@ -181,7 +171,7 @@ def test_typed_orders(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, to
     ]
 
 
-def test_masked_cards(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+def test_masked_cards(pulsar_in_spark, cluster, peer, topic):
     masked = f"{topic}-masked"
     peer.produce(topic, [Record(b'{"card": 4000123412341234, "id": 7}', key="ann"), Record(b"no card")])
     spark = pulsar_in_spark.spark
@@ -189,7 +179,7 @@ def test_masked_cards(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, to
     assert peer.read_all(masked) == [Record(b'{"card": ****, "id": 7}', key="ann"), Record(b"no card")]
 
 
-def test_written_batches(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, checkpoint):
+def test_written_batches(pulsar_in_spark, cluster, peer, topic, checkpoint):
     copy = f"{topic}-copy"
     peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
     spark, function = pulsar_in_spark.spark, "examples.written_batches.report"
@@ -199,7 +189,7 @@ def test_written_batches(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer,
     assert re.fullmatch(rf"batch 0, {copy}: 5 messages, \d+ bytes from [\d:]+ to [\d:]+", lines[0])
 
 
-def test_watched_query(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic):
+def test_watched_query(pulsar_in_spark, cluster, peer, topic):
     peer.produce(topic, [Record(b"tea")])
     query, listener, page = watched_query.watch(pulsar_in_spark.spark, cluster.service_url, topic)
     try:
@@ -212,7 +202,7 @@ def test_watched_query(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, t
         listener.close()
 
 
-def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp_path, capsys):
+def test_quickstart(pulsar_in_spark, cluster, topic, tmp_path, capsys):
     page = ROOT / "docs" / "quickstart.md"
     places = {
         "pulsar://localhost:6650": cluster.service_url,
@@ -229,14 +219,14 @@ def test_quickstart(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, tmp
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_program_of_a_front_page(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, capsys, page):
+def test_the_program_of_a_front_page(pulsar_in_spark, cluster, topic, capsys, page):
     places = {"pulsar://localhost:6650": cluster.service_url, '"orders"': f'"{topic}"'}
     (program,) = blocks(ROOT / page, "python")
     run_block(program, places, {})
     assert capsys.readouterr().out.strip() == blocks(ROOT / page, "text")[-1].text
 
 
-def run_block(block: Block, places: dict[str, str], names: dict[str, object]) -> None:
+def run_block(block, places, names):
     """Run the code of a block with other texts in the place of some."""
     code = block.text
     for text, place in places.items():
@@ -244,7 +234,7 @@ def run_block(block: Block, places: dict[str, str], names: dict[str, object]) ->
     exec(compile(code, block.place, "exec"), names)
 
 
-def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+def test_the_join_of_two_topics(pulsar_in_spark, cluster, peer, topic, tmp_path):
     """As docs/schemas.md has it, with what it writes."""
     tables: dict[str, tuple[dict[str, str], list[dict[str, object]]]] = {
         "orders": ({"id": "long", "item": "string"}, [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]),
@@ -269,7 +259,7 @@ def test_the_join_of_two_topics(pulsar_in_spark: PulsarInSpark, cluster: Cluster
 
 
 @pytest.mark.long
-def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, topic, tmp_path):
+def test_the_recipes(pulsar_in_spark, cluster, peer, topic, tmp_path):
     """Those that docs/recipes.md calls tried, in the order of the page."""
     sent = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
     orders = [
@@ -295,7 +285,7 @@ def test_the_recipes(pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer, top
     assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
 
 
-def run_recipes(spark: SparkSession, service_url: str, topic: str, home: Path) -> dict[str, Any]:
+def run_recipes(spark, service_url, topic, home):
     """Run the code of the page up to what nobody has tried, on topics of its own; returns its names."""
     page = ROOT / "docs" / "recipes.md"
     text = page.read_text()

@@ -1,19 +1,14 @@
 """Lineage of real queries: the events of OpenLineage's own client, in a file."""
 
-from __future__ import annotations
-
 import json
 import uuid
-from pathlib import Path
-from typing import Any
 
 import pytest
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
-from pyspark.sql import DataFrame
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, PulsarInSpark, finish
+from integration.fixtures.spark import InjectedError, finish
 from integration.helpers.peer import Record
 from pulsar_spark import PulsarLineageListener
 
@@ -26,19 +21,19 @@ class Lineage:
         listener: to be added.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.name = f"lineage-{uuid.uuid4().hex[:8]}"
         transport = FileTransport(FileConfig(log_file_path=str(file), append=True))
         self.listener = PulsarLineageListener(OpenLineageClient(transport=transport), namespace="tests")
         self._file = file
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def events(self):
         """The events so far; a line that is being written counts later."""
         lines = self._file.read_text().split("\n")[:-1] if self._file.exists() else []
         return [each for each in map(json.loads, lines) if each["job"]["name"] == self.name]
 
-    def ended(self) -> list[dict[str, Any]]:
+    def ended(self):
         """The events of the query when it has ended, which Spark tells later than the program."""
         wait_until(lambda: self.events and self.events[-1]["eventType"] in ("COMPLETE", "FAIL"))
         return self.events
@@ -52,11 +47,11 @@ def lineage(spark, tmp_path):
     spark.streams.removeListener(found.listener)
 
 
-def topics(event: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+def topics(event, kind):
     return [(each["namespace"], each["name"]) for each in event[kind]]
 
 
-def test_topics_of_source_and_sink(pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, lineage):
+def test_topics_of_source_and_sink(pulsar_in_spark, peer, topic, checkpoint, lineage):
     """The rows name their topics, so no option says where they were written."""
     written = [f"{topic}-even", f"{topic}-odd"]
     peer.produce(topic, [Record(b"%d" % each) for each in range(10)])
@@ -74,13 +69,11 @@ def test_topics_of_source_and_sink(pulsar_in_spark: PulsarInSpark, peer, topic, 
         assert topics(event, "outputs") == [(url, each) for each in written]
 
 
-def test_a_write_in_foreach_batch_and_a_failure(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, lineage
-):
+def test_a_write_in_foreach_batch_and_a_failure(pulsar_in_spark, peer, topic, checkpoint, lineage):
     written = f"{topic}-written"
     peer.produce(topic, [Record(b"%d" % each) for each in range(2)])
 
-    def write(batch: DataFrame, number: int) -> None:
+    def write(batch, number):
         if number == 1:
             raise InjectedError(number)
         pulsar_in_spark.write(batch.select("value"), written)

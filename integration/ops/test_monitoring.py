@@ -1,21 +1,16 @@
 """Monitoring, with a real Spark, a real broker and a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 import uuid
-from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, begun, start
+from integration.fixtures.spark import Collector, begun, start
 from integration.helpers.chromium import find_chromium, page_dom
 from integration.helpers.made_up_progress import progress
 from integration.helpers.peer import Record
@@ -24,7 +19,7 @@ from pulsar_spark import PulsarProgressListener
 BATCH = 100
 
 
-def shown(listener: PulsarProgressListener, metric: str, **labels: str) -> float | None:
+def shown(listener, metric, **labels):
     """The sum of the samples of a metric that have these labels; None where there is none."""
     found = []
     for line in listener.prometheus_text().splitlines():
@@ -38,24 +33,24 @@ def shown(listener: PulsarProgressListener, metric: str, **labels: str) -> float
 class HeldSink:
     """A sink for foreachBatch that holds each micro-batch until it is told to go on, and counts rows."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.is_open = False
         self.has_begun = False
         self.rows = 0
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch, number):
         self.has_begun = True
         wait_until(lambda: self.is_open or not self.has_begun)
         self.rows += batch.count()
 
-    def let_go_on(self) -> None:
+    def let_go_on(self):
         """Let one micro-batch go on."""
         self.has_begun = False
 
 
 @pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, rows, tmp_path
+    pulsar_in_spark, peer, topic, checkpoint, listener, rows, tmp_path
 ):
     """Default options but for the start: one micro-batch takes all, and is seen while it runs and after."""
     written = time.time()
@@ -97,9 +92,7 @@ def test_a_query_that_is_behind_shows_it_within_its_first_trigger(
 
 
 @pytest.mark.long
-def test_the_lag_of_a_query_that_catches_up(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint, listener, tmp_path
-):
+def test_the_lag_of_a_query_that_catches_up(pulsar_in_spark, peer, topic, checkpoint, listener, tmp_path):
     """With a micro-batch for each message: the lag is the age of the one that is being processed."""
     sink, written = HeldSink(), []
     for number in range(3):
@@ -122,7 +115,7 @@ def test_the_lag_of_a_query_that_catches_up(
         query.stop()
 
 
-def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark: PulsarInSpark, topic, tmp_path, listener):
+def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark, topic, tmp_path, listener):
     ticks = pulsar_in_spark.spark.readStream.format("rate-micro-batch")
     rows = ticks.options(rowsPerBatch=100, startTimestamp=0).load().selectExpr("string(value) AS value")
     query = pulsar_in_spark.write_stream(rows, tmp_path / "sink", topic).queryName("writes").start()
@@ -138,7 +131,7 @@ def test_what_a_sink_writes_and_a_run_that_fails(pulsar_in_spark: PulsarInSpark,
     wait_until(lambda: shown(listener, "failed_runs_total", query=str(failing.id)) == 1)
 
 
-def page_data(url: str) -> Any:
+def page_data(url):
     """What the live page gets."""
     with urlopen(f"{url}queries.json") as found:
         return json.load(found)
@@ -148,7 +141,7 @@ def page_data(url: str) -> Any:
 
 
 @pytest.mark.long
-def test_the_live_page_in_a_browser(tmp_path: Path):
+def test_the_live_page_in_a_browser(tmp_path):
     """It draws what it gets, and names that are made to look like HTML are text."""
     hostile = "</script><img src=x onerror=\"document.title='broken into'\">&amp;"
     listener = PulsarProgressListener()

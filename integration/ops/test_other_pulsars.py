@@ -3,18 +3,11 @@
 `test --pulsar VERSION` runs all tests on one of them; `test_pulsar_5.py` is a part of each run.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
@@ -33,7 +26,7 @@ _CHUNKED = {"pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batching
 
 
 @pytest.fixture(scope="module")
-def other(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+def other(request):
     """A broker of a version with transactions and small messages, whose namespace deduplicates."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, request.param)
@@ -45,9 +38,7 @@ def other(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
             yield broker
 
 
-def await_first_batch(
-    writer: DataStreamWriter, query: StreamingQuery, unload: Callable[[], None]
-) -> StreamingQuery:
+def await_first_batch(writer, query, unload):
     """Wait for a micro-batch. If the broker lost a message of it, unload the topic and start the query again.
 
     Pulsar 4.0.7 may lose a message of a topic's first transactions, and then refuses all others
@@ -69,17 +60,10 @@ ONCE, TRANSACTIONAL = {}, {"delivery": "transactional"}
 
 @pytest.mark.parametrize(
     ("other", "options"),
-    [
-        (OLDEST_LINE, ONCE),
-        (OLDEST_LINE, TRANSACTIONAL),
-        (NEWEST_LINE, ONCE),
-        (NEWEST_LINE, TRANSACTIONAL),
-    ],
+    [(OLDEST_LINE, ONCE), (OLDEST_LINE, TRANSACTIONAL), (NEWEST_LINE, ONCE), (NEWEST_LINE, TRANSACTIONAL)],
     indirect=["other"],
 )
-def test_a_stream_from_topic_to_topic(
-    other: StandaloneBroker, spark: SparkSession, topic: str, checkpoint: Path, options: dict[str, str]
-):
+def test_a_stream_from_topic_to_topic(other, spark, topic, checkpoint, options):
     """Single, batched and chunked messages come once and in order; the topic is unloaded meanwhile."""
     admin, copy, pulsar = other.admin, f"{topic}-copy", PulsarInSpark(spark, other.service_url)
     for name in (topic, copy):

@@ -1,7 +1,5 @@
 """The alert rules, the dashboard and the metrics, with Prometheus's own tool."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -23,24 +21,24 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def promtool() -> str:
+def promtool():
     found = shutil.which("promtool")
     assert found, "there is no promtool here: install your distribution's package, such as prometheus"
     return found
 
 
-def run(*command: str, text: str | None = None) -> None:
+def run(*command, text=None):
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert not done.returncode, done.stdout + done.stderr
 
 
-def test_each_alert_fires_when_it_must(promtool: str, tmp_path: Path):
+def test_each_alert_fires_when_it_must(promtool, tmp_path):
     shutil.copy(CONF / "prometheus-alerts.yaml", tmp_path)
     shutil.copy(ALERTS_FIRE, tmp_path)
     run(promtool, "test", "rules", str(tmp_path / ALERTS_FIRE.name))
 
 
-def test_prometheus_reads_each_expression_of_the_dashboard(promtool: str, tmp_path: Path):
+def test_prometheus_reads_each_expression_of_the_dashboard(promtool, tmp_path):
     dashboard = json.loads((CONF / "grafana-dashboard.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     assert len(expressions) > 10
@@ -52,7 +50,7 @@ def test_prometheus_reads_each_expression_of_the_dashboard(promtool: str, tmp_pa
     run(promtool, "check", "rules", str(file))
 
 
-def test_prometheus_reads_the_metrics(promtool: str):
+def test_prometheus_reads_the_metrics(promtool):
     listener = PulsarProgressListener()
     hostile = '"}\n\\ x'
     topic = "persistent://public/default/topic"

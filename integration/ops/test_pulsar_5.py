@@ -1,18 +1,13 @@
 """Pulsar 5: typed rows, topics that become scalable, and scalable topics while their segments change."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
@@ -38,7 +33,7 @@ KEYS = [f"key-{number}" for number in range(12)]
 
 
 @pytest.fixture(scope="module")
-def line_5() -> Iterator[StandaloneBroker]:
+def line_5():
     """A broker with transactions, which deduplicates; it keeps nothing that no subscription holds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VERSION_VARIABLE, NEWEST_LINE)
@@ -49,17 +44,17 @@ def line_5() -> Iterator[StandaloneBroker]:
 
 
 @pytest.fixture
-def pulsar(spark: SparkSession, line_5: StandaloneBroker) -> PulsarInSpark:
+def pulsar(spark, line_5):
     return PulsarInSpark(spark, line_5.service_url)
 
 
 @pytest.fixture
-def scalable(line_5: StandaloneBroker, topic: str) -> Iterator[ScalableTopic]:
+def scalable(line_5, topic):
     with ScalableTopic(line_5.service_url, line_5.admin, topic.rpartition("/")[2]) as created:
         yield created
 
 
-def assert_complete(rows: Iterable[Row], counts: dict[str, int]) -> None:
+def assert_complete(rows, counts):
     """Each message came once, and those of a key in order."""
     seen = dict.fromkeys(counts, 0)
     for row in rows:
@@ -69,7 +64,7 @@ def assert_complete(rows: Iterable[Row], counts: dict[str, int]) -> None:
     assert seen == counts
 
 
-def test_typed_rows_are_copied_once(pulsar: PulsarInSpark, topic: str, checkpoint: Path) -> None:
+def test_typed_rows_are_copied_once(pulsar, topic, checkpoint):
     """By two runs of a query with one checkpoint."""
     copy = f"{topic}-copy"
     rows = [(number, None if number % 5 == 0 else f"item {number}", number / 4) for number in range(600)]
@@ -83,16 +78,14 @@ def test_typed_rows_are_copied_once(pulsar: PulsarInSpark, topic: str, checkpoin
     assert sorted(tuple(row) for row in copied.collect()) == rows
 
 
-def test_a_scalable_topic_in_two_runs(
-    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
-) -> None:
+def test_a_scalable_topic_in_two_runs(pulsar, line_5, scalable, checkpoint):
     """Segments split and merge before, between and during the runs."""
     collector = Collector()
     rows = pulsar.stream(
         str(scalable.name), **{"admin.url": line_5.admin_url, "metadataColumns": "__topic,__partition"}
     )
 
-    def write(count: int) -> None:
+    def write(count):
         for _ in range(count):
             for key in KEYS:
                 scalable.write(key)
@@ -120,14 +113,12 @@ def test_a_scalable_topic_in_two_runs(
     assert len(scalable.subscriptions()) == 1
 
 
-def test_a_query_moves_with_a_topic_that_becomes_scalable(
-    pulsar: PulsarInSpark, line_5: StandaloneBroker, topic: str, checkpoint: Path
-) -> None:
+def test_a_query_moves_with_a_topic_that_becomes_scalable(pulsar, line_5, topic, checkpoint):
     """From its own checkpoint: each message of before and of after comes once."""
     admin, collector, local = line_5.admin, Collector(), topic.rpartition("/")[2]
     admin.create_partitioned_topic(topic, 2)
 
-    def old(begin: int, end: int) -> None:
+    def old(begin, end):
         with Peer(line_5.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number, key=str(number)) for number in range(begin, end)])
 
@@ -156,13 +147,7 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_migrated_topic_that_ends_with_a_marker(
-    spark: SparkSession,
-    line_5: StandaloneBroker,
-    topic: str,
-    checkpoint: Path,
-    is_committed: bool,
-) -> None:
+def test_a_migrated_topic_that_ends_with_a_marker(spark, line_5, topic, checkpoint, is_committed):
     """Of a transaction: readers never see its last entry, and what follows is read all the same."""
     pulsar = PulsarInSpark(spark, line_5.service_url)
     local, collector = topic.rpartition("/")[2], Collector()
@@ -185,9 +170,7 @@ def test_a_migrated_topic_that_ends_with_a_marker(
     assert values == [b"plain", *([b"txn"] if is_committed else []), b"%s:0" % KEYS[0].encode()]
 
 
-def test_typed_values_of_a_scalable_topic(
-    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic
-) -> None:
+def test_typed_values_of_a_scalable_topic(pulsar, line_5, scalable):
     """The schema is that of the topic."""
     field = '{"name": "id", "type": "long"}'
     schema = Schema(SchemaType.JSON, f'{{"type": "record", "name": "r", "fields": [{field}]}}'.encode())
@@ -202,18 +185,14 @@ def test_typed_values_of_a_scalable_topic(
     assert sorted(row.id for row in rows) == list(range(10))
 
 
-def test_what_cannot_be_done_with_a_scalable_topic_says_so(
-    pulsar: PulsarInSpark, scalable: ScalableTopic, checkpoint: Path
-) -> None:
+def test_what_cannot_be_done_with_a_scalable_topic_says_so(pulsar, scalable, checkpoint):
     with pytest.raises(PySparkException, match=r"PULSAR_OPTION.*admin\.url"):
         drain(pulsar.stream(str(scalable.name)), Collector(), checkpoint)
     with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.*can be read"):
         pulsar.write(pulsar.rows([("x",)], "value string"), str(scalable.name))
 
 
-def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(
-    line_5: StandaloneBroker, scalable: ScalableTopic, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(line_5, scalable, caplog):
     pattern = {"topicsPattern": re.escape(scalable.name.local), "admin.url": line_5.admin_url}
     options = parse_source({"service.url": line_5.service_url} | pattern, Mode.STREAM)
     with Client(options.client) as client:
@@ -222,19 +201,17 @@ def test_a_pattern_names_the_scalable_topics_that_it_does_not_match(
 
 
 @pytest.mark.long
-def test_changes_all_the_time(
-    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
-) -> None:
+def test_changes_all_the_time(pulsar, line_5, scalable, checkpoint):
     """Segments split or merge each second, nothing is retained, and runs of two kinds take turns."""
     rng, collector, is_over = random.Random(7), Collector(), threading.Event()
     rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
 
-    def write() -> None:
+    def write():
         while not is_over.is_set():
             for key in KEYS:
                 scalable.write(key)
 
-    def change() -> None:
+    def change():
         while not is_over.wait(1.0):
             scalable.change(rng)
 
@@ -265,13 +242,11 @@ def test_changes_all_the_time(
     wait_until(lambda: sealed[0] not in scalable.segments, timeout=300)
 
 
-def test_the_command_creates_a_topic_and_removes_its_subscription(
-    line_5: StandaloneBroker, topic: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_creates_a_topic_and_removes_its_subscription(line_5, topic, capsys):
     """As docs/pulsar5.md has it."""
     name = topic.replace("persistent", "topic")
 
-    def run(*arguments: str, code: int = 0) -> str:
+    def run(*arguments, code=0):
         assert main(["admin", *arguments, "--admin-url", line_5.admin_url]) == code
         return "".join(capsys.readouterr())
 
@@ -288,18 +263,16 @@ def test_the_command_creates_a_topic_and_removes_its_subscription(
 
 
 @pytest.mark.long
-def test_segments_that_end_while_the_query_is_stopped(
-    pulsar: PulsarInSpark, line_5: StandaloneBroker, scalable: ScalableTopic, checkpoint: Path
-) -> None:
+def test_segments_that_end_while_the_query_is_stopped(pulsar, line_5, scalable, checkpoint):
     """The subscription holds them. Without it they are gone, and the query names them."""
     collector = Collector()
     rows = pulsar.stream(str(scalable.name), **{"admin.url": line_5.admin_url})
 
-    def write() -> None:
+    def write():
         for key in KEYS:
             scalable.write(key)
 
-    def await_clean_up(number: int) -> None:
+    def await_clean_up(number):
         """The broker looks each minute for old segments that nobody has to read."""
         with ScalableTopic(line_5.service_url, line_5.admin, f"held-by-nobody-{number}") as other:
             other.split(other.active[0])
@@ -337,7 +310,7 @@ def test_segments_that_end_while_the_query_is_stopped(
 
 
 @pytest.mark.long
-def test_a_broker_that_is_killed(spark: SparkSession, topic: str, checkpoint: Path) -> None:
+def test_a_broker_that_is_killed(spark, topic, checkpoint):
     """The query looks the segments up again, and continues."""
     collector, rng, counts = Collector(), random.Random(7), dict[str, int]()
     with pytest.MonkeyPatch.context() as patch:

@@ -1,16 +1,12 @@
 """The README and the quickstart, word for word, as read with a checkout, Python and Java."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +21,7 @@ _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "
 
 
 @contextmanager
-def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> Iterator[Path]:
+def in_second_shell(command, folder, variables):
     """Run a foreground command; yield the file of its output when it is ready. Ctrl-C ends it."""
     *before, last = command.splitlines()
     said = folder / "second-shell.txt"
@@ -48,7 +44,7 @@ def in_second_shell(command: str, folder: Path, variables: dict[str, str]) -> It
             assert shell.wait(HANG) == 0, said.read_text()
 
 
-def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(text, folder, variables):
     """Let a shell run a text; it stops at the first command that fails."""
     command = ["sh", "-e", "-c", text]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
@@ -58,7 +54,7 @@ def run(text: str, folder: Path, variables: dict[str, str]) -> subprocess.Comple
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
-def test_the_first_programs_word_for_word(tmp_path: Path, page: str) -> None:
+def test_the_first_programs_word_for_word(tmp_path, page):
     """They take ports 6650 and 8080, as a reader's do."""
     # As `env -i PATH="$PATH" HOME="$HOME"`: nothing of what our own commands and fixtures set.
     variables = {name: os.environ[name] for name in ("PATH", "HOME")}
@@ -80,5 +76,5 @@ def test_the_first_programs_word_for_word(tmp_path: Path, page: str) -> None:
         assert found, f"this is not printed in its place:\n{text}\n{done.stdout}{done.stderr}"
     # Without the time that a line begins with, and without what Spark says of each `register`.
     lines = [re.sub(r"^[\d/]+ [\d:]+ ", "", line) for line in done.stderr.splitlines()]
-    said = Counter(line for line in lines if "pulsar" in line.lower() and "DataSourceManager" not in line)
-    assert [line for line, times in said.items() if times > 1] == []
+    counts = Counter(line for line in lines if "pulsar" in line.lower() and "DataSourceManager" not in line)
+    assert [line for line, times in counts.items() if times > 1] == []

@@ -1,26 +1,22 @@
 """A user's test of a query, run as a user does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from integration.deploy.environments import build_wheel, link, linked
 from integration.docs import ROOT
-from integration.helpers.cluster import Cluster
 from pulsar_spark.testing import PulsarForTests
 
 EXAMPLE = ROOT / "examples" / "test_totals.py"
 _PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
-def run_example(python: str, folder: Path, variables: dict[str, str]) -> None:
+def run_example(python, folder, variables):
     """Run it as a user's own file."""
     shutil.copy(EXAMPLE, folder)
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", EXAMPLE.name]
@@ -30,7 +26,7 @@ def run_example(python: str, folder: Path, variables: dict[str, str]) -> None:
 
 
 @pytest.mark.long
-def test_the_example_with_a_broker_that_runs(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_example_with_a_broker_that_runs(cluster, tmp_path):
     places = {
         "PULSAR_SPARK_TEST_SERVICE_URL": cluster.service_url,
         "PULSAR_SPARK_TEST_ADMIN_URL": cluster.admin_url,
@@ -41,7 +37,7 @@ def test_the_example_with_a_broker_that_runs(cluster: Cluster, tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_the_example_from_the_wheel(tmp_path: Path) -> None:
+def test_the_example_from_the_wheel(tmp_path):
     """It starts a broker of its own, and no variable says which Python Spark runs."""
     environment = linked(tmp_path / "environment")
     for name in ("protobuf", *_PYTEST):
@@ -58,11 +54,11 @@ def test_the_example_from_the_wheel(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def other(cluster: Cluster, spark: object) -> PulsarForTests:
+def other(cluster, spark):
     return PulsarForTests(cluster.service_url, cluster.admin_url)
 
 
-def test_partitions_schemas_and_order(other: PulsarForTests) -> None:
+def test_partitions_schemas_and_order(other):
     topic = other.new_topic()
     rows = [(number, f"item {number}") for number in range(50)]
     other.send(topic, rows, "id long, item string", valueFormat="avro")

@@ -4,19 +4,15 @@ Rows have a value in each field, null in each, extremes, and none: where an olde
 has its default, or null. Where a column is not what Java has, ``AS_JAVA`` says what it is instead.
 """
 
-from __future__ import annotations
-
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import Cluster
-from integration.helpers.java_kinds import JavaKinds, java_kinds
+from integration.helpers.java_kinds import java_kinds
 from integration.helpers.java_values import as_json
 
 # What Java's JSON leaves out is the class's own initial value there, and the schema's default here.
@@ -34,21 +30,21 @@ DEFAULTS = {
 UNITS = {"localTime": 1_000_000, "instant": 1_000}
 
 
-def _pairs(value: list[dict[str, Any]]) -> dict[str, Any]:
+def _pairs(value):
     return {str(each["key"]): each["value"] for each in value}
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value):
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-def _duration(seconds: str) -> str:
+def _duration(seconds):
     return f"PT{Decimal(seconds).normalize():f}S"
 
 
-def _decimal(value: str) -> str:
+def _decimal(value):
     unscaled = int.from_bytes(base64.b64decode(value), "big", signed=True)
     digits = tuple(map(int, str(abs(unscaled))))
     return str(Decimal((int(unscaled < 0), digits, -2)))
@@ -77,7 +73,7 @@ AS_JAVA: dict[str, dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def shown(kind: str, row: dict[str, Any]) -> dict[str, Any]:
+def shown(kind, row):
     """A row of Spark's as Java would say it."""
     forms = AS_JAVA[kind]
     values = {name: as_json(value) for name, value in row.items()}
@@ -87,7 +83,7 @@ def shown(kind: str, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cut(row: dict[str, Any]) -> dict[str, Any]:
+def cut(row):
     """A value of Java's, as exact as columns are; of records in it, without nulls, which JSON leaves out."""
     exact = {
         name: value // UNITS[name] * UNITS[name] if name in UNITS and value is not None else value
@@ -97,13 +93,13 @@ def cut(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def java(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaKinds]:
+def java(cluster, tmp_path_factory):
     with java_kinds(cluster.service_url, tmp_path_factory.mktemp("java") / "log") as opened:
         yield opened
 
 
 @pytest.fixture
-def case_sensitive(pulsar_in_spark: PulsarInSpark) -> Iterator[None]:
+def case_sensitive(pulsar_in_spark):
     """Two fields differ only by case."""
     pulsar_in_spark.spark.conf.set("spark.sql.caseSensitive", "true")
     yield
@@ -112,7 +108,7 @@ def case_sensitive(pulsar_in_spark: PulsarInSpark) -> Iterator[None]:
 
 @pytest.mark.usefixtures("case_sensitive")
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-def test_each_kind_of_field(pulsar_in_spark: PulsarInSpark, java: JavaKinds, topic: str, kind: str) -> None:
+def test_each_kind_of_field(pulsar_in_spark, java, topic, kind):
     copy = f"{topic}-copy"
     java.write(kind, topic)
     java.register(kind, copy)

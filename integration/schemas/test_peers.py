@@ -1,13 +1,9 @@
 """Java, C++ and fastavro write values of every kind of schema; Spark shows them, in batches and streams."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import json
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,32 +13,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from integration.broker import Admin
 from integration.docs import ROOT, blocks
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.fixtures.spark import Collector, drain
 from integration.helpers import cpp_values
-from integration.helpers.cluster import Cluster
 from integration.helpers.java_values import JavaValues, as_json, write_values
 from integration.helpers.payloads import avro, definition_of, register, register_pair, write_payloads
-from integration.helpers.peer import Peer
-from integration.helpers.typed_values import ALL, MESSAGES, TypedValues
+from integration.helpers.typed_values import ALL, MESSAGES
 
 PAGE = ROOT / "docs" / "schemas.md"
 TYPED = {"valueFormat": "columns", "metadataColumns": ""}
 
 
-def rows_of(rows: DataFrame) -> list[dict[str, Any]]:
+def rows_of(rows):
     """Times have zones, unlike in collect()."""
     found: list[dict[str, Any]] = rows.toArrow().to_pylist(maps_as_pydicts="strict")
     return found
 
 
-def texts(values: Sequence[object]) -> list[str]:
+def texts(values):
     """Values that can be compared: -0.0 is not 0.0, and NaN is itself."""
     return [json.dumps(as_json(value), sort_keys=True) for value in values]
 
 
-def check(rows: DataFrame, columns: str, expected: Sequence[Mapping[str, Any] | None]) -> None:
+def check(rows, columns, expected):
     """Rows are those expected, in order, and their columns have these types; None is a row of nulls."""
     schema = StructType.fromDDL(columns)
     assert isinstance(schema, StructType)
@@ -55,7 +48,7 @@ def check(rows: DataFrame, columns: str, expected: Sequence[Mapping[str, Any] | 
 
 
 @pytest.fixture(scope="module")
-def java_topics(cluster: Cluster) -> dict[str, str]:
+def java_topics(cluster):
     """Topics that the Java client wrote, by the name of the kind; every second one in batches."""
     prefix = f"persistent://public/default/java-{uuid.uuid4().hex[:8]}"
     topics = {kind.name: f"{prefix}-{kind.name}" for kind in ALL}
@@ -70,9 +63,7 @@ def java_topics(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
-def test_what_java_writes(
-    pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str], kind: TypedValues
-) -> None:
+def test_what_java_writes(pulsar_in_spark, java_topics, kind):
     check(pulsar_in_spark.read(java_topics[kind.name], **TYPED), kind.columns, kind.rows)
 
 
@@ -84,15 +75,8 @@ def test_what_java_writes(
     ],
 )
 def test_what_java_writes_as_plain_protobuf(
-    pulsar_in_spark: PulsarInSpark,
-    cluster: Cluster,
-    admin: Admin,
-    java_topics: dict[str, str],
-    kind: TypedValues,
-    topic: str,
-    tmp_path: Path,
-    checkpoint: Path,
-) -> None:
+    pulsar_in_spark, cluster, admin, java_topics, kind, topic, tmp_path, checkpoint
+):
     """Schema.PROTOBUF has an Avro schema; the native one of the same class has the descriptors."""
     write_values(cluster.service_url, [JavaValues(topic, {**kind.schema, "type": "PROTOBUF"}, kind.java)])
     told = definition_of(admin, java_topics[kind.name])
@@ -108,20 +92,18 @@ def test_what_java_writes_as_plain_protobuf(
         pulsar_in_spark.read(topic, **TYPED)
 
 
-def test_the_day_of_a_date(pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str]) -> None:
+def test_the_day_of_a_date(pulsar_in_spark, java_topics):
     rows = pulsar_in_spark.read(java_topics["DATE"], **TYPED).selectExpr("CAST(value AS DATE)")
     days = [str(day) for (day,) in rows.collect()]
     assert days == ["2023-11-14", "1969-12-31", "1970-01-01", "None"]
 
 
 @pytest.mark.long
-def test_streams_show_what_batches_show(
-    pulsar_in_spark: PulsarInSpark, java_topics: dict[str, str], checkpoint: Path
-) -> None:
+def test_streams_show_what_batches_show(pulsar_in_spark, java_topics, checkpoint):
     """Several streams in one query: a row is JSON there, which Spark makes of its columns."""
     names = ["AVRO", "JSON", "SEPARATED-AVRO-AVRO", "PROTOBUF_NATIVE"]
 
-    def named(name: str, rows: DataFrame) -> DataFrame:
+    def named(name, rows):
         return rows.select(f.lit(name).alias("name"), f.to_json(f.struct("*")).alias("row"))
 
     batches = [named(name, pulsar_in_spark.read(java_topics[name], **TYPED)) for name in names]
@@ -140,9 +122,7 @@ def test_streams_show_what_batches_show(
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_what_the_cpp_client_writes(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, batching: bool
-) -> None:
+def test_what_the_cpp_client_writes(pulsar_in_spark, peer, topic, batching):
     """Classes of records in Avro and in JSON, and a schema of its own with dicts, which fastavro writes."""
     orders = [cpp_values.order(values) for values in cpp_values.ORDERS]
     for schema in (AvroSchema(cpp_values.Order), JsonSchema(cpp_values.Order)):
@@ -186,9 +166,7 @@ CHANGE_COLUMNS = (
 )
 
 
-def test_roots_that_are_no_records(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_roots_that_are_no_records(pulsar_in_spark, cluster, admin, topic):
     version = register(admin, topic, "AVRO", INTS)
     values = [[], [1, -1], list(range(200))]
     messages = [*((avro(INTS, value), None) for value in values), (None, None)]
@@ -200,9 +178,7 @@ def test_roots_that_are_no_records(
     )
 
 
-def test_an_offset_before_the_value(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_an_offset_before_the_value(pulsar_in_spark, cluster, admin, topic):
     """What Kafka's serializers put before it: a zero and the id of a registry."""
     version = register(admin, topic, "AVRO", ROW, {"__AVRO_READ_OFFSET__": "5"})
     row = {"id": 1, "name": "Ann"}
@@ -211,12 +187,10 @@ def test_an_offset_before_the_value(
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-def test_changes_as_debezium_writes_them(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str, checkpoint: Path, kind: str
-) -> None:
+def test_changes_as_debezium_writes_them(pulsar_in_spark, cluster, admin, topic, checkpoint, kind):
     """KEY_VALUE, SEPARATED: JSON, and Avro after an offset. A tombstone of its key follows a deletion."""
 
-    def payload(definition: object, value: dict[str, Any]) -> bytes:
+    def payload(definition, value):
         return b"\0\0\0\0\7" + avro(definition, value) if kind == "AVRO" else json.dumps(value).encode()
 
     offset = {"__AVRO_READ_OFFSET__": "5"} if kind == "AVRO" else {}
@@ -241,7 +215,7 @@ def test_changes_as_debezium_writes_them(
 # ---- versions
 
 
-def _version(*fields: dict[str, Any]) -> dict[str, Any]:
+def _version(*fields):
     return {"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "long"}, *fields]}
 
 
@@ -250,12 +224,10 @@ _COUNT = {"name": "count", "type": "int", "default": 1}
 _VERSIONS = [_version(), _version(_NOTE), _version(_NOTE, _COUNT)]
 
 
-def test_three_versions_by_two_clients(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer: Peer, topic: str
-) -> None:
+def test_three_versions_by_two_clients(pulsar_in_spark, cluster, peer, topic):
     """Java writes the first two in turn, from two producers; C++ adds the third, and Java goes on."""
 
-    def java(version: int, *rows: dict[str, Any]) -> JavaValues:
+    def java(version, *rows):
         schema = {"type": "AVRO", "definition": json.dumps(_VERSIONS[version])}
         # Avro's JSON names the branch of a union.
         named = [row | ({"note": row["note"] and {"string": row["note"]}} if version else {}) for row in rows]

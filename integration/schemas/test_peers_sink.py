@@ -1,23 +1,15 @@
 """What Spark writes by a schema Java, C++ and fastavro read, and so does Spark."""
 
-from __future__ import annotations
-
 import datetime
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema
-from pyspark.sql import DataFrame
 
-from integration.broker import Admin
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers import cpp_values
-from integration.helpers.cluster import Cluster
 from integration.helpers.java_values import AUTO_CONSUME, JavaValues, as_json, read_values, write_values
 from integration.helpers.payloads import avro_value, definition_of
-from integration.helpers.peer import Peer
 from integration.helpers.typed_values import ORDER, ORDER_COLUMNS, ORDERS, at
 from integration.schemas.test_peers import TYPED, check, texts
 
@@ -65,17 +57,15 @@ NULLS: dict[str, Any] = dict.fromkeys(ROW)
 ROWS = [ROW, NULLS, EMPTY, ROW]
 
 
-def frame(pulsar_in_spark: PulsarInSpark, columns: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+def frame(pulsar_in_spark, columns, rows):
     return pulsar_in_spark.rows([tuple(row.values()) for row in rows], columns)
 
 
-def in_java(cluster: Cluster, topic: str, schema: Mapping[str, Any] = AUTO_CONSUME) -> list[Any]:
+def in_java(cluster, topic, schema=AUTO_CONSUME):
     return [value for _, value in read_values(cluster.service_url, {topic: schema})[topic]]
 
 
-def test_peers_read_avro(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_peers_read_avro(pulsar_in_spark, cluster, peer, admin, topic):
     pulsar_in_spark.write(frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="avro")
     expected = texts(ROWS)
     definition = definition_of(admin, topic)
@@ -86,7 +76,7 @@ def test_peers_read_avro(
     check(pulsar_in_spark.read(topic, **TYPED), READ_COLUMNS, ROWS)
 
 
-def test_a_cpp_class_reads_json(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> None:
+def test_a_cpp_class_reads_json(pulsar_in_spark, peer, topic):
     """The topic has the schema of the class: the broker refuses readers with another one."""
     schema = JsonSchema(cpp_values.Order)
     cpp_values.produce(peer, topic, schema, [])
@@ -95,15 +85,13 @@ def test_a_cpp_class_reads_json(pulsar_in_spark: PulsarInSpark, peer: Peer, topi
     assert cpp_values.read(peer, topic, schema) == [cpp_values.order(values) for values in cpp_values.ORDERS]
 
 
-def test_spark_reads_its_json(pulsar_in_spark: PulsarInSpark, topic: str) -> None:
+def test_spark_reads_its_json(pulsar_in_spark, topic):
     pulsar_in_spark.write(frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="json")
     check(pulsar_in_spark.read(topic, **TYPED), READ_COLUMNS, ROWS)
 
 
 @pytest.mark.parametrize("kind", ["AVRO", pytest.param("JSON", marks=pytest.mark.long)])
-def test_a_java_class_reads_what_spark_writes_by_its_schema(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str, kind: str
-) -> None:
+def test_a_java_class_reads_what_spark_writes_by_its_schema(pulsar_in_spark, cluster, topic, kind):
     """The topic has the schema of a Java class: enums, Java's own types of texts and numbers, times."""
     schema = {"type": kind, "class": ORDER}
     write_values(cluster.service_url, [JavaValues(topic, schema, [])])
@@ -133,7 +121,7 @@ PRIMITIVES: dict[str, list[Any]] = {
 
 
 @pytest.mark.long
-def test_java_reads_primitives(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str) -> None:
+def test_java_reads_primitives(pulsar_in_spark, cluster, topic):
     topics = {f"{topic}-{name}": name for name in PRIMITIVES}
     for each, name in topics.items():
         rows = [{"value": value} for value in PRIMITIVES[name]]
@@ -154,9 +142,7 @@ def test_java_reads_primitives(pulsar_in_spark: PulsarInSpark, cluster: Cluster,
         pytest.param("json", "INLINE", marks=pytest.mark.long),
     ],
 )
-def test_java_reads_key_and_value(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str, kind: str, encoding: str
-) -> None:
+def test_java_reads_key_and_value(pulsar_in_spark, cluster, topic, kind, encoding):
     rows = [{"id": number, "region": "eu", "name": f"n{number}"} for number in range(3)]
     pulsar_in_spark.write(
         frame(pulsar_in_spark, "id int,region string,name string", rows),
@@ -171,9 +157,7 @@ def test_java_reads_key_and_value(
     check(pulsar_in_spark.read(topic, **TYPED), columns, expected)
 
 
-def test_java_reads_both_versions_of_a_schema_that_grew(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic: str
-) -> None:
+def test_java_reads_both_versions_of_a_schema_that_grew(pulsar_in_spark, cluster, topic):
     """Two writes under the namespace's default strategy; the second has one more nullable column."""
     first = frame(pulsar_in_spark, "id bigint,item string", [{"id": 1, "item": "a"}])
     second = frame(

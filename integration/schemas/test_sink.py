@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, start
 from integration.helpers.crypto_keys import make_keys, peers_key
 from integration.helpers.failing_steps import FailsOnce
 from integration.helpers.payloads import avro_value, register
 from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, Schema
+from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
 
@@ -47,7 +46,7 @@ class Stored(NamedTuple):
     producer: str
 
 
-def stored(peer: Peer, topic: str) -> list[Stored]:
+def stored(peer, topic):
     """All messages of a topic, partition by partition."""
     found = []
     for message in peer.messages(topic):
@@ -58,13 +57,13 @@ def stored(peer: Peer, topic: str) -> list[Stored]:
     return found
 
 
-def schema_at(client: Client, topic: str, version: int) -> Schema:
+def schema_at(client, topic, version):
     schema = client.schemas.at(TopicName.parse(topic), version)
     assert schema is not None
     return schema
 
 
-def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any]]:
+def values(client, peer, topic):
     """Each message's version, and its value as fastavro reads it by that version."""
     return [
         (
@@ -77,16 +76,14 @@ def values(client: Client, peer: Peer, topic: str) -> list[tuple[int | None, Any
     ]
 
 
-def fields(client: Client, topic: str) -> dict[str, Any]:
+def fields(client, topic):
     """The fields of the topic's latest schema, with their types."""
     latest = client.schemas.latest(TopicName.parse(topic))
     assert latest is not None
     return {field["name"]: field["type"] for field in json.loads(latest.schema.data)["fields"]}
 
 
-def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
-) -> None:
+def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(pulsar_in_spark, client, peer, topic):
     """Under the default strategy, FULL."""
     here = pulsar_in_spark
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
@@ -109,9 +106,7 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(
     ]
 
 
-def test_a_literal_becomes_a_field_that_is_required(
-    pulsar_in_spark: PulsarInSpark, client: Client, topic: str
-) -> None:
+def test_a_literal_becomes_a_field_that_is_required(pulsar_in_spark, client, topic):
     here = pulsar_in_spark
     rows = here.spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS note")
     here.write(rows, topic, **AVRO)
@@ -121,7 +116,7 @@ def test_a_literal_becomes_a_field_that_is_required(
         here.write(rows.drop("id"), topic, **AVRO)
 
 
-def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str) -> None:
+def test_records_as_json(pulsar_in_spark, client, peer, topic):
     here, options = pulsar_in_spark, {"valueFormat": "json"}
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
     here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
@@ -132,9 +127,7 @@ def test_records_as_json(pulsar_in_spark: PulsarInSpark, client: Client, peer: P
         here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
 
 
-def test_a_topic_keeps_its_own_schema(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_a_topic_keeps_its_own_schema(pulsar_in_spark, client, peer, admin, topic):
     kind = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
     own = [
         {"name": "color", "type": kind},
@@ -152,9 +145,7 @@ def test_a_topic_keeps_its_own_schema(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_rows_that_do_not_fit_are_not_written(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, client: Client, topic: str
-) -> None:
+def test_rows_that_do_not_fit_are_not_written(pulsar_in_spark, peer, client, topic):
     here = pulsar_in_spark
     rows = here.rows([(1, "a")], "id int, item string")
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, but schemaReg"):
@@ -172,9 +163,7 @@ def test_rows_that_do_not_fit_are_not_written(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_what_the_broker_refuses_is_said_with_its_strategy(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, client: Client, topic: str
-) -> None:
+def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admin, peer, client, topic):
     here = pulsar_in_spark
     namespace = f"public/closed-{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)
@@ -186,7 +175,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(
     here.write(here.rows([(1,)], "id int"), topic, **AVRO)
     more = here.rows([(2, "b")], "id int, item string")
 
-    def refusal() -> str:
+    def refusal():
         with pytest.raises(PySparkException) as caught:
             here.write(more, topic, **AVRO)
         return str(caught.value)
@@ -198,9 +187,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(
 
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
-def test_key_and_value_of_a_topic(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str, encoding: str
-) -> None:
+def test_key_and_value_of_a_topic(pulsar_in_spark, client, peer, topic, encoding):
     """A second write takes the topic's encoding; a new column of the value makes a version."""
     here = pulsar_in_spark
     options = AVRO | {"keyColumns": "id"}
@@ -221,9 +208,7 @@ def test_key_and_value_of_a_topic(
         here.write(here.rows([("k", 3)], "id string, n int"), topic, **options, keyValueEncoding=other)
 
 
-def test_tombstones_of_records(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, topic: str
-) -> None:
+def test_tombstones_of_records(pulsar_in_spark, client, peer, topic):
     here = pulsar_in_spark
     rows = here.rows([("a", (1,)), ("b", None), ("c", (None,))], "__key string, value struct<n: int>")
     here.write(rows, topic, **AVRO, upsert="true")
@@ -237,9 +222,7 @@ def test_tombstones_of_records(
     assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
 
 
-def test_bytes_for_a_topic_of_records_are_warned_of(
-    client: Client, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bytes_for_a_topic_of_records_are_warned_of(client, admin, topic, caplog):
     other = TopicName.parse(f"{topic}-other")
     admin.create_topic(str(other))
     register(admin, topic, "JSON", {"type": "record", "name": "Own", "fields": []})
@@ -249,9 +232,7 @@ def test_bytes_for_a_topic_of_records_are_warned_of(
     assert "has a schema (JSON), but rows are written as bytes" in caplog.text
 
 
-def test_rows_that_name_their_topics(
-    pulsar_in_spark: PulsarInSpark, client: Client, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_rows_that_name_their_topics(pulsar_in_spark, client, peer, admin, topic):
     """Several tasks meet the topics at the same time; one topic has a schema of its own."""
     here, names = pulsar_in_spark, [f"{topic}-{number}" for number in range(3)]
     definition = {"type": "record", "name": "Own", "fields": [{"name": "n", "type": "long"}]}
@@ -282,7 +263,7 @@ ROWS = 8000
 class TypedPipe:
     """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
 
-    def __init__(self, here: PulsarInSpark, admin: Admin, target: str, folder: Path) -> None:
+    def __init__(self, here, admin, target, folder):
         self._here, self._target, self._folder = here, target, folder
         self._fails = FailsOnce(folder / "failed", admin.url, target)
 
@@ -309,18 +290,14 @@ class TypedPipe:
 
 
 @pytest.fixture
-def pipe(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, once_topic: str, tmp_path: Path
-) -> Iterator[TypedPipe]:
+def pipe(pulsar_in_spark, admin, once_topic, tmp_path):
     conf = pulsar_in_spark.spark.conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     yield TypedPipe(pulsar_in_spark, admin, once_topic, tmp_path)
     conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def test_a_batch_that_is_run_again_is_written_once(
-    pipe: TypedPipe, client: Client, peer: Peer, once_topic: str
-) -> None:
+def test_a_batch_that_is_run_again_is_written_once(pipe, client, peer, once_topic):
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
     before = len(stored(peer, once_topic))
@@ -332,8 +309,8 @@ def test_a_batch_that_is_run_again_is_written_once(
 
 
 def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
-    pipe: TypedPipe, client: Client, peer: Peer, admin: Admin, once_topic: str
-) -> None:
+    pipe, client, peer, admin, once_topic
+):
     """The driver of the second run chooses the new version; the tasks go back to that of what is stored."""
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
@@ -361,7 +338,7 @@ FORMATS: dict[str, dict[str, str]] = {
 }
 
 
-def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
+def rows_for(here, kind, count):
     """Rows of two tasks."""
     numbers = here.spark.range(count, numPartitions=2)
     if kind == "primitive":
@@ -369,7 +346,7 @@ def rows_for(here: PulsarInSpark, kind: str, count: int) -> DataFrame:
     return numbers.select(f.concat(f.lit("k"), f.col("id") % 3).alias("k"), f.col("id").alias("n"))
 
 
-def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
+def numbers_in(here, topic, **options):
     """The numbers of ``rows_for``, as they are read by the topic's schema."""
     rows = here.read(topic, valueFormat="columns", **options)
     column = "n" if "n" in rows.columns else "value.n" if "key" in rows.columns else "value"
@@ -383,25 +360,21 @@ def numbers_in(here: PulsarInSpark, topic: str, **options: str) -> list[int]:
         *(pytest.param(kind, marks=pytest.mark.long) for kind in ("key and value", "avro", "json")),
     ],
 )
-def test_rows_of_transactions(
-    spark: SparkSession, transactional_broker: StandaloneBroker, topic: str, tmp_path: Path, kind: str
-) -> None:
+def test_rows_of_transactions(spark, transactional_broker, topic, tmp_path, kind):
     """A task fails after it has sent rows; nothing of that run is seen, and the next one writes each once."""
     here = PulsarInSpark(spark, transactional_broker.service_url)
     options = FORMATS[kind] | {"delivery": "transactional"}
-    transactional_broker.admin.create_partitioned_topic(topic, 2)
-    for number in range(2):
-        transactional_broker.admin.create_subscription(f"{topic}-partition-{number}", "hold")
+    transactional_broker.admin.create_held_topic(topic, 2)
     broken = tmp_path / "broken"
     broken.touch()
 
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(batches):
         for batch in batches:
             yield batch
             if broken.exists() and 7 in batch["n"].to_pylist():
                 raise RuntimeError("a failure that was asked for")
 
-    def run() -> None:
+    def run():
         number = f.col("value")
         rows = here.ticks(400, 2).where(number < 400).withColumn("n", number)
         rows = rows.select("n") if kind == "primitive" else rows.select(f.lit("k").alias("k"), "n")
@@ -424,9 +397,7 @@ def test_rows_of_transactions(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_encrypted_rows_where_all_must_be(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path, kind: str
-) -> None:
+def test_encrypted_rows_where_all_must_be(pulsar_in_spark, admin, peer, topic, tmp_path, kind):
     """Registering the schema, too, is done with a producer that the namespace takes."""
     here, keys = pulsar_in_spark, make_keys(tmp_path)
     namespace = f"public/encrypted-{topic.rpartition('/')[2]}"
@@ -471,7 +442,7 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
     wait_until(lambda: admin.request("GET", f"namespaces/{namespace}/schemaValidationEnforced"))
     raw = here.rows([(b"x",)], "value binary")
 
-    def is_refused() -> bool:
+    def is_refused():
         try:
             here.write(raw, topic)
         except PySparkException as error:
@@ -482,9 +453,7 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
 
-def test_a_topic_that_is_made_anew_under_a_stream(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, checkpoint: Path
-) -> None:
+def test_a_topic_that_is_made_anew_under_a_stream(pulsar_in_spark, admin, topic, checkpoint):
     """Its versions begin anew, with another schema of the same number: read by that, not by the old one."""
     here = pulsar_in_spark
     here.write(here.rows([("old", 1)], "a string, b int"), topic, **AVRO)

@@ -1,12 +1,9 @@
 """Values as columns: what fastavro and the C++ client write by a topic's schema, batches and streams read."""
 
-from __future__ import annotations
-
 import importlib.resources
 import io
 import json
 import random
-from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -15,21 +12,18 @@ import pytest
 from grpc_tools import protoc
 from pulsar.schema import AvroSchema, BytesSchema, StringSchema
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, Row
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.docs import ROOT, blocks
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, await_rows, drain, finish, start
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 
 Definition = dict[str, Any]
 Value = dict[str, Any]
 
 
-def record(**fields: Any) -> Definition:
+def record(**fields):
     """A record of a number and of more fields, each of which may be null."""
     more = [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields.items()]
     return {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}, *more]}
@@ -45,11 +39,11 @@ VERSIONS = (V0, V1, V2)
 class _Avro(AvroSchema):  # type: ignore[misc]  # it has no types
     """Takes values as bytes, too, whatever they are."""
 
-    def encode(self, obj: Any) -> bytes:
+    def encode(self, obj):
         return obj if isinstance(obj, bytes) else bytes(super().encode(obj))
 
 
-def value(version: int, number: int) -> dict[str, Any]:
+def value(version, number):
     """A value of a version, with nulls in places."""
     row: dict[str, Any] = {"id": number, "item": None if number % 5 == 0 else f"item {number}"}
     if version < 2:
@@ -61,7 +55,7 @@ def value(version: int, number: int) -> dict[str, Any]:
     return row
 
 
-def as_read(version: int, row: Value, reader: int = 2) -> dict[str, Any]:
+def as_read(version, row, reader=2):
     """What fastavro makes of a value of one version with the schema of another."""
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, VERSIONS[version], row)
@@ -72,7 +66,7 @@ def as_read(version: int, row: Value, reader: int = 2) -> dict[str, Any]:
 
 
 @contextmanager
-def producing(peer: Peer, topic: str, definition: Definition, batch_size: int = 0) -> Iterator[Any]:
+def producing(peer, topic, definition, batch_size=0):
     """A producer by fastavro of values of a schema, which it registers; it takes bytes, too."""
     producer = peer.client.create_producer(
         topic,
@@ -85,13 +79,13 @@ def producing(peer: Peer, topic: str, definition: Definition, batch_size: int = 
         yield producer
 
 
-def send(producer: Any, rows: Iterable[Value | bytes]) -> None:
+def send(producer, rows):
     for row in rows:
         producer.send_async(row, None)
     producer.flush()
 
 
-def write(peer: Peer, topic: str, version: int, numbers: Iterable[int]) -> list[dict[str, Any]]:
+def write(peer, topic, version, numbers):
     """Write values of a version; returns what they are by the latest."""
     rows = [value(version, number) for number in numbers]
     with producing(peer, topic, VERSIONS[version]) as producer:
@@ -99,7 +93,7 @@ def write(peer: Peer, topic: str, version: int, numbers: Iterable[int]) -> list[
     return [as_read(version, row) for row in rows]
 
 
-def dicts(rows: Iterable[Row], *leave_out: str) -> list[dict[str, Any]]:
+def dicts(rows, *leave_out):
     """Rows as fastavro would give them."""
     return [
         {name: each for name, each in row.asDict(recursive=True).items() if name not in leave_out}
@@ -107,15 +101,15 @@ def dicts(rows: Iterable[Row], *leave_out: str) -> list[dict[str, Any]]:
     ]
 
 
-def by_id(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def by_id(rows):
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-def typed(spark: PulsarInSpark, topic: str, **options: str) -> DataFrame:
+def typed(spark, topic, **options):
     return spark.read(topic, **{"valueFormat": "columns", "metadataColumns": "", **options})
 
 
-def typed_stream(spark: PulsarInSpark, topic: str, **options: str) -> DataFrame:
+def typed_stream(spark, topic, **options):
     return spark.stream(topic, **{"valueFormat": "columns", "metadataColumns": "", **options})
 
 
@@ -169,7 +163,7 @@ def test_versions_that_were_deleted(pulsar_in_spark, peer, admin, topic):
     assert [row["__corruptValue"] is None for row in bad] == [False] * 6 + [True] * 3
 
 
-def delete_schema(admin: Admin, topic: str) -> None:
+def delete_schema(admin, topic):
     admin.request("DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
 
 
@@ -246,7 +240,7 @@ def test_a_broken_value_in_the_middle(pulsar_in_spark, peer, topic, checkpoint):
     assert dicts(typed(pulsar_in_spark, topic, **permissive).collect()) == expected
 
 
-def spark_offset(spark: PulsarInSpark, topic: str, row: int) -> str:
+def spark_offset(spark, topic, row):
     return str(spark.read(topic, metadataColumns="__offset").collect()[row]["__offset"])
 
 
@@ -378,7 +372,7 @@ def test_topics_that_are_joined_keep_the_columns_that_are_named(pulsar_in_spark,
     text = text.replace('"orders"', f'"{orders}"').replace('"payments"', f'"{payments}"')
     found = Collector()
 
-    def run(text: str, more: Definition, number: int) -> None:
+    def run(text, more, number):
         with producing(peer, orders, more) as producer:
             producer.send({"id": number, "item": f"item {number}"}, event_timestamp=1_800_000_000_000)
         with producing(peer, payments, record(order_id="long", amount="double")) as producer:
@@ -508,9 +502,7 @@ def test_a_topic_without_rows_has_columns(pulsar_in_spark, peer, topic):
     assert typed(pulsar_in_spark, topic).collect() == []
 
 
-def test_schemas_of_another_registry(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic: str
-) -> None:
+def test_schemas_of_another_registry(pulsar_in_spark, cluster, admin, topic):
     """Their ids are a column; a given schema decodes the values, and the topic's own type has no columns."""
     definition = json.dumps(V0)
     place = f"schemas/public/default/{topic.rpartition('/')[2]}/schema"

@@ -1,15 +1,10 @@
 """A broker with TLS and logins, and both clients: who gets in, who is told what, what is renewed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-import socket
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pulsar
 import pytest
@@ -19,8 +14,8 @@ from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.client.test_hostile import HANDSHAKES, Server
 from integration.helpers.clients import reader
-from integration.helpers.lookup_proxy import LookupProxy
 from integration.helpers.peer import Peer
+from integration.helpers.proxies import LookupProxy
 from integration.helpers.secured import (
     ADMIN,
     CLERK,
@@ -28,7 +23,6 @@ from integration.helpers.secured import (
     USER,
     Issuer,
     Pem,
-    Secured,
     TokenMaker,
     server_context,
 )
@@ -48,31 +42,25 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
+from tests.writes import write_all
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing(secured: Secured) -> Iterator[None]:
+def leaves_nothing(secured):
     with nothing_left():
         yield
 
 
 @pytest.fixture
-def name(secured: Secured, topic: str) -> TopicName:
+def name(secured, topic):
     """A topic that exists."""
     secured.broker.admin.create_topic(topic)
     return TopicName.parse(topic)
 
 
-def connect(
-    secured: Secured,
-    credentials: Credentials | None,
-    *,
-    url: str | None = None,
-    timeout: float = FAR_AWAY,
-    **tls: object,
-) -> Client:
+def connect(secured, credentials, *, url=None, timeout=FAR_AWAY, **tls):
     """A client whose time-outs are far away: what is wrong must be told at once."""
-    options = TlsOptions(**{"trust_certs": secured.authority.file, **tls})  # type: ignore[arg-type]
+    options = TlsOptions(**{"trust_certs": secured.authority.file, **tls})
     return Client(
         ClientOptions(
             service_url=url or secured.tls_url,
@@ -84,11 +72,11 @@ def connect(
     )
 
 
-def token(secured: Secured, role: str = ADMIN, seconds: float | None = None) -> Credentials:
+def token(secured, role=ADMIN, seconds=None):
     return Credentials("token", f"token:{secured.tokens.token(role, seconds)}")
 
 
-def open_peer(secured: Secured) -> Peer:
+def open_peer(secured):
     """The C++ client through the same TLS, with a token."""
     return Peer(
         secured.tls_url,
@@ -111,9 +99,7 @@ class Way:
 @pytest.fixture(
     params=["token", "token file", "token variable", "basic", "certificate", "certificate by params"]
 )
-def way(
-    request: pytest.FixtureRequest, secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Way:
+def way(request, secured, tmp_path, monkeypatch):
     text = secured.tokens.token(ADMIN)
     certificate = secured.authority.issue(ADMIN)
     (tmp_path / "token").write_text(f"{text}\n")
@@ -129,21 +115,19 @@ def way(
     }[request.param]
 
 
-def test_writes_and_reads(secured: Secured, name: TopicName, way: Way) -> None:
+def test_writes_and_reads(secured, name, way):
     files = {} if way.certificate is None else way.certificate._asdict()
     with connect(secured, way.credentials, **files) as client:
         write_and_read(client, name)
 
 
-def write_and_read(client: Client, name: TopicName) -> None:
+def write_and_read(client, name):
     sent = numbered(100)
-    with TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)) as writer:
-        writer.send(columns_of(sent))
-        writer.flush()
+    write_all(TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)), columns_of(sent))
     assert read_topic(client, str(name)) == sent
 
 
-def test_by_oauth2(secured: Secured, name: TopicName, tmp_path: Path) -> None:
+def test_by_oauth2(secured, name, tmp_path):
     with Issuer(secured.tokens) as issuer:
         params = issuer.params(issuer.key_file(tmp_path / "key.json"), audience="urn:pulsar", scope="all")
         with connect(secured, Credentials("oauth2", params)) as client:
@@ -151,20 +135,18 @@ def test_by_oauth2(secured: Secured, name: TopicName, tmp_path: Path) -> None:
         assert [(form["audience"], form["scope"]) for form in issuer.asked] == [("urn:pulsar", "all")]
 
 
-def test_the_cpp_client_and_ours_read_each_other(secured: Secured, name: TopicName) -> None:
+def test_the_cpp_client_and_ours_read_each_other(secured, name):
     """In frames of many TLS records, and of a part of one."""
     with open_peer(secured) as peer, connect(secured, token(secured)) as client:
         sent = [*numbered(5000), *numbered(20, size=300_000)]
         peer.produce(str(name), sent, batch_size=500)
         assert read_topic(client, str(name)) == sent
-        with TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)) as writer:
-            writer.send(columns_of(sent))
-            writer.flush()
+        write_all(TopicWriter(client, name, ProducerOptions(send_timeout=FAR_AWAY)), columns_of(sent))
         assert peer.read_all(str(name)) == [*sent, *sent]
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_through_a_proxy(secured: Secured, name: TopicName, tls: bool) -> None:
+def test_through_a_proxy(secured, name, tls):
     """TLS ends at the proxy; brokers are reached through it only, by their names in CONNECT."""
     context = server_context(secured.authority.issue("proxy", host="127.0.0.1")) if tls else None
     broker = secured.broker.service_url
@@ -178,7 +160,7 @@ def test_through_a_proxy(secured: Secured, name: TopicName, tls: bool) -> None:
 # ---- who is told what
 
 
-def refusal(client: Client, name: TopicName) -> PulsarError:
+def refusal(client, name):
     """The error at once, with a code and no secret."""
     with client, promptly(10.0), pytest.raises(PulsarError) as caught:
         client.partitions(name)
@@ -200,18 +182,14 @@ def refusal(client: Client, name: TopicName) -> PulsarError:
     ],
     ids=["nobody", "expired token", "strange token", "no token", "wrong password"],
 )
-def test_wrong_credentials(
-    secured: Secured, topic: str, credentials: Callable[[Secured], Credentials | None], text: str
-) -> None:
+def test_wrong_credentials(secured, topic, credentials, text):
     error = refusal(connect(secured, credentials(secured)), TopicName.parse(topic))
     assert isinstance(error, AuthError)
     assert re.search(text, str(error))
 
 
 @pytest.mark.parametrize(("days", "of_stranger"), [(-1, False), (1, True)], ids=["expired", "strange"])
-def test_wrong_certificates_of_this_client(
-    secured: Secured, topic: str, days: int, of_stranger: bool
-) -> None:
+def test_wrong_certificates_of_this_client(secured, topic, days, of_stranger):
     authority = secured.stranger if of_stranger else secured.authority
     files = authority.issue(ADMIN, days=days)._asdict()
     error = refusal(connect(secured, None, **files), TopicName.parse(topic))
@@ -220,14 +198,14 @@ def test_wrong_certificates_of_this_client(
     assert ("certificate expired" in str(error)) == (not of_stranger)
 
 
-def test_wrong_trust(secured: Secured, topic: str) -> None:
+def test_wrong_trust(secured, topic):
     for trust in (secured.stranger.file, None):
         error = refusal(connect(secured, token(secured), trust_certs=trust), TopicName.parse(topic))
         assert isinstance(error, TlsError)
         assert "was issued by an untrusted authority" in str(error)
 
 
-def test_a_wrong_host(secured: Secured, name: TopicName) -> None:
+def test_a_wrong_host(secured, name):
     """The certificate names 127.0.0.1, not localhost; lookups answer with the former."""
     url = secured.tls_url.replace("127.0.0.1", "localhost")
     error = refusal(connect(secured, token(secured), url=url), name)
@@ -240,12 +218,12 @@ def test_a_wrong_host(secured: Secured, name: TopicName) -> None:
 
 
 @pytest.mark.parametrize(("days", "text"), [(-1, "has expired"), (1, "does not name that host")])
-def test_wrong_certificates_of_a_broker(secured: Secured, topic: str, days: int, text: str) -> None:
+def test_wrong_certificates_of_a_broker(secured, topic, days, text):
     """No real broker starts with them, and the client goes no further than the handshake."""
     host = "127.0.0.1" if days < 0 else "127.0.0.9"
     context = server_context(secured.authority.issue("server", host=host, days=days))
 
-    def talk(connection: socket.socket) -> None:
+    def talk(connection):
         with context.wrap_socket(connection, server_side=True) as wrapped:
             wrapped.recv(1)
 
@@ -256,7 +234,7 @@ def test_wrong_certificates_of_a_broker(secured: Secured, topic: str, days: int,
     assert text in str(error)
 
 
-def test_plain_text_and_tls_taken_for_each_other(secured: Secured, topic: str) -> None:
+def test_plain_text_and_tls_taken_for_each_other(secured, topic):
     plain_to_tls = secured.tls_url.replace("+ssl", "")
     error = refusal(connect(secured, token(secured), url=plain_to_tls), TopicName.parse(topic))
     assert isinstance(error, TlsError)
@@ -268,7 +246,7 @@ def test_plain_text_and_tls_taken_for_each_other(secured: Secured, topic: str) -
 
 
 @pytest.mark.parametrize("talk", HANDSHAKES)
-def test_peers_that_are_no_broker(secured: Secured, topic: str, talk: str) -> None:
+def test_peers_that_are_no_broker(secured, topic, talk):
     with Server(HANDSHAKES[talk]) as server:
         url = server.url.replace("pulsar:", "pulsar+ssl:")
         client = connect(secured, token(secured), url=url, timeout=0.3)
@@ -277,7 +255,7 @@ def test_peers_that_are_no_broker(secured: Secured, topic: str, talk: str) -> No
     assert str(caught.value).startswith("[PULSAR_")
 
 
-def test_an_oauth2_issuer_that_refuses_or_is_gone(secured: Secured, topic: str, tmp_path: Path) -> None:
+def test_an_oauth2_issuer_that_refuses_or_is_gone(secured, topic, tmp_path):
     with Issuer(secured.tokens) as issuer:
         params = issuer.params(issuer.key_file(tmp_path / "key.json"))
         issuer.refuse = (401, "invalid_client")
@@ -290,7 +268,7 @@ def test_an_oauth2_issuer_that_refuses_or_is_gone(secured: Secured, topic: str, 
     assert "the OAuth2 issuer does not answer" in str(error)
 
 
-def test_what_is_not_allowed_is_named_and_not_tried_again(secured: Secured, name: TopicName) -> None:
+def test_what_is_not_allowed_is_named_and_not_tried_again(secured, name):
     other = TopicName.parse(f"{name}-other")
     secured.broker.admin.create_topic(str(other))
     secured.grant(str(name), CLERK, "consume")
@@ -307,9 +285,7 @@ def test_what_is_not_allowed_is_named_and_not_tried_again(secured: Secured, name
             client.topics_of_namespace("public", "default")
 
 
-def test_who_may_consume_reads_schemas_and_who_may_not_write_registers_none(
-    secured: Secured, name: TopicName
-) -> None:
+def test_who_may_consume_reads_schemas_and_who_may_not_write_registers_none(secured, name):
     schema = Schema(SchemaType.STRING)
     with connect(secured, token(secured)) as client:
         assert register_schema(client, name, schema) == 0
@@ -326,7 +302,7 @@ def test_who_may_consume_reads_schemas_and_who_may_not_write_registers_none(
             Producer(client, name, ProducerOptions(schema=schema), 1)
 
 
-def test_the_admin_service_wants_the_same_login(secured: Secured, name: TopicName) -> None:
+def test_the_admin_service_wants_the_same_login(secured, name):
     with connect(secured, token(secured)) as client:
         for url in (secured.broker.tls_admin_url, secured.broker.admin_url):
             assert name in client.admin(url).topics("public/default")
@@ -336,9 +312,7 @@ def test_the_admin_service_wants_the_same_login(secured: Secured, name: TopicNam
         client.admin(secured.broker.tls_admin_url).topics("public/default")
 
 
-def test_the_command_line_logs_in(
-    secured: Secured, name: TopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_logs_in(secured, name, tmp_path, capsys):
     with connect(secured, token(secured)) as client:
         options = SubscriptionOptions(name=f"spark-pulsar-{uuid.uuid4()}", durable=True)
         Consumer(client, name, options).close()
@@ -364,20 +338,20 @@ class Short:
     asked = 0
     tokens: TokenMaker
 
-    def __init__(self, params: str) -> None:
+    def __init__(self, params):
         self._seconds = float(params)
 
-    def data(self) -> bytes:
+    def data(self):
         Short.asked += 1
         return Short.tokens.token(ADMIN, self._seconds).encode()
 
 
-def test_a_connection_outlives_its_token(secured: Secured, name: TopicName) -> None:
+def test_a_connection_outlives_its_token(secured, name):
     Short.tokens, Short.asked = secured.tokens, 0
     own = Credentials("integration.security.test_client.Short", "4")
     with connect(secured, own) as client, Consumer(client, name, reader()) as consumer:
 
-        def has_outlived() -> bool:
+        def has_outlived():
             """The broker asked again, and went on with the same connection afterwards."""
             session, asked = client.service(client.operation()), Short.asked
             wait_until(lambda: Short.asked > asked or session.error is not None)
@@ -388,7 +362,7 @@ def test_a_connection_outlives_its_token(secured: Secured, name: TopicName) -> N
         wait_until(has_outlived)
 
 
-def test_a_token_that_is_not_renewed_ends_with_its_reason(secured: Secured, name: TopicName) -> None:
+def test_a_token_that_is_not_renewed_ends_with_its_reason(secured, name):
     with (
         connect(secured, token(secured, seconds=6)) as client,
         pytest.raises(AuthError, match=r"the token expired \d+ s ago"),
@@ -397,11 +371,11 @@ def test_a_token_that_is_not_renewed_ends_with_its_reason(secured: Secured, name
         wait_until(lambda: consumer.last_message_id() is None)
 
 
-def test_files_are_read_again_for_each_connection(secured: Secured, name: TopicName, tmp_path: Path) -> None:
+def test_files_are_read_again_for_each_connection(secured, name, tmp_path):
     trust, token_file = tmp_path / "trust.pem", tmp_path / "token"
     pem = Pem(str(tmp_path / "client.pem"), str(tmp_path / "client.key"))
 
-    def use(certificate: Pem) -> None:
+    def use(certificate):
         for file, place in zip(certificate, pem, strict=True):
             shutil.copy(file, place)
 

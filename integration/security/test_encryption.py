@@ -1,29 +1,22 @@
 """End-to-end encryption through Spark: options, workers that find the keys, errors that show none."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
-from integration.fixtures.spark import PulsarInSpark, begun, finish
+from integration.fixtures.spark import begun, finish
 from integration.helpers.crypto_keys import make_keys, peers_key
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import KeyFolder
 
 OWN = "integration.helpers.users_code.Keys"
 VALUES = [b"%d" % number for number in range(100)]
 
 
-def values(rows: DataFrame) -> list[bytes]:
+def values(rows):
     return sorted((bytes(row.value) for row in rows.collect()), key=int)
 
 
-def test_encrypted_by_others_copied_and_encrypted_anew(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_encrypted_by_others_copied_and_encrypted_anew(pulsar_in_spark, peer, topic, checkpoint, tmp_path):
     keys = make_keys(tmp_path)
     theirs, copy, ours = (f"{topic}-{name}" for name in ("theirs", "copy", "ours"))
     key = peers_key(keys, "rsa")

@@ -1,30 +1,27 @@
 """A broker that has another name outside, behind a proxy that reads names in TLS; stores, and suites."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.chaos.leaks import nothing_left
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import open_writer, reader
+from integration.helpers.proxies import SniProxy
 from integration.helpers.secured import ADMIN, Secured, open_secured
-from integration.helpers.sni_proxy import SniProxy
 from pulsar_spark.client import Address, Client, ClientOptions, Consumer, Credentials, KeyStore, TlsOptions
 from pulsar_spark.client.net.pool import Purpose
 from pulsar_spark.errors import ConnectError, PulsarError, TlsError
 from pulsar_spark.ids import TopicName
 from pulsar_spark_broker.java import java
 from pulsar_spark_broker.ports import free_port
+from tests.writes import write_all
 
 # By which no name server knows it: only the proxy does.
 OUTSIDE = "broker.pulsar.test"
@@ -44,22 +41,14 @@ class Network(NamedTuple):
     port: int
 
     @property
-    def outside_url(self) -> str:
+    def outside_url(self):
         return f"pulsar+ssl://{OUTSIDE}:{self.port}"
 
-    def proxy(self) -> SniProxy:
+    def proxy(self):
         """One that finds the broker."""
-        return SniProxy({OUTSIDE: ("127.0.0.1", self.port)})
+        return SniProxy(OUTSIDE, f"pulsar+ssl://127.0.0.1:{self.port}")
 
-    def client(
-        self,
-        url: str,
-        *,
-        tls: TlsOptions | None = None,
-        token: bool = True,
-        listener_name: str | None = None,
-        timeout: float = FAR_AWAY,
-    ) -> Client:
+    def client(self, url, *, tls=None, token=True, listener_name=None, timeout=FAR_AWAY):
         """A client with the administrator's token that trusts the authority, unless told otherwise."""
         login = Credentials("token", f"token:{self.secured.tokens.token(ADMIN)}")
         return Client(
@@ -75,7 +64,7 @@ class Network(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(tmp_path_factory):
     plain, tls = free_port(), free_port()
     listeners = (
         f"internal:pulsar://127.0.0.1:{plain},internal:pulsar+ssl://127.0.0.1:{tls},"
@@ -95,14 +84,14 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture
-def name(network: Network, topic: str) -> TopicName:
+def name(network, topic):
     """A topic that exists."""
     network.secured.broker.admin.create_topic(topic)
     return TopicName.parse(topic)
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing(request: pytest.FixtureRequest, network: Network) -> Iterator[None]:
+def leaves_nothing(request, network):
     """But for Spark, which stays for other tests."""
     with nothing_left() if "spark" not in request.fixturenames else nullcontext():
         yield
@@ -111,7 +100,7 @@ def leaves_nothing(request: pytest.FixtureRequest, network: Network) -> Iterator
 # ---- listeners
 
 
-def found_by(client: Client, name: TopicName) -> tuple[str, str | None]:
+def found_by(client, name):
     """Where the client goes to the topic's broker, and which broker a proxy there is asked for.
 
     A standalone broker says of itself that it is reached through the service URL, wherever it is.
@@ -121,22 +110,20 @@ def found_by(client: Client, name: TopicName) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize("listener", [None, "internal", "external"])
-def test_look_ups_are_answered_with_the_listeners_address(
-    network: Network, name: TopicName, listener: str | None
-) -> None:
+def test_look_ups_are_answered_with_the_listeners_address(network, name, listener):
     inside, outside = f"127.0.0.1:{network.port}", f"{OUTSIDE}:{network.port}"
     with network.client(network.secured.tls_url, listener_name=listener) as client:
         assert found_by(client, name) == (inside, outside if listener == "external" else None)
 
 
-def test_without_tls_listeners_have_other_addresses(network: Network, name: TopicName) -> None:
+def test_without_tls_listeners_have_other_addresses(network, name):
     plain = network.secured.broker.service_url
     inside = plain.removeprefix("pulsar://")
     with network.client(plain, listener_name="external") as client:
         assert found_by(client, name) == (inside, inside.replace("127.0.0.1", "localhost"))
 
 
-def test_a_listener_that_there_is_none_of(network: Network, name: TopicName) -> None:
+def test_a_listener_that_there_is_none_of(network, name):
     with (
         network.client(network.secured.tls_url, listener_name="none", timeout=3.0) as client,
         promptly(10.0),
@@ -149,21 +136,19 @@ def test_a_listener_that_there_is_none_of(network: Network, name: TopicName) -> 
 # ---- a proxy that goes by names
 
 
-def test_all_connections_go_through_the_proxy_by_the_brokers_name(network: Network, name: TopicName) -> None:
+def test_all_connections_go_through_the_proxy_by_the_brokers_name(network, name):
     records = numbered(1000, keys=10)
     with network.proxy() as proxy:
         tls = TlsOptions(trust_certs=network.secured.authority.file, proxy=address_of(proxy))
         with network.client(network.outside_url, tls=tls, listener_name="external") as client:
             assert found_by(client, name) == (f"{OUTSIDE}:{network.port}", None)
-            with open_writer(client, str(name)) as writer:
-                writer.send(columns_of(records))
-                writer.flush()
+            write_all(open_writer(client, str(name)), columns_of(records))
             assert read_topic(client, str(name)) == records
         # One connection that reads, one that writes.
         assert [each.host for each in proxy.seen] == [OUTSIDE] * 2
 
 
-def test_a_name_that_the_proxy_does_not_know(network: Network, name: TopicName) -> None:
+def test_a_name_that_the_proxy_does_not_know(network, name):
     with network.proxy() as proxy:
         tls = TlsOptions(trust_certs=network.secured.authority.file, proxy=address_of(proxy))
         url = network.outside_url.replace(OUTSIDE, "other.pulsar.test")
@@ -175,7 +160,7 @@ def test_a_name_that_the_proxy_does_not_know(network: Network, name: TopicName) 
             client.partitions(name)
 
 
-def address_of(proxy: SniProxy) -> Address:
+def address_of(proxy):
     host, _, port = proxy.service_url.removeprefix("pulsar+ssl://").rpartition(":")
     return Address(host, int(port), tls=True)
 
@@ -195,14 +180,7 @@ def address_of(proxy: SniProxy) -> Address:
         ),
     ],
 )
-def test_protocols_and_suites_on_the_wire(
-    network: Network,
-    name: TopicName,
-    protocols: tuple[str, ...],
-    ciphers: tuple[str, ...],
-    versions: set[int],
-    suites: set[int],
-) -> None:
+def test_protocols_and_suites_on_the_wire(network, name, protocols, ciphers, versions, suites):
     with network.proxy() as proxy:
         tls = TlsOptions(
             trust_certs=network.secured.authority.file,
@@ -218,7 +196,7 @@ def test_protocols_and_suites_on_the_wire(
     assert set(hello.suites) - {0x00FF} == suites
 
 
-def test_a_suite_that_the_brokers_certificate_cannot_use(network: Network, name: TopicName) -> None:
+def test_a_suite_that_the_brokers_certificate_cannot_use(network, name):
     """Its key is of an elliptic curve."""
     tls = TlsOptions(
         trust_certs=network.secured.authority.file, ciphers=("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",)
@@ -235,7 +213,7 @@ def test_a_suite_that_the_brokers_certificate_cannot_use(network: Network, name:
 
 
 @pytest.fixture(scope="module")
-def stores(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stores(network, tmp_path_factory):
     """Made as users make them: by keytool in Java's two formats, by openssl, and a key with a passphrase."""
     folder = tmp_path_factory.mktemp("stores")
     client = network.secured.authority.issue(ADMIN)
@@ -260,20 +238,20 @@ def stores(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def keytool(*arguments: str) -> None:
+def keytool(*arguments):
     run(str(Path(java()).resolve().with_name("keytool")), *arguments)
 
 
-def openssl(*arguments: str) -> None:
+def openssl(*arguments):
     run("openssl", *arguments)
 
 
-def run(*command: str) -> None:
+def run(*command):
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stores_of_keytool_and_openssl(network: Network, name: TopicName, stores: Path) -> None:
+def test_stores_of_keytool_and_openssl(network, name, stores):
     for tls in (
         TlsOptions(
             trust_store=KeyStore(str(stores / "trust.PKCS12"), PASSWORD),
@@ -292,10 +270,8 @@ def test_stores_of_keytool_and_openssl(network: Network, name: TopicName, stores
             assert name in client.admin(network.secured.broker.tls_admin_url).topics("public/default")
 
 
-def test_stores_in_jks_after_the_conversion_that_the_error_tells(
-    network: Network, name: TopicName, stores: Path, tmp_path: Path
-) -> None:
-    def options(place: Path, kind: str) -> TlsOptions:
+def test_stores_in_jks_after_the_conversion_that_the_error_tells(network, name, stores, tmp_path):
+    def options(place, kind):
         return TlsOptions(
             trust_store=KeyStore(str(place / f"trust.{kind}"), PASSWORD),
             key_store=KeyStore(str(place / f"key.{kind}"), PASSWORD),
@@ -320,9 +296,7 @@ def test_stores_in_jks_after_the_conversion_that_the_error_tells(
 # ---- all of it, in Spark
 
 
-def test_a_batch_from_outside(
-    network: Network, spark: SparkSession, topic: str, stores: Path, tmp_path: Path
-) -> None:
+def test_a_batch_from_outside(network, spark, topic, stores, tmp_path):
     """Through the proxy, with stores whose password is in a file: nothing but options."""
     (tmp_path / "password").write_text(PASSWORD)
     here = PulsarInSpark(spark, network.outside_url)

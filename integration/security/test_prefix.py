@@ -1,43 +1,32 @@
 """A namespace that takes only subscriptions whose names begin with the role of who subscribes."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker.admin import AdminError
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import PulsarInSpark, begun, finish
-from integration.helpers.peer import Peer
-from integration.helpers.secured import CLERK, Secured, open_secured
+from integration.helpers.secured import CLERK, open_secured
 from integration.helpers.task_runs import run, task_of
 from integration.helpers.transactions import SETTINGS
 from integration.spark.test_errors import error_of
-from pulsar_spark.client import (
-    Client,
-    ClientOptions,
-    Credentials,
-    TlsOptions,
-)
+from pulsar_spark.client import Client, ClientOptions, Credentials, TlsOptions
 
 _COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(tmp_path_factory):
     with open_secured(tmp_path_factory.mktemp("prefix"), SETTINGS) as opened:
         wait_until(lambda: has_granted(opened))
         yield opened
 
 
-def has_granted(secured: Secured) -> bool:
+def has_granted(secured):
     """Let the clerk find the coordinators of transactions; False: the broker has not made their topic yet."""
     try:
         secured.grant(_COORDINATORS, CLERK, "consume")
@@ -49,7 +38,7 @@ def has_granted(secured: Secured) -> bool:
 
 
 @pytest.fixture
-def namespace(secured: Secured) -> str:
+def namespace(secured):
     """A namespace of the test's own, in which the clerk may read and write."""
     admin, name = secured.broker.admin, f"public/{uuid.uuid4().hex[:8]}"
     admin.create_namespace(name)
@@ -61,13 +50,8 @@ def namespace(secured: Secured) -> str:
 
 @pytest.mark.long
 def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
-    spark: SparkSession,
-    secured: Secured,
-    namespace: str,
-    secured_peer: Peer,
-    checkpoint: Path,
-    tmp_path: Path,
-) -> None:
+    spark, secured, namespace, secured_peer, checkpoint, tmp_path
+):
     """Planner, probes, watches, tasks, and the log of the commits with its reader."""
     here = PulsarInSpark(spark, secured.tls_url)
     topic = f"persistent://{namespace}/orders"
@@ -90,8 +74,8 @@ def test_source_and_sink_use_the_prefix_for_all_their_subscriptions(
 
 
 def test_what_is_stored_is_compared_through_a_reader_with_the_prefix(
-    secured: Secured, namespace: str, secured_peer: Peer, caplog: pytest.LogCaptureFixture
-) -> None:
+    secured, namespace, secured_peer, caplog
+):
     options = ClientOptions(
         service_url=secured.tls_url,
         tls=TlsOptions(trust_certs=secured.authority.file),

@@ -1,7 +1,5 @@
 """No secret is found in anything that Spark and this package write, whatever fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -17,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from integration.broker.waiting import HANG
 from integration.helpers.local_spark import ROOT
 from integration.helpers.secrets_driver import Job, dump, environment
-from integration.helpers.secured import ADMIN, CLERK, PASSWORD, USER, Issuer, Secured, TokenMaker
+from integration.helpers.secured import ADMIN, CLERK, PASSWORD, USER, Issuer, TokenMaker
 
 # Many queries in one run.
 _RUN = 10 * HANG
@@ -25,7 +23,7 @@ _RUN = 10 * HANG
 STORE_PASSWORD = "store-pw-1618033"
 
 
-def key_store(secured: Secured, file: Path) -> str:
+def key_store(secured, file):
     """Write a key store of the administrator, and name it."""
     pem = secured.authority.issue(ADMIN)
     key = serialization.load_pem_private_key(Path(pem.key).read_bytes(), None)
@@ -38,7 +36,7 @@ def key_store(secured: Secured, file: Path) -> str:
 
 
 @pytest.mark.long
-def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None:
+def test_no_secret_is_told(secured, tmp_path, topic):
     good, expired = secured.tokens.token(ADMIN), secured.tokens.token(ADMIN, -60)
     strange, clerk = TokenMaker().token(ADMIN), secured.tokens.token(CLERK)
     wrong_password, wrong_secret = f"{PASSWORD}-wrong", f"{Issuer.SECRET}-wrong"
@@ -47,7 +45,7 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
         "tlsKeyStorePassword": STORE_PASSWORD,
     }
 
-    def job(name: str, part: str, fails: str | None, login: str, params: str, **more: str) -> Job:
+    def job(name, part, fails, login, params, **more):
         place = {"service.url": secured.tls_url, "topic": f"{topic}-{name}"}
         secured.broker.admin.create_topic(place["topic"])
         options = {**place, **secured.options(login, params, **more)}
@@ -104,7 +102,7 @@ def test_no_secret_is_told(secured: Secured, tmp_path: Path, topic: str) -> None
     assert b"pulsar_spark" in output
 
 
-def run_driver(folder: Path, jobs: list[Job]) -> bytes:
+def run_driver(folder, jobs):
     """Run the jobs in a driver of its own; returns what it wrote, which is kept in `output` as well."""
     environment(folder / "chatty")
     paths = [str(folder / "chatty"), str(ROOT)]

@@ -1,29 +1,21 @@
 """Spark's source and sink at a broker with TLS and logins."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker.waiting import FAR_AWAY
 from integration.chaos.login import outlive
 from integration.chaos.messages import numbered
 from integration.fixtures.spark import Collector, PulsarInSpark, begun, drain
-from integration.helpers.peer import Peer
-from integration.helpers.secured import CLERK, Secured
+from integration.helpers.secured import CLERK
 from integration.spark.test_errors import error_of
 
 
 @pytest.fixture
-def here(spark: SparkSession, secured: Secured) -> PulsarInSpark:
+def here(spark, secured):
     return PulsarInSpark(spark, secured.tls_url)
 
 
-def test_a_batch_and_a_stream_through_tls_with_a_token(
-    here: PulsarInSpark, secured: Secured, secured_peer: Peer, topic: str, checkpoint: Path
-) -> None:
+def test_a_batch_and_a_stream_through_tls_with_a_token(here, secured, secured_peer, topic, checkpoint):
     secured.broker.admin.create_partitioned_topic(topic, 2)
     options = secured.options(tlsHostnameVerificationEnable="true")
     sent = numbered(1000, keys=10)
@@ -40,9 +32,7 @@ def test_a_batch_and_a_stream_through_tls_with_a_token(
     assert len(secured_peer.read_all(topic)) == 2 * len(sent)
 
 
-def test_a_role_that_may_read_one_topic(
-    here: PulsarInSpark, secured: Secured, secured_peer: Peer, topic: str, checkpoint: Path
-) -> None:
+def test_a_role_that_may_read_one_topic(here, secured, secured_peer, topic, checkpoint):
     """It may not ask which topics there are, and needs not; what it may not do is told with the topic."""
     secured.broker.admin.create_topic(topic)
     secured.grant(topic, CLERK, "consume")
@@ -59,14 +49,12 @@ def test_a_role_that_may_read_one_topic(
     assert f"topic {topic}" in text
 
 
-def test_a_stream_outlives_its_token(
-    here: PulsarInSpark, secured: Secured, topic: str, tmp_path: Path
-) -> None:
+def test_a_stream_outlives_its_token(here, secured, topic, tmp_path):
     """The same for 5 minutes: `python -m integration.chaos login`."""
     assert outlive(here, secured, topic, tmp_path, lifetime=12.0, times=1) > 0
 
 
-def test_a_role_that_may_not_use_transactions(here: PulsarInSpark, secured: Secured, topic: str) -> None:
+def test_a_role_that_may_not_use_transactions(here, secured, topic):
     """Spark's error shows why the task has failed, although the abort fails for the same reason."""
     secured.broker.admin.create_topic(topic)
     secured.grant(topic, CLERK, "produce")

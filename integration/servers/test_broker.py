@@ -1,7 +1,5 @@
 """The launcher and the peer, with real brokers: what other tests take for granted."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json
@@ -14,7 +12,6 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +20,7 @@ import pytest
 
 from integration.broker import Admin, AdminError, EmbeddedBrokerError, StandaloneBroker, free_port
 from integration.broker.waiting import HANG, wait_until
-from integration.conftest import BrokerFactory
-from integration.helpers.cluster import TEST_JVM, Cluster, ProxiedBroker, choose_source
+from integration.helpers.cluster import TEST_JVM, choose_source
 from integration.helpers.peer import CompressionType, Peer, Record
 from integration.helpers.proxy import Direction
 from pulsar_spark_broker.class_archive import make_class_archive
@@ -44,7 +40,7 @@ MIXED = [
 
 
 @contextmanager
-def launched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str, Path]]:
+def launched(*arguments):
     """Run the launcher as a user does; give the process, the JVM's id, the admin URL and the folder."""
     memory = ["--heap=256m", "--direct-memory=128m"]
     ports = ["--port=0", "--web-port=0"]
@@ -60,7 +56,7 @@ def launched(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int, str,
             launcher.kill()
 
 
-def jvm_of(launcher: int) -> tuple[int, Path]:
+def jvm_of(launcher):
     """Return the process id of the broker that belongs to a launcher, and its folder."""
     supervisor = children_of(launcher)[0]
     jvm = children_of(supervisor)[0]
@@ -69,13 +65,13 @@ def jvm_of(launcher: int) -> tuple[int, Path]:
     return jvm, Path(config[1])
 
 
-def children_of(process: int) -> list[int]:
+def children_of(process):
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
     pairs = (line.split() for line in listed.stdout.splitlines())
     return [int(pid) for pid, parent in pairs if int(parent) == process]
 
 
-def process_line(process: int) -> str:
+def process_line(process):
     return subprocess.run(
         ["ps", "-ww", "-p", str(process), "-o", "command="], capture_output=True, text=True, check=False
     ).stdout
@@ -83,7 +79,7 @@ def process_line(process: int) -> str:
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_nobody_but_this_machine_can_connect(broker_factory: BrokerFactory) -> None:
+def test_nobody_but_this_machine_can_connect(broker_factory):
     broker = broker_factory({})
     addresses = listening_addresses(broker.pid)
     assert len(addresses) >= 3  # broker, admin service, bookie
@@ -93,11 +89,11 @@ def test_nobody_but_this_machine_can_connect(broker_factory: BrokerFactory) -> N
 
 
 @pytest.mark.long
-def test_it_is_of_the_version_that_was_asked_for(broker_factory: BrokerFactory) -> None:
+def test_it_is_of_the_version_that_was_asked_for(broker_factory):
     assert broker_factory().admin.version() == pulsar_version()
 
 
-def test_peer_reads_what_it_wrote(cluster: Cluster, topic: str) -> None:
+def test_peer_reads_what_it_wrote(cluster, topic):
     with Peer(cluster.service_url) as peer:
         ids = peer.produce(topic, MIXED)
         peer.produce(topic, MIXED, batch_size=3)
@@ -107,7 +103,7 @@ def test_peer_reads_what_it_wrote(cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 @pytest.mark.parametrize("batch_size", [0, 10])
-def test_peer_codecs(cluster: Cluster, topic: str, codec: str, batch_size: int) -> None:
+def test_peer_codecs(cluster, topic, codec, batch_size):
     # No empty value: the C++ client drops what itself wrote with ZLib and nothing in it.
     records = [Record(b"abc" * number) for number in range(1, 26)]
     with Peer(cluster.service_url) as peer:
@@ -115,7 +111,7 @@ def test_peer_codecs(cluster: Cluster, topic: str, codec: str, batch_size: int) 
         assert peer.read_all(topic) == records
 
 
-def test_peer_partitions_and_batches(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_peer_partitions_and_batches(cluster, admin, topic):
     admin.create_partitioned_topic(topic, 3)
     records = [Record(b"%d" % number, key=f"k{number % 7}") for number in range(70)]
     with Peer(cluster.service_url) as peer:
@@ -129,7 +125,7 @@ def test_peer_partitions_and_batches(cluster: Cluster, admin: Admin, topic: str)
 
 
 @pytest.mark.long
-def test_peer_chunks(broker_factory: BrokerFactory, topic: str) -> None:
+def test_peer_chunks(broker_factory, topic):
     broker = broker_factory({"maxMessageSize": "102400"})
     records = [Record(os.urandom(500_000)), Record(b"small")]
     with Peer(broker.service_url) as peer:
@@ -138,7 +134,7 @@ def test_peer_chunks(broker_factory: BrokerFactory, topic: str) -> None:
     assert broker.admin.internal_stats(topic)["numberOfEntries"] > 5
 
 
-def test_admin(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_admin(cluster, admin, topic):
     admin.create_topic(topic)
     assert topic in admin.topics()
     assert admin.partitions(topic) == 0
@@ -159,7 +155,7 @@ def test_admin(cluster: Cluster, admin: Admin, topic: str) -> None:
     assert topic not in admin.topics()
 
 
-def test_admin_partitioned_topics(admin: Admin, topic: str) -> None:
+def test_admin_partitioned_topics(admin, topic):
     admin.create_partitioned_topic(topic, 2)
     admin.grow_partitioned_topic(topic, 4)
     assert admin.partitions(topic) == 4
@@ -168,7 +164,7 @@ def test_admin_partitioned_topics(admin: Admin, topic: str) -> None:
     assert not any(name.startswith(topic) for name in admin.topics())
 
 
-def test_admin_namespaces(admin: Admin, topic: str) -> None:
+def test_admin_namespaces(admin, topic):
     namespace = f"public/{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)
     admin.set_deduplication(namespace, True)
@@ -184,7 +180,7 @@ def test_admin_namespaces(admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.long
-def test_kill_and_start_again_on_its_data(broker_factory: BrokerFactory, topic: str) -> None:
+def test_kill_and_start_again_on_its_data(broker_factory, topic):
     broker = broker_factory()
     urls = broker.service_url, broker.admin_url
     with Peer(broker.service_url) as peer:
@@ -204,7 +200,7 @@ def test_kill_and_start_again_on_its_data(broker_factory: BrokerFactory, topic: 
 
 
 @pytest.mark.long
-def test_two_side_by_side(broker_factory: BrokerFactory, topic: str) -> None:
+def test_two_side_by_side(broker_factory, topic):
     one, two = broker_factory(), broker_factory()
     with Peer(one.service_url) as first, Peer(two.service_url) as second:
         first.produce(topic, [Record(b"one")])
@@ -214,9 +210,7 @@ def test_two_side_by_side(broker_factory: BrokerFactory, topic: str) -> None:
 
 
 @pytest.mark.long
-def test_data_outlives_the_launcher_on_other_ports(
-    broker_factory: BrokerFactory, topic: str, tmp_path: Path
-) -> None:
+def test_data_outlives_the_launcher_on_other_ports(broker_factory, topic, tmp_path):
     first = broker_factory(data_dir=tmp_path / "data")
     with Peer(first.service_url) as peer:
         peer.produce(topic, MIXED)
@@ -228,13 +222,13 @@ def test_data_outlives_the_launcher_on_other_ports(
         assert (tmp_path / "data" / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_bad_setting_shows_the_end_of_the_log() -> None:
+def test_a_bad_setting_shows_the_end_of_the_log():
     broker = StandaloneBroker({"maxMessageSize": "many"}, jvm=TEST_JVM)
     with pytest.raises(EmbeddedBrokerError, match=r"failed to start(.|\n)*NumberFormatException"), broker:
         pass
 
 
-def test_no_answer_shows_the_end_of_the_log() -> None:
+def test_no_answer_shows_the_end_of_the_log():
     broker = StandaloneBroker(jvm=TEST_JVM, start_timeout=0.5)
     with pytest.raises(EmbeddedBrokerError, match=r"did not answer within 0\.5 s"), broker:
         pass
@@ -242,7 +236,7 @@ def test_no_answer_shows_the_end_of_the_log() -> None:
 
 
 @pytest.mark.long
-def test_token_authentication(broker_factory: BrokerFactory, topic: str) -> None:
+def test_token_authentication(broker_factory, topic):
     secret = os.urandom(32)
     token = signed_token(secret, "admin")
     broker = broker_factory(
@@ -264,7 +258,7 @@ def test_token_authentication(broker_factory: BrokerFactory, topic: str) -> None
     assert refusal.value.status == 401
 
 
-def signed_token(secret: bytes, role: str) -> str:
+def signed_token(secret, role):
     """Return a JSON web token (HS256) for `role`."""
     parts = [b'{"alg":"HS256"}', json.dumps({"sub": role}).encode()]
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
@@ -273,7 +267,7 @@ def signed_token(secret: bytes, role: str) -> str:
 
 
 @pytest.mark.long
-def test_tls(broker_factory: BrokerFactory, topic: str, tmp_path: Path) -> None:
+def test_tls(broker_factory, topic, tmp_path):
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     request = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     address = ["-addext", "subjectAltName=IP:127.0.0.1"]
@@ -297,7 +291,7 @@ def test_tls(broker_factory: BrokerFactory, topic: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_taken_meanwhile_is_replaced(monkeypatch):
     with socket.create_server(("127.0.0.1", free_port())) as other:
         taken = other.getsockname()[1]
         # The broker's port, its web port and its bookie's, in three first choices.
@@ -311,7 +305,7 @@ def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.long
-def test_a_broker_starts_with_the_classes_that_are_kept() -> None:
+def test_a_broker_starts_with_the_classes_that_are_kept():
     make_class_archive()
     archive = class_archive(java_for(pulsar_version()), broker_jars())
     with StandaloneBroker(jvm=TEST_JVM) as broker:
@@ -320,7 +314,7 @@ def test_a_broker_starts_with_the_classes_that_are_kept() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_stops_cleanly(number: signal.Signals) -> None:
+def test_the_command_stops_cleanly(number):
     with launched("--set", "maxMessageSize=102400") as (launcher, jvm, admin_url, folder):
         settings = Admin(admin_url).request("GET", "brokers/configuration/runtime")
         assert settings["maxMessageSize"] == "102400"
@@ -333,7 +327,7 @@ def test_the_command_stops_cleanly(number: signal.Signals) -> None:
 
 
 @pytest.mark.long
-def test_the_command_listens_where_it_is_told_to() -> None:
+def test_the_command_listens_where_it_is_told_to():
     port, web_port = free_port(), free_port()
     with launched(f"--port={port}", f"--web-port={web_port}") as (_, _, admin_url, _):
         assert admin_url == f"http://127.0.0.1:{web_port}"
@@ -341,7 +335,7 @@ def test_the_command_listens_where_it_is_told_to() -> None:
         assert settings["brokerServicePort"] == f"Optional[{port}]"  # as Java shows it
 
 
-def test_the_command_says_which_port_is_taken() -> None:
+def test_the_command_says_which_port_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         command = [sys.executable, "-m", "integration", "broker", "--port", str(port)]
@@ -352,7 +346,7 @@ def test_the_command_says_which_port_is_taken() -> None:
 
 
 @pytest.mark.long
-def test_nothing_stays_when_the_launcher_is_killed() -> None:
+def test_nothing_stays_when_the_launcher_is_killed():
     with launched() as (launcher, jvm, _, folder):
         launcher.kill()
         launcher.wait()
@@ -361,7 +355,7 @@ def test_nothing_stays_when_the_launcher_is_killed() -> None:
 
 
 @pytest.mark.long
-def test_the_command_says_when_the_broker_died() -> None:
+def test_the_command_says_when_the_broker_died():
     with launched() as (launcher, jvm, _, folder):
         os.kill(jvm, signal.SIGKILL)
         assert launcher.wait(HANG) == 1
@@ -370,7 +364,7 @@ def test_the_command_says_when_the_broker_died() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("maven_installed", [True, False])
-def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maven_installed: bool) -> None:
+def test_a_broken_cache_heals(tmp_path, monkeypatch, maven_installed):
     originals = broker_jars()
     if not maven_installed:
         found = shutil.which
@@ -392,7 +386,7 @@ def test_a_broken_cache_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
 
 
 @pytest.mark.long
-def test_everything_goes_through_the_proxy(proxied_broker: ProxiedBroker, topic: str) -> None:
+def test_everything_goes_through_the_proxy(proxied_broker, topic):
     proxy = proxied_broker.proxy
     records = [Record(os.urandom(1000)) for _ in range(100)]
     with Peer(proxied_broker.service_url) as peer:
@@ -405,7 +399,7 @@ def test_everything_goes_through_the_proxy(proxied_broker: ProxiedBroker, topic:
         assert peer.read_all(topic) == records * 2
 
 
-def test_a_given_cluster_is_used(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_cluster_is_used(cluster, monkeypatch):
     choose = choose_source.__wrapped__  # Without what the session chose.
     monkeypatch.setenv("PULSAR_SPARK_TEST_SERVICE_URL", cluster.service_url)
     monkeypatch.delenv("PULSAR_SPARK_TEST_ADMIN_URL", raising=False)

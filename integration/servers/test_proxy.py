@@ -1,11 +1,8 @@
 """The proxy, against plain sockets: what it does, byte for byte."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -20,7 +17,7 @@ TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 class EchoServer:
     """Sends back what it receives; notes how each connection ended."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
         self.received = b""
@@ -28,14 +25,14 @@ class EchoServer:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def close(self) -> None:
+    def close(self):
         # Only a shutdown wakes a thread that waits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
             thread.join(60)
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -44,7 +41,7 @@ class EchoServer:
             self._threads.append(threading.Thread(target=self._echo, args=(connection,)))
             self._threads[-1].start()
 
-    def _echo(self, connection: socket.socket) -> None:
+    def _echo(self, connection):
         with connection:
             try:
                 while data := connection.recv(1 << 16):
@@ -56,39 +53,39 @@ class EchoServer:
 
 
 @pytest.fixture
-def echo() -> Iterator[EchoServer]:
+def echo():
     with closing(EchoServer()) as server:
         yield server
 
 
 @pytest.fixture
-def proxy(echo: EchoServer) -> Iterator[Proxy]:
+def proxy(echo):
     with Proxy(echo.url) as forwarder:
         yield forwarder
 
 
-def connect(proxy: Proxy) -> socket.socket:
+def connect(proxy):
     return socket.create_connection(("127.0.0.1", urlsplit(proxy.service_url).port or 0), timeout=60)
 
 
-def read_exactly(client: socket.socket, count: int) -> bytes:
+def read_exactly(client, count):
     data = b""
     while len(data) < count and (chunk := client.recv(count - len(data))):
         data += chunk
     return data
 
 
-def read_to_end(client: socket.socket) -> bytes:
+def read_to_end(client):
     data = b""
     while chunk := client.recv(1 << 16):
         data += chunk
     return data
 
 
-def send_in_background(client: socket.socket, data: bytes) -> threading.Thread:
+def send_in_background(client, data):
     """Send while the caller reads; a cut connection may refuse the rest."""
 
-    def send() -> None:
+    def send():
         try:
             client.sendall(data)
         except OSError:
@@ -99,7 +96,7 @@ def send_in_background(client: socket.socket, data: bytes) -> threading.Thread:
     return thread
 
 
-def test_forwards_both_ways_and_counts(proxy: Proxy, echo: EchoServer) -> None:
+def test_forwards_both_ways_and_counts(proxy, echo):
     data = bytes(range(256)) * 4096
     with connect(proxy) as client:
         sender = send_in_background(client, data)
@@ -115,7 +112,7 @@ def test_forwards_both_ways_and_counts(proxy: Proxy, echo: EchoServer) -> None:
     wait_until(lambda: proxy.open_connections == 0)
 
 
-def test_cuts_all_connections_with_fin(proxy: Proxy, echo: EchoServer) -> None:
+def test_cuts_all_connections_with_fin(proxy, echo):
     with connect(proxy) as one, connect(proxy) as two:
         for client in (one, two):
             client.sendall(b"x")
@@ -127,7 +124,7 @@ def test_cuts_all_connections_with_fin(proxy: Proxy, echo: EchoServer) -> None:
     wait_until(lambda: echo.endings == ["fin", "fin"])
 
 
-def test_cuts_all_connections_with_reset(proxy: Proxy, echo: EchoServer) -> None:
+def test_cuts_all_connections_with_reset(proxy, echo):
     with connect(proxy) as client:
         client.sendall(b"x")
         assert client.recv(1) == b"x"
@@ -138,7 +135,7 @@ def test_cuts_all_connections_with_reset(proxy: Proxy, echo: EchoServer) -> None
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 70_000, 300_000])
-def test_cuts_after_exactly_so_many_bytes_to_the_client(proxy: Proxy, count: int) -> None:
+def test_cuts_after_exactly_so_many_bytes_to_the_client(proxy, count):
     proxy.cut_next(Cut(count))
     with connect(proxy) as client:
         sender = send_in_background(client, b"x" * 500_000)
@@ -148,7 +145,7 @@ def test_cuts_after_exactly_so_many_bytes_to_the_client(proxy: Proxy, count: int
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 70_000, 300_000])
-def test_cuts_after_exactly_so_many_bytes_to_the_broker(proxy: Proxy, echo: EchoServer, count: int) -> None:
+def test_cuts_after_exactly_so_many_bytes_to_the_broker(proxy, echo, count):
     proxy.cut_next(Cut(count, TO_BROKER))
     with connect(proxy) as client:
         sender = send_in_background(client, b"x" * 500_000)
@@ -158,7 +155,7 @@ def test_cuts_after_exactly_so_many_bytes_to_the_broker(proxy: Proxy, echo: Echo
     assert len(echo.received) == count
 
 
-def test_delivers_the_bytes_before_a_reset_to_the_broker(proxy: Proxy, echo: EchoServer) -> None:
+def test_delivers_the_bytes_before_a_reset_to_the_broker(proxy, echo):
     proxy.cut_next(Cut(5, TO_BROKER, Ending.RST))
     with connect(proxy) as client:
         client.sendall(b"0123456789")
@@ -167,7 +164,7 @@ def test_delivers_the_bytes_before_a_reset_to_the_broker(proxy: Proxy, echo: Ech
     assert proxy.forwarded[TO_BROKER] == 5
 
 
-def test_takes_the_cuts_of_successive_connections_in_turn(echo: EchoServer) -> None:
+def test_takes_the_cuts_of_successive_connections_in_turn(echo):
     with Proxy(echo.url, cuts=[Cut(3), None]) as proxy:
         proxy.cut_next(Cut(1))
         lengths = []
@@ -180,7 +177,7 @@ def test_takes_the_cuts_of_successive_connections_in_turn(echo: EchoServer) -> N
 
 
 @pytest.mark.parametrize("ending", Ending)
-def test_truncates_the_next_chunk(proxy: Proxy, ending: Ending) -> None:
+def test_truncates_the_next_chunk(proxy, ending):
     with connect(proxy) as client:
         client.sendall(b"whole")
         assert read_exactly(client, 5) == b"whole"
@@ -194,7 +191,7 @@ def test_truncates_the_next_chunk(proxy: Proxy, ending: Ending) -> None:
     assert proxy.forwarded[TO_CLIENT] == 7
 
 
-def test_a_truncation_beyond_the_chunk_waits_for_the_rest(proxy: Proxy) -> None:
+def test_a_truncation_beyond_the_chunk_waits_for_the_rest(proxy):
     with connect(proxy) as client:
         proxy.truncate_next(8, TO_BROKER)
         client.sendall(b"12345")
@@ -205,7 +202,7 @@ def test_a_truncation_beyond_the_chunk_waits_for_the_rest(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_stalls_one_direction_and_resumes(proxy: Proxy, echo: EchoServer, direction: Direction) -> None:
+def test_stalls_one_direction_and_resumes(proxy, echo, direction):
     with connect(proxy) as client:
         proxy.stall(direction)
         client.sendall(b"x")
@@ -220,7 +217,7 @@ def test_stalls_one_direction_and_resumes(proxy: Proxy, echo: EchoServer, direct
         assert client.recv(1) == b"x"
 
 
-def test_cuts_a_stalled_connection(proxy: Proxy) -> None:
+def test_cuts_a_stalled_connection(proxy):
     with connect(proxy) as client:
         proxy.stall()
         client.sendall(b"x")
@@ -229,7 +226,7 @@ def test_cuts_a_stalled_connection(proxy: Proxy) -> None:
         assert client.recv(1) == b""
 
 
-def test_delays(proxy: Proxy) -> None:
+def test_delays(proxy):
     with connect(proxy) as client:
         client.sendall(b"x")
         assert client.recv(1) == b"x"
@@ -240,7 +237,7 @@ def test_delays(proxy: Proxy) -> None:
         assert time.monotonic() - start >= 0.3
 
 
-def test_resets_a_client_when_the_target_does_not_listen() -> None:
+def test_resets_a_client_when_the_target_does_not_listen():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # Taken, so that nobody else listens there; no listen() here either.
         url = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
@@ -248,7 +245,7 @@ def test_resets_a_client_when_the_target_does_not_listen() -> None:
             client.recv(1)
 
 
-def test_passes_a_reset_on(proxy: Proxy, echo: EchoServer) -> None:
+def test_passes_a_reset_on(proxy, echo):
     with connect(proxy) as client:
         client.sendall(b"x")
         assert client.recv(1) == b"x"
@@ -257,7 +254,7 @@ def test_passes_a_reset_on(proxy: Proxy, echo: EchoServer) -> None:
     assert echo.endings == ["rst"]
 
 
-def test_close_ends_everything(echo: EchoServer) -> None:
+def test_close_ends_everything(echo):
     threads = threading.active_count()
     proxy = Proxy(echo.url)
     with connect(proxy) as client:
@@ -271,6 +268,6 @@ def test_close_ends_everything(echo: EchoServer) -> None:
     wait_until(lambda: threading.active_count() <= threads)
 
 
-def test_refuses_a_target_without_a_port() -> None:
+def test_refuses_a_target_without_a_port():
     with pytest.raises(ValueError, match="names no host and port"):
         Proxy("pulsar://127.0.0.1")

@@ -1,7 +1,5 @@
 """Several brokers and bookies: topics that another broker serves, brokers and bookies that are killed."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -12,15 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from integration.broker.pulsar_cluster import ClusterBroker, PulsarCluster
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.cluster import (
-    Fault,
-    bookie_killed,
-    broker_killed,
-    bundle_split,
-    copy,
-)
+from integration.chaos.cluster import Fault, bookie_killed, broker_killed, bundle_split, copy
 from integration.chaos.messages import columns_of, numbered, read_topic
 from integration.helpers.clients import open_writer
 from integration.helpers.local_spark import ROOT
@@ -44,14 +35,14 @@ _FAULTS: tuple[Fault, ...] = (broker_killed, bookie_killed, bundle_split)
 
 
 @pytest.fixture
-def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
+def leader(pulsar_cluster):
     """The broker that decides who serves a bundle that nobody serves; all brokers know that it is there."""
     brokers = pulsar_cluster.brokers
 
-    def named() -> set[str]:
+    def named():
         return {broker.admin.request("GET", "brokers/leaderBroker")["serviceUrl"] for broker in brokers}
 
-    def is_known(leader: ClusterBroker) -> bool:
+    def is_known(leader):
         # A broker that believes the leader to be gone chooses by itself.
         return named() == {leader.admin.url} and all(
             leader.name in broker.admin.request("GET", "brokers/cluster") for broker in brokers
@@ -62,22 +53,20 @@ def leader(pulsar_cluster: PulsarCluster) -> ClusterBroker:
 
 
 @pytest.fixture
-def others(pulsar_cluster: PulsarCluster, leader: ClusterBroker) -> list[ClusterBroker]:
+def others(pulsar_cluster, leader):
     """The brokers that ask the leader."""
     return [broker for broker in pulsar_cluster.brokers if broker is not leader]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_it_listens_on_the_loopback_interface_only(pulsar_cluster: PulsarCluster):
+def test_it_listens_on_the_loopback_interface_only(pulsar_cluster):
     servers = [pulsar_cluster.zookeeper, *pulsar_cluster.bookies, *pulsar_cluster.brokers]
     found = [listening_addresses(server.pid) for server in servers]
     assert all(found)
     assert {address for addresses in found for address in addresses} <= {"127.0.0.1", "::1"}
 
 
-def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
-    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
-):
+def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(pulsar_cluster, others, topic):
     asked, owner = others
     _serve(pulsar_cluster, topic, owner)
     with RawConnection(asked.service_url) as connection:
@@ -87,7 +76,7 @@ def test_a_look_up_is_answered_with_the_broker_that_serves_the_topic(
     _write_and_read(asked, topic)
 
 
-def test_a_look_up_is_redirected_from_broker_to_broker(leader: ClusterBroker, others: list[ClusterBroker]):
+def test_a_look_up_is_redirected_from_broker_to_broker(leader, others):
     """Nobody has ever served the bundle: the broker that is asked names another one, as a rule the leader."""
     namespace = f"public/unserved-{uuid.uuid4().hex[:8]}"
     leader.admin.create_namespace(namespace)
@@ -99,9 +88,7 @@ def test_a_look_up_is_redirected_from_broker_to_broker(leader: ClusterBroker, ot
     _write_and_read(asked, topic)
 
 
-def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
-    pulsar_cluster: PulsarCluster, others: list[ClusterBroker], topic: str
-):
+def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(pulsar_cluster, others, topic):
     asked, owner = others
     _serve(pulsar_cluster, topic, owner)
     pulsar_cluster.admin.create_subscription(topic, "held")
@@ -112,9 +99,7 @@ def test_requests_to_the_admin_service_reach_the_broker_that_serves_the_topic(
     assert admin.subscriptions(name) == []
 
 
-def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(
-    pulsar_cluster: PulsarCluster, tmp_path: Path
-):
+def test_queries_while_a_broker_and_a_bookie_are_killed_and_bundles_split(pulsar_cluster, tmp_path):
     """At least once, effectively once and transactional: see integration/chaos/cluster.py."""
     doubled = copy(pulsar_cluster, tmp_path, _FAULTS, random.Random(1), rows=20_000, partitions=3)
     assert doubled["effectively-once"] == doubled["transactional"] == 0
@@ -140,12 +125,12 @@ def test_nothing_stays_when_the_process_is_killed():
         wait_until(lambda: not Path(folder.decode()).exists())
 
 
-def _serve(pulsar_cluster: PulsarCluster, topic: str, owner: ClusterBroker) -> None:
+def _serve(pulsar_cluster, topic, owner):
     """Make a topic, and let one broker serve it."""
     admin = pulsar_cluster.admin
     admin.create_topic(topic)
 
-    def is_served() -> bool:
+    def is_served():
         if admin.owner_of(topic) == owner.service_url:
             return True
         # A broker that has just lost its leader may take a bundle back at once.
@@ -155,12 +140,12 @@ def _serve(pulsar_cluster: PulsarCluster, topic: str, owner: ClusterBroker) -> N
     wait_until(is_served, interval=1)
 
 
-def _look_up(connection: RawConnection, topic: str) -> pb.CommandLookupTopicResponse:
+def _look_up(connection, topic):
     request = commands.lookup(connection.new_id(), topic, authoritative=False)
     return connection.exchange(request).lookupTopicResponse
 
 
-def _write_and_read(asked: ClusterBroker, topic: str) -> None:
+def _write_and_read(asked, topic):
     """Write and read with a client that knows one broker only; the C++ client finds the same."""
     records = numbered(1000, keys=10)
     with Client(ClientOptions(service_url=asked.service_url)) as client:

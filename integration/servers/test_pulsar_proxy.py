@@ -1,18 +1,10 @@
 """Pulsar's own proxy between our client and the broker: rows are exact, also where it is killed meanwhile."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key, numbered
 from integration.fixtures.spark import PulsarInSpark, begun
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
 from integration.helpers.pulsar_proxy import PulsarProxy
 
 _PARTITIONS = 3
@@ -20,15 +12,7 @@ _PARTITIONS = 3
 
 # It fetches 130 MB of jars, once.
 @pytest.mark.long
-def test_a_stream_from_topic_to_topic(
-    spark: SparkSession,
-    cluster: Cluster,
-    admin: Admin,
-    peer: Peer,
-    topic: str,
-    once_topic: str,
-    tmp_path: Path,
-) -> None:
+def test_a_stream_from_topic_to_topic(spark, cluster, admin, peer, topic, once_topic, tmp_path):
     """Lookups, reading and writing; the proxy is killed with -9 amid them, and comes back."""
     admin.create_partitioned_topic(topic, _PARTITIONS)
     records = numbered(8_000, keys=50)
@@ -57,6 +41,6 @@ def test_a_stream_from_topic_to_topic(
     assert by_key(copied) == by_key(records)
 
 
-def written(admin: Admin, topic: str) -> int:
+def written(admin, topic):
     """Messages that were written to a partitioned topic."""
     return int(admin.partitioned_stats(topic)["msgInCounter"])

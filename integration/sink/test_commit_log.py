@@ -1,16 +1,11 @@
 """The log of a query's commits at a real broker: what others write to it, quotas, encryption."""
 
-from __future__ import annotations
-
 import logging
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import FAR_AWAY, wait_until
 from integration.chaos.messages import numbered
 from integration.chaos.transactional import write_files
@@ -57,13 +52,13 @@ _BY_LEDGER = _SELDOM | {"preciseTimeBasedBacklogQuotaCheck": "false"}
         pytest.param(_BY_LEDGER, id="by ledger", marks=pytest.mark.long),
     ],
 )
-def quota_broker(request: pytest.FixtureRequest) -> Iterator[StandaloneBroker]:
+def quota_broker(request):
     """A broker that looks at the age of messages, or of their ledgers."""
     with StandaloneBroker(_BROKER | request.param, jvm=TEST_JVM) as broker:
         yield broker
 
 
-def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+def open_query(client, peer, admin, topic):
     """A query with a key that writes to a topic of two partitions whose data is held."""
     admin.create_held_topic(topic, 2)
     return Query(client, peer, topic, LogProtection(KEY))
@@ -73,11 +68,11 @@ def open_query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
 
 
 @pytest.fixture
-def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+def query(client, peer, admin, topic):
     return open_query(client, peer, admin, topic)
 
 
-def test_copied_records_change_nothing(query: Query, peer: Peer) -> None:
+def test_copied_records_change_nothing(query, peer):
     """A replay of a micro-batch that was committed writes nothing, whatever of the log is copied before."""
     query.commit(0, query.task("a"), query.task("b"))
     copied = peer.read_all(str(query.log))
@@ -90,15 +85,13 @@ def test_copied_records_change_nothing(query: Query, peer: Peer) -> None:
     assert query.rows() == ["a", "b", "c", "d", "e"]
 
 
-def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
-    query: Query, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(query, peer, monkeypatch):
     """A replay of the micro-batch writes nothing: the copy is not the first intent that is read."""
     query.commit(0, query.task("a"))
     copies, open_for_writing = [peer.read_all(str(query.log))], RecordTopic.open_for_writing
     query.commit(1, query.task("b"))
 
-    def copy_and_open(records: RecordTopic) -> None:
+    def copy_and_open(records):
         while copies:
             peer.produce(str(query.log), copies.pop())
         open_for_writing(records)
@@ -109,9 +102,7 @@ def test_a_copied_intent_that_comes_before_the_driver_shuts_others_out(
     assert query.rows() == ["a", "b", "c"]
 
 
-def test_somebody_who_leaves_no_sequence_ids_does_not_stop_the_query(
-    query: Query, client: Client, admin: Admin
-) -> None:
+def test_somebody_who_leaves_no_sequence_ids_does_not_stop_the_query(query, client, admin):
     """In a namespace that deduplicates, a broker drops what is sent under a name with an id that was used."""
     name = f"public/{uuid.uuid4().hex[:8]}"
     admin.create_namespace(name)
@@ -125,8 +116,8 @@ def test_somebody_who_leaves_no_sequence_ids_does_not_stop_the_query(
 
 
 def test_a_batch_that_is_written_again_after_its_log_was_deleted_is_warned_of(
-    query: Query, transactional_broker: StandaloneBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+    query, transactional_broker, caplog
+):
     """It was committed, Spark has not noted it, and brokers know nothing of the log."""
     caplog.set_level(logging.WARNING, commit_log.__name__)
     query.commit(0, query.task("a"))
@@ -146,7 +137,7 @@ def test_a_batch_that_is_written_again_after_its_log_was_deleted_is_warned_of(
 
 
 @pytest.fixture
-def namespace(quota_broker: StandaloneBroker) -> str:
+def namespace(quota_broker):
     """A namespace of the test's own, for the log alone: what holds the data must not block its producers."""
     name = f"public/{uuid.uuid4().hex[:8]}"
     quota_broker.admin.create_namespace(name)
@@ -154,7 +145,7 @@ def namespace(quota_broker: StandaloneBroker) -> str:
 
 
 @pytest.fixture
-def quota_query(quota_broker: StandaloneBroker, topic: str, namespace: str) -> Iterator[Query]:
+def quota_query(quota_broker, topic, namespace):
     options = ClientOptions(service_url=quota_broker.service_url, operation_timeout=FAR_AWAY)
     with Client(options) as client, Peer(quota_broker.service_url) as peer:
         query = open_query(client, peer, quota_broker.admin, topic)
@@ -164,8 +155,8 @@ def quota_query(quota_broker: StandaloneBroker, topic: str, namespace: str) -> I
 
 @pytest.mark.parametrize("quota_broker", [_EVICTING], indirect=True, ids=["evicting"])
 def test_a_batch_that_is_written_again_after_an_eviction_is_warned_of(
-    quota_query: Query, quota_broker: StandaloneBroker, namespace: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    quota_query, quota_broker, namespace, caplog
+):
     """It was committed, Spark has not noted it, and its records are gone."""
     admin, log = quota_broker.admin, str(quota_query.log)
     caplog.set_level(logging.WARNING, commit_log.__name__)
@@ -186,15 +177,13 @@ def test_a_batch_that_is_written_again_after_an_eviction_is_warned_of(
 
 
 @pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
-def test_the_logs_own_backlog_does_not_block_the_query(
-    quota_query: Query, quota_broker: StandaloneBroker, namespace: str, policy: str
-) -> None:
-    def await_quota() -> None:
+def test_the_logs_own_backlog_does_not_block_the_query(quota_query, quota_broker, namespace, policy):
+    def await_quota():
         """Wait until a quota keeps producers out of the log."""
         quota_broker.admin.unload(str(quota_query.log))  # what is in the last ledger has no age
         wait_until(is_blocked)
 
-    def is_blocked() -> bool:
+    def is_blocked():
         try:
             _RecordProducer(quota_query.client, quota_query.log, ProducerOptions(), 1).close()
         except SendError:
@@ -222,8 +211,8 @@ def test_the_logs_own_backlog_does_not_block_the_query(
 
 
 def test_where_a_namespace_takes_encrypted_messages_only(
-    spark: SparkSession, transactional_broker: StandaloneBroker, peer: Peer, checkpoint: Path, tmp_path: Path
-) -> None:
+    spark, transactional_broker, peer, checkpoint, tmp_path
+):
     """The sink has public keys alone, and reads its log nevertheless."""
     keys, own = make_keys(tmp_path), tmp_path / "own"
     own.mkdir()

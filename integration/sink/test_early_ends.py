@@ -1,28 +1,20 @@
 """Runs of a micro-batch that end early: a step before the sink fails, and Spark ends the sink's rows."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from integration.broker import Admin
 from integration.chaos.messages import number_of, numbered
-from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.peer import Peer
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, written
 from integration.helpers.task_runs import run, task_of
-from pulsar_spark.client import BatcherBuilder, Client
+from pulsar_spark.client import BatcherBuilder
 
 EARLY = "StepFailedError"
 
 
 @pytest.fixture(autouse=True)
-def small_batches(spark: SparkSession) -> Iterator[None]:
+def small_batches(spark):
     """Rows reach the sink soon."""
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "250")
     yield
@@ -42,15 +34,8 @@ BY_KEY = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
     ],
 )
 def test_a_run_that_ends_earlier_than_the_one_before_doubles_nothing(
-    pulsar_in_spark: PulsarInSpark,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-    rows: int,
-    stored: int,
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path, options, rows, stored
+):
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=rows, size=500, keys=50)
     with no_duplicates_told(once_topic) as told:
         query.fails(EARLY, query.at(rows - 100, stored), **options)
@@ -69,9 +54,7 @@ ENDS = 40
 @pytest.mark.parametrize(
     "builder", [BatcherBuilder.KEY_BASED, pytest.param(BatcherBuilder.DEFAULT, marks=pytest.mark.long)]
 )
-def test_many_runs_that_end_early_double_nothing(
-    client: Client, peer: Peer, once_topic: str, caplog: pytest.LogCaptureFixture, builder: BatcherBuilder
-) -> None:
+def test_many_runs_that_end_early_double_nothing(client, peer, once_topic, caplog, builder):
     """Each ends at another row, before or after the earlier ones."""
     records, chance = numbered(100 * (ENDS + 1), keys=20), random.Random(1)
     ends = chance.sample(range(100, len(records)), ENDS)
@@ -85,9 +68,7 @@ def test_many_runs_that_end_early_double_nothing(
 
 
 @pytest.mark.long
-def test_many_queries_that_end_early_double_nothing(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
-) -> None:
+def test_many_queries_that_end_early_double_nothing(pulsar_in_spark, admin, peer, once_topic, tmp_path):
     rows = 100 * (ENDS + 1)
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=rows, size=1000, keys=50)
     with no_duplicates_told(once_topic) as told:

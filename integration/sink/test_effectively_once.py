@@ -6,20 +6,17 @@ Logs of Spark's workers go past the tests; that it is warned is looked at in ``c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import InjectedError, PulsarInSpark, await_rows, finish, start
+from integration.fixtures.spark import InjectedError, await_rows, finish, start
 from integration.helpers.failing_steps import FailsOnce
-from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import number_in
 from integration.helpers.users_code import notes_of
 from pulsar_spark import PulsarProgressListener
@@ -32,12 +29,12 @@ SIZE = 200
 class Pipe:
     """A query that writes ROWS rows from two tasks to a topic that deduplicates, run again and again."""
 
-    def __init__(self, here: PulsarInSpark, peer: Peer, admin_url: str, target: str, folder: Path) -> None:
+    def __init__(self, here, peer, admin_url, target, folder):
         self._here, self._peer, self._target, self._folder = here, peer, target, folder
         self._fails = FailsOnce(folder / "failed", admin_url, target)
         self._row_size = SIZE
 
-    def make_wide(self) -> None:
+    def make_wide(self):
         """Let rows be so large that those of a task are twice what it holds to put them together by key."""
         self._row_size = 10 * SIZE
         self._fails = replace(self._fails, after=6_000_000)
@@ -58,22 +55,20 @@ class Pipe:
         finally:
             query.stop()
 
-    def written(self) -> list[Record]:
+    def written(self):
         """What the C++ client reads."""
         return self._peer.read_all(self._target)
 
 
 @pytest.fixture
-def pipe(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, once_topic: str, tmp_path: Path
-) -> Iterator[Pipe]:
+def pipe(pulsar_in_spark, peer, admin, once_topic, tmp_path):
     conf = pulsar_in_spark.spark.conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     yield Pipe(pulsar_in_spark, peer, admin.url, once_topic, tmp_path)
     conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def by_key(records: list[Record]) -> dict[str | None, list[int]]:
+def by_key(records):
     numbers: dict[str | None, list[int]] = {}
     for record in records:
         numbers.setdefault(record.key, []).append(number_in(record.value))
@@ -84,7 +79,7 @@ EXPECTED = {f"key-{key}": list(range(key, ROWS, KEYS)) for key in range(KEYS)}
 
 
 @pytest.mark.parametrize("builder", ["DEFAULT", pytest.param("KEY_BASED", marks=pytest.mark.long)])
-def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe, builder: str):
+def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe, builder):
     options = {"pulsar.producer.batcherBuilder": builder}
     if builder == "KEY_BASED":
         pipe.make_wide()
@@ -96,7 +91,7 @@ def test_a_batch_that_is_run_again_with_other_sizes_is_written_once(pipe: Pipe, 
 
 
 @pytest.mark.long
-def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
+def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe):
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
     pipe.run(lambda rows: rows.repartition(3))
@@ -104,9 +99,7 @@ def test_a_batch_that_is_run_again_in_another_way_misses_nothing(pipe: Pipe):
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EXPECTED
 
 
-def test_what_may_be_there_twice_is_told_or_refused(
-    pipe: Pipe, spark: SparkSession, once_topic: str, caplog: pytest.LogCaptureFixture
-):
+def test_what_may_be_there_twice_is_told_or_refused(pipe, spark, once_topic, caplog):
     """A part of the first run is stored. In the next one all values are others; the last one has one task."""
     with pytest.raises(StreamingQueryException, match="FailedOnceError"):
         pipe.run()
@@ -131,9 +124,7 @@ def test_what_may_be_there_twice_is_told_or_refused(
         notes.unlink(missing_ok=True)
 
 
-def test_an_initial_sequence_id_is_not_ignored(
-    pulsar_in_spark: PulsarInSpark, once_topic: str, checkpoint: Path
-):
+def test_an_initial_sequence_id_is_not_ignored(pulsar_in_spark, once_topic, checkpoint):
     rows = pulsar_in_spark.ticks(10, 1).selectExpr("cast(value as string) as value")
     initial = {"pulsar.producer.initialSequenceId": "7"}
     with pytest.raises(
@@ -142,12 +133,10 @@ def test_an_initial_sequence_id_is_not_ignored(
         finish(pulsar_in_spark.write_stream(rows, checkpoint, once_topic, **initial).start())
 
 
-def test_what_foreach_batch_writes_is_written_once(
-    pulsar_in_spark: PulsarInSpark, peer, once_topic, checkpoint
-):
+def test_what_foreach_batch_writes_is_written_once(pulsar_in_spark, peer, once_topic, checkpoint):
     failed: list[int] = []
 
-    def write(batch: DataFrame, number: int) -> None:
+    def write(batch, number):
         pulsar_in_spark.write(batch.selectExpr("cast(value as string) as value"), once_topic)
         if number == 1 and not failed:
             failed.append(number)
@@ -163,7 +152,7 @@ def test_what_foreach_batch_writes_is_written_once(
 
 
 def test_effectively_once_cannot_be_asked_for_in_vain(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, once_topic, checkpoint
+    pulsar_in_spark, peer, admin, topic, once_topic, checkpoint
 ):
     admin.create_partitioned_topic(topic, 2)
     ticks = pulsar_in_spark.spark.readStream.format("rate-micro-batch").options(

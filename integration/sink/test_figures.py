@@ -1,18 +1,13 @@
 """What each written micro-batch reports to the driver."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker import Admin
-from integration.fixtures.spark import PulsarInSpark, begun, finish
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import begun, finish
+from integration.helpers.peer import Record
 from integration.helpers.users_code import notes_of
 from integration.spark.test_roundtrip import serialized_ids
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -21,21 +16,19 @@ TOLD = {"onBatchWritten": "integration.helpers.users_code.note_figures"}
 
 
 @pytest.fixture
-def notes(topic: str) -> Iterator[Path]:
+def notes(topic):
     file = notes_of(f"{topic}-out")
     yield file
     file.unlink(missing_ok=True)
 
 
-def ids_of(peer: Peer, topic: str) -> list[str]:
+def ids_of(peer, topic):
     """The ids of all messages, as we write them."""
     parsed = [pb.MessageIdData.FromString(each) for each in serialized_ids(peer, topic)]
     return [f"{each.ledgerId}:{each.entryId}:{each.batch_index}" for each in parsed]
 
 
-def test_figures_of_micro_batches_and_of_a_batch(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, checkpoint: Path, notes: Path
-) -> None:
+def test_figures_of_micro_batches_and_of_a_batch(pulsar_in_spark, admin, peer, topic, checkpoint, notes):
     out = f"{topic}-out"
     admin.create_partitioned_topic(out, 2)
     peer.produce(topic, [Record(b"%d" % number) for number in range(100)])
@@ -58,9 +51,7 @@ def test_figures_of_micro_batches_and_of_a_batch(
     ]
 
 
-def test_a_function_that_is_not_there_is_an_error_before_anything_is_written(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str
-) -> None:
+def test_a_function_that_is_not_there_is_an_error_before_anything_is_written(pulsar_in_spark, admin, topic):
     rows = pulsar_in_spark.rows([("a",)], "value string")
     with pytest.raises(PySparkException, match=r"\[PULSAR_OPTION\] option onBatchWritten is no_such.name"):
         pulsar_in_spark.write(rows, topic, onBatchWritten="no_such.name")

@@ -1,30 +1,23 @@
 """Others write under a task's producer name, with the ids of its next micro-batch: every row is stored."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, number_of, numbered
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import entries_of
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.replays import STRICT, Replays, number_in
 from integration.helpers.task_runs import NAME, open_writer, run, task_of
-from pulsar_spark.client import Client, first_sequence_id, last_sequence_id
+from pulsar_spark.client import first_sequence_id, last_sequence_id
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 
@@ -35,9 +28,7 @@ IDS = range(first_sequence_id(1), first_sequence_id(2))
 LAST_ID = (1 << 63) - 1
 
 
-def forge(
-    client: Client, topic: str, rows: Sequence[Record], ids: range, name: str = NAME, **options: Any
-) -> None:
+def forge(client, topic, rows, ids, name=NAME, **options):
     """Write rows by ids under the name."""
     columns = replace(columns_of(rows), sequence_id=pa.array(ids[: len(rows)], pa.int64()))
     with closing(open_writer(client, topic, None, name=name, **options)) as writer:
@@ -45,7 +36,7 @@ def forge(
         writer.flush()
 
 
-def ids_after(client: Client, topic: str) -> range:
+def ids_after(client, topic):
     """Ids that the broker takes under the name."""
     last = last_sequence_id(client, TopicName.parse(topic), NAME, is_encrypted=False)
     return range(last + 1, last + 1001)
@@ -69,14 +60,8 @@ FORGERIES: dict[str, tuple[Sequence[Record], range, dict[str, Any]]] = {
     ("strict", "may_be_replay"), [(False, True), pytest.param(True, False, marks=pytest.mark.long)]
 )
 def test_entries_that_are_not_signed_change_nothing(
-    client: Client,
-    peer: Peer,
-    plain_once_topic: str,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
-    strict: bool,
-    may_be_replay: bool,
-) -> None:
+    client, peer, plain_once_topic, caplog, kind, strict, may_be_replay
+):
     topic, (rows, ids, options) = plain_once_topic, FORGERIES[kind]
     run(client, topic, FIRST, task_of(client, strict=strict))
     forge(client, topic, rows, ids, **options)
@@ -93,17 +78,12 @@ def test_entries_that_are_not_signed_change_nothing(
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
-    client: Client,
-    cluster: Cluster,
-    peer: Peer,
-    plain_once_topic: str,
-    caplog: pytest.LogCaptureFixture,
-    strict: bool,
-) -> None:
+    client, cluster, peer, plain_once_topic, caplog, strict
+):
     topic = plain_once_topic
     run(client, topic, FIRST, task_of(client, strict=strict), batching_max_messages=10)
 
-    def copy(first: int) -> None:
+    def copy(first):
         with RawConnection(cluster.service_url) as connection:
             producer = RawProducer(connection, topic, NAME)
             for number, entry in enumerate(entries_of(client, topic)[:10]):
@@ -119,9 +99,7 @@ def test_copies_of_entries_of_an_earlier_micro_batch_change_nothing(
     assert not caplog.records
 
 
-def test_a_copy_of_the_first_entry_by_a_later_id_hides_no_row(
-    client: Client, cluster: Cluster, peer: Peer, plain_once_topic: str
-) -> None:
+def test_a_copy_of_the_first_entry_by_a_later_id_hides_no_row(client, cluster, peer, plain_once_topic):
     """Anybody who may produce can write it, under a producer name of their own."""
     topic = plain_once_topic
     run(client, topic, FIRST, dies_after=ROWS // 2, batching_max_messages=10)
@@ -133,9 +111,7 @@ def test_a_copy_of_the_first_entry_by_a_later_id_hides_no_row(
     assert Counter(map(number_of, peer.read_all(topic))) - copied == Counter(range(ROWS))
 
 
-def test_copies_of_entries_of_the_micro_batch_lose_nothing(
-    client: Client, cluster: Cluster, peer: Peer, plain_once_topic: str
-) -> None:
+def test_copies_of_entries_of_the_micro_batch_lose_nothing(client, cluster, peer, plain_once_topic):
     """Their signatures are valid. So rows may be stored again, with a warning; none is missing."""
     topic = plain_once_topic
     run(client, topic, FIRST)
@@ -153,8 +129,8 @@ def test_copies_of_entries_of_the_micro_batch_lose_nothing(
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_broker_that_believes_a_forged_id_after_a_restart_changes_nothing(
-    client: Client, cluster: Cluster, admin: Admin, peer: Peer, plain_once_topic: str, strict: bool
-) -> None:
+    client, cluster, admin, peer, plain_once_topic, strict
+):
     """It takes the last id of a name from the last entry that bears the name."""
     topic = plain_once_topic
     run(client, topic, FIRST, task_of(client, strict=strict))
@@ -172,17 +148,11 @@ def test_a_broker_that_believes_a_forged_id_after_a_restart_changes_nothing(
     "options", [pytest.param({}, id="default", marks=pytest.mark.long), pytest.param(STRICT, id="strict")]
 )
 def test_a_query_stores_every_row_whatever_others_write_under_its_names(
-    pulsar_in_spark: PulsarInSpark,
-    client: Client,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, client, admin, peer, once_topic, tmp_path, options
+):
     """They know the names from its first micro-batch, and take the ids of the second one."""
 
-    def only_the_first(rows: DataFrame) -> DataFrame:
+    def only_the_first(rows):
         number = f.substring_index("value", ".", 1).cast("int")
         return rows.withColumn("value", f.when(number < ROWS, f.col("value")).otherwise(f.raise_error("no")))
 

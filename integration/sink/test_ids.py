@@ -1,27 +1,21 @@
 """Rows with sequence ids of their own, on the real broker."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
-from integration.fixtures.spark import PulsarInSpark, begun, finish
+from integration.fixtures.spark import begun, finish
 from integration.helpers.clients import entries_of, open_writer
-from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, TopicWriter
 from pulsar_spark.errors import SendError
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from tests.writes import send_all, write_all
 
 
 @pytest.fixture
-def deduplicated(admin: Admin) -> str:
+def deduplicated(admin):
     """A topic in a namespace that deduplicates."""
     namespace = f"public/{uuid.uuid4().hex}"
     admin.create_namespace(namespace)
@@ -29,17 +23,16 @@ def deduplicated(admin: Admin) -> str:
     return f"persistent://{namespace}/topic"
 
 
-def with_ids(*ids: int | None) -> MessageColumns:
+def with_ids(*ids):
     """A message for each id; the first has number 0."""
     return replace(columns_of(numbered(len(ids))), sequence_id=pa.array(ids, pa.int64()))
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_ids_go_out_as_they_are(client: Client, topic: str, batching: bool) -> None:
+def test_ids_go_out_as_they_are(client, topic, batching):
     with open_writer(client, topic, batching=batching, batching_max_publish_delay=60.0) as writer:
         writer.send(with_ids(5, 6, 8))
-        writer.send(with_ids(9, 4, 7, None, None))
-        writer.flush()
+        send_all(writer, with_ids(9, 4, 7, None, None))
     found = [
         (entry.metadata.sequence_id, entry.metadata.highest_sequence_id)
         for entry in entries_of(client, topic)
@@ -51,13 +44,9 @@ def test_ids_go_out_as_they_are(client: Client, topic: str, batching: bool) -> N
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_broker_that_deduplicates_keeps_what_is_new(
-    client: Client, peer: Peer, deduplicated: str, batching: bool
-) -> None:
+def test_a_broker_that_deduplicates_keeps_what_is_new(client, peer, deduplicated, batching):
     for ids in ([1, 2, 3], [2, 3, 4, 5], [5, 6, 7]):
-        with open_writer(client, deduplicated, name="mine", batching=batching) as writer:
-            writer.send(with_ids(*ids))
-            writer.flush()
+        write_all(open_writer(client, deduplicated, name="mine", batching=batching), with_ids(*ids))
     assert [record.value for record in peer.read_all(deduplicated)] == [
         b"%d " % number for number in (0, 1, 2, 2, 3, 1, 2)
     ]
@@ -66,8 +55,8 @@ def test_a_broker_that_deduplicates_keeps_what_is_new(
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("name", [None, "mine"])
 def test_rows_that_a_broker_drops_by_the_ids_of_others_are_an_error_in_each_run(
-    client: Client, peer: Peer, deduplicated: str, name: str | None, batching: bool
-) -> None:
+    client, peer, deduplicated, name, batching
+):
     ids = [number * 370 % 1000 for number in range(1000)]
     for _ in range(2):
         with open_writer(client, deduplicated, name=name, batching=batching) as writer:
@@ -77,14 +66,13 @@ def test_rows_that_a_broker_drops_by_the_ids_of_others_are_an_error_in_each_run(
     assert len(peer.read_all(deduplicated)) < 20
 
 
-def send_and_flush(writer: TopicWriter, ids: list[int]) -> None:
-    writer.send(with_ids(*ids))
-    writer.flush()
+def send_and_flush(writer, ids):
+    send_all(writer, with_ids(*ids))
 
 
 def test_a_copy_of_a_topic_of_several_producers_is_not_cut_short(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, deduplicated: str, checkpoint: Path
-) -> None:
+    pulsar_in_spark, peer, topic, deduplicated, checkpoint
+):
     for _ in range(3):
         peer.produce(topic, numbered(100))
     rows = pulsar_in_spark.stream(topic, metadataColumns="__sequenceId")

@@ -1,7 +1,5 @@
 """Interceptors, on the real broker."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,39 +7,30 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import entries_of, id_of
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.helpers.task_runs import run, task_of
-from pulsar_spark.client import (
-    Client,
-    ProducerInterceptor,
-    ProducerOptions,
-    TopicWriter,
-    UserCode,
-)
+from pulsar_spark.client import ProducerInterceptor, ProducerOptions, TopicWriter, UserCode
 from pulsar_spark.errors import SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.wire.columns.message_columns import MessageColumns
 
 
 class Keyed(ProducerInterceptor):
     """Gives each row the key "k", and notes what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.told: list[tuple[Any, ...]] = []
 
-    def before_send(self, columns: MessageColumns) -> MessageColumns:
+    def before_send(self, columns):
         return replace(columns, key=pa.array([b"k"] * len(columns), pa.binary()))
 
-    def on_send_acknowledgement(self, *told: Any) -> None:
+    def on_send_acknowledgement(self, *told):
         self.told.append(told)
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: bool) -> None:
+def test_what_is_sent_is_told(client, peer, topic, batching):
     one = Keyed()
     options = ProducerOptions(batching=batching, batching_max_messages=4, batching_max_publish_delay=60.0)
     with TopicWriter(client, TopicName.parse(topic), options, code=UserCode(interceptors=[one])) as writer:
@@ -55,7 +44,7 @@ def test_what_is_sent_is_told(client: Client, peer: Peer, topic: str, batching: 
     ]
 
 
-def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
+def test_what_fails_is_told(client, admin, topic):
     one = Keyed()
     with TopicWriter(
         client, TopicName.parse(topic), ProducerOptions(), code=UserCode(interceptors=[one])
@@ -70,16 +59,14 @@ def test_what_fails_is_told(client: Client, admin: Admin, topic: str) -> None:
     assert one.told == [(topic, 1, 3, None, raised.value)]
 
 
-def test_in_spark(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str) -> None:
+def test_in_spark(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("a",), ("b",)], "value string")
     names = "integration.helpers.users_code.Shout, integration.helpers.users_code.Shout"
     pulsar_in_spark.write(rows, topic, **{"pulsar.producer.interceptors": names})
     assert peer.read_all(topic) == [Record(b"A!!"), Record(b"B!!")]
 
 
-def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
-) -> None:
+def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("personal",)], "value string")
     with pytest.raises(PySparkException) as caught:
         pulsar_in_spark.write(
@@ -92,7 +79,7 @@ def test_one_that_fails_in_spark_fails_the_write_without_a_value_in_the_error(
     assert peer.read_all(topic) == []
 
 
-def test_what_an_earlier_run_has_stored_is_not_told_again(client: Client, once_topic: str) -> None:
+def test_what_an_earlier_run_has_stored_is_not_told_again(client, once_topic):
     first, again = Keyed(), Keyed()
     for one in (first, again):
         code = UserCode(interceptors=[one])

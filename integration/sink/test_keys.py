@@ -1,27 +1,19 @@
 """Keys of rows on the real broker: Key_Shared consumers, batches of one key, keys as bytes, plain copies."""
 
-from __future__ import annotations
-
 import base64
 import random
 from collections import defaultdict
 from contextlib import ExitStack, closing
-from typing import Any
 
 import pulsar
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.clients import entries_of, open_writer
-from integration.helpers.cluster import Cluster
 from integration.helpers.java_peer import produce_in_java, read_in_java
 from integration.helpers.java_values import JavaValues, write_values
-from integration.helpers.peer import Peer
-from pulsar_spark.client import BatcherBuilder, Client, MessageColumns
-from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.client import BatcherBuilder, MessageColumns
 
 ROWS, KEYS = 10_000, 200
 KEY_BASED = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
@@ -30,7 +22,7 @@ KEY_BASED = {"pulsar.producer.batcherBuilder": "KEY_BASED"}
 class Receiver:
     """A Key_Shared consumer of the C++ client; it keeps what it gets."""
 
-    def __init__(self, peer: Peer, topic: str, name: str) -> None:
+    def __init__(self, peer, topic, name):
         self.received: dict[str, list[int]] = defaultdict(list)
         self.count = 0
         self.consumer: pulsar.Consumer = peer.client.subscribe(
@@ -41,16 +33,14 @@ class Receiver:
             message_listener=self._take,
         )
 
-    def _take(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+    def _take(self, consumer, message):
         self.received[message.ordering_key() or message.partition_key()].append(int(message.data()))
         self.count += 1
         consumer.acknowledge(message)
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_each_key_goes_to_one_consumer_in_its_order(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, partitions: int
-) -> None:
+def test_each_key_goes_to_one_consumer_in_its_order(pulsar_in_spark, admin, peer, topic, partitions):
     """Rows of a quarter of the keys have ordering keys, which say where they go."""
     admin.create_partitioned_topic(topic, partitions)
     draw = random.Random(13)
@@ -76,12 +66,12 @@ def test_each_key_goes_to_one_consumer_in_its_order(
     assert together == expected
 
 
-def columns_of(rows: list[tuple[bytes, bytes | None, bytes | None]]) -> MessageColumns:
+def columns_of(rows):
     values, keys, ordering_keys = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
     return MessageColumns(value=values, key=keys, ordering_key=ordering_keys)
 
 
-def key_fields(metadata: pb.MessageMetadata) -> tuple[Any, ...]:
+def key_fields(metadata):
     ordering_key = metadata.ordering_key if metadata.HasField("ordering_key") else None
     key = metadata.partition_key if metadata.HasField("partition_key") else None
     return key, metadata.partition_key_b64_encoded, ordering_key, metadata.num_messages_in_batch
@@ -90,9 +80,7 @@ def key_fields(metadata: pb.MessageMetadata) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     "builder", [pytest.param(BatcherBuilder.DEFAULT, marks=pytest.mark.long), BatcherBuilder.KEY_BASED]
 )
-def test_entries_say_the_keys_that_those_of_java_say(
-    client: Client, cluster: Cluster, topic: str, builder: BatcherBuilder
-) -> None:
+def test_entries_say_the_keys_that_those_of_java_say(client, cluster, topic, builder):
     """The Java client sends the batches of keys by their last messages, ours by their first."""
     names = [(b"a", None), (b"b", None), (b"\xff", b"o"), (None, b"o"), (None, None), (b"c", b"\x00")]
     draw = random.Random(13)
@@ -119,8 +107,8 @@ def test_entries_say_the_keys_that_those_of_java_say(
 
 
 def test_keys_as_bytes_go_where_java_sends_them_and_are_read_as_they_were(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, peer: Peer, topic: str
-) -> None:
+    pulsar_in_spark, cluster, admin, peer, topic
+):
     ours, partitions = f"{topic}-ours", 7
     for name in (topic, ours):
         admin.create_partitioned_topic(name, partitions)
@@ -150,9 +138,7 @@ def test_keys_as_bytes_go_where_java_sends_them_and_are_read_as_they_were(
     assert moved > len(keys) // 2
 
 
-def test_keys_of_a_schema_go_where_java_sends_them(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_keys_of_a_schema_go_where_java_sends_them(pulsar_in_spark, cluster, admin, peer, topic):
     """KEY_VALUE, SEPARATED, with a text and a long as the key: the same keys on the wire and partitions."""
     kinds = (("string", "STRING", [f"k{number}" for number in range(20)]), ("bigint", "INT64", range(20)))
     written = []
@@ -181,7 +167,7 @@ def test_keys_of_a_schema_go_where_java_sends_them(
         assert len(java) == 20
 
 
-def test_a_plain_copy(pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str) -> None:
+def test_a_plain_copy(pulsar_in_spark, admin, peer, topic):
     """What was read is written as it is: the option topic wins over the rows' topics, null keys stay null."""
     copy = f"{topic}-copy"
     for name in (topic, copy):
@@ -213,7 +199,7 @@ def test_a_plain_copy(pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, 
     }
     assert again == keyless
 
-    def unplaced(name: str) -> list[tuple[Any, ...]]:
+    def unplaced(name):
         return sorted((one.value or b"", one.key or "", one.properties) for one in peer.read_all(name))
 
     assert unplaced(copy) == unplaced(topic)

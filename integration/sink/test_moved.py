@@ -1,22 +1,17 @@
 """A micro-batch is written and Spark does not note it; then its rows come from other tasks."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.chaos.restarts import Driver
-from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.peer import Peer, Record
+from integration.chaos.harness import Driver
+from integration.helpers.peer import Record
 from integration.helpers.replays import STRICT, Replays, no_duplicates_told, written
 from integration.helpers.users_code import notes_of
 
@@ -24,10 +19,10 @@ ROWS = 2000
 Change = Callable[[DataFrame], DataFrame]
 
 
-def in_tasks(count: int, used: int | None = None) -> Change:
+def in_tasks(count, used=None):
     """Give the rows to so many tasks; with ``used`` only to some of them, which Spark's hashes choose."""
 
-    def change(rows: DataFrame) -> DataFrame:
+    def change(rows):
         if used is None:
             return rows.repartition(count)
         return rows.repartition(count, f.substring_index("value", ".", 1).cast("int") % used)
@@ -35,7 +30,7 @@ def in_tasks(count: int, used: int | None = None) -> Change:
     return change
 
 
-def crash(folder: Path) -> None:
+def crash(folder):
     """Leave the checkpoint as a driver does that is killed when micro-batch 0 is written."""
     shutil.rmtree(folder / "checkpoint" / "commits")
     for file in (folder / "checkpoint" / "offsets").iterdir():
@@ -56,14 +51,8 @@ MANY = pytest.param((1, in_tasks(200, 7)), (1, None), marks=pytest.mark.long, id
     ("first", "second"), [*(pytest.param(*move, id=name) for name, move in MOVES.items()), MANY]
 )
 def test_rows_that_move_are_refused_or_told(
-    pulsar_in_spark: PulsarInSpark,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    first: tuple[int, Change | None],
-    second: tuple[int, Change | None],
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path, first, second
+):
     """Never silently: a strict query fails before it sends a stored row, others say how many."""
     before, after = (
         Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, tasks=tasks)
@@ -83,14 +72,7 @@ def test_rows_that_move_are_refused_or_told(
         notes.unlink(missing_ok=True)
 
 
-def test_a_replay_by_many_tasks_reads_little(
-    pulsar_in_spark: PulsarInSpark,
-    spark: SparkSession,
-    admin: Admin,
-    peer: Peer,
-    plain_once_topic: str,
-    tmp_path: Path,
-) -> None:
+def test_a_replay_by_many_tasks_reads_little(pulsar_in_spark, spark, admin, peer, plain_once_topic, tmp_path):
     """64 tasks write to one topic partition, several batches each. Tasks of a process share what they see."""
     admin.create_topic(plain_once_topic)
     query = Replays(pulsar_in_spark, admin.url, plain_once_topic, tmp_path, rows=64_000, tasks=64, size=300)
@@ -108,9 +90,7 @@ def test_a_replay_by_many_tasks_reads_little(
     assert read <= 3 * stored["bytesInCounter"], read / stored["bytesInCounter"]
 
 
-def test_a_checkpoint_that_was_set_back_is_told(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_was_set_back_is_told(pulsar_in_spark, admin, peer, once_topic, tmp_path):
     """Batch ids that Spark uses again may have other rows."""
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, batches=3)
     query.run()
@@ -124,22 +104,16 @@ def test_a_checkpoint_that_was_set_back_is_told(
     ("first", "second"), [(("1", "0"), ("2", "0")), (("2", "0"), ("1", "0")), (("1", "10"), ("1", "4"))]
 )
 def test_a_driver_that_is_killed_before_spark_notes_a_micro_batch(
-    pulsar_in_spark: PulsarInSpark,
-    peer: Peer,
-    topic: str,
-    once_topic: str,
-    tmp_path: Path,
-    first: tuple[str, str],
-    second: tuple[str, str],
-) -> None:
+    pulsar_in_spark, peer, topic, once_topic, tmp_path, first, second
+):
     """It is started again with other ranges of the source, or other tasks."""
     peer.produce(topic, [Record(b"%d" % number) for number in range(ROWS)])
 
-    def driver(tasks: tuple[str, str], *options: str) -> Driver:
+    def driver(tasks, *options):
         given = pulsar_in_spark.service_url, topic, once_topic, str(tmp_path), *tasks, *options
         return Driver(tmp_path / "driver.log", *given, module="integration.chaos.moving_driver")
 
-    def run(tasks: tuple[str, str], *options: str) -> tuple[int | None, str]:
+    def run(tasks, *options):
         process = driver(tasks, *options)
         try:
             return process.wait_for(3 * HANG), process.log

@@ -1,29 +1,26 @@
 """Entries that the broker refuses while it stores later ones: no row is lost, and none is stored twice."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.replays import STRICT, Replays, number_in
-from pulsar_spark.client import Client, Producer, ProducerOptions
+from pulsar_spark.client import Producer, ProducerOptions
 from pulsar_spark.errors import NotAllowedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.wire.columns.message_columns import MessageColumns
@@ -52,24 +49,24 @@ class Policy(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def proxied() -> Iterator[ProxiedBroker]:
+def proxied():
     """A broker that deduplicates and keeps all data, behind a proxy."""
     settings = {"brokerDeduplicationEnabled": "true", "defaultRetentionTimeInMinutes": "-1"}
     with open_proxied_broker({**settings, "defaultRetentionSizeInMB": "-1"}) as pair:
         yield pair
 
 
-def is_refused() -> Column:
+def is_refused():
     return f.col("value").startswith(f"{REFUSED}.")
 
 
-def make_large(rows: DataFrame) -> DataFrame:
+def make_large(rows):
     return rows.withColumn(
         "value", f.when(is_refused(), f.rpad("value", LARGE, "!")).otherwise(f.col("value"))
     )
 
 
-def deliver_late(rows: DataFrame) -> DataFrame:
+def deliver_late(rows):
     """The time is that of the row, not that of the run."""
     return rows.withColumn("__deliverAt", f.when(is_refused(), f.lit("2100-01-01").cast("timestamp")))
 
@@ -90,14 +87,14 @@ POLICIES = {
 }
 
 
-def switch(client: Client, admin: Admin, topic: str, policy: Policy, on: bool) -> None:
+def switch(client, admin, topic, policy, on):
     """Set a policy or take it away, and wait until each partition goes by it."""
     policy.set(admin, topic, on)
     for partition in client.partitions(TopicName.parse(topic)):
         wait_until(lambda partition=partition: is_taken(client, partition, policy.probe) != on)
 
 
-def is_taken(client: Client, topic: TopicName, message: MessageColumns) -> bool:
+def is_taken(client, topic, message):
     with closing(Producer(client, topic, ProducerOptions(), 1)) as producer:
         producer.send_singles(encode_singles(message))
         try:
@@ -107,7 +104,7 @@ def is_taken(client: Client, topic: TopicName, message: MessageColumns) -> bool:
         return True
 
 
-def rows_in(peer: Peer, topic: str) -> Counter[int]:
+def rows_in(peer, topic):
     """How often each row is there, without the probes."""
     values = [record.value or b"" for record in peer.read_all(topic)]
     return Counter(number_in(value.replace(b"!", b".")) for value in values if not value.startswith(PROBE))
@@ -123,15 +120,8 @@ def rows_in(peer: Peer, topic: str) -> Counter[int]:
     ],
 )
 def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
-    pulsar_in_spark: PulsarInSpark,
-    client: Client,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    kind: str,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, client, admin, peer, once_topic, tmp_path, kind, options
+):
     policy = POLICIES[kind]
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS)
     switch(client, admin, once_topic, policy, True)
@@ -148,13 +138,7 @@ def test_a_row_that_a_policy_refuses_is_stored_when_it_is_lifted(
 @pytest.mark.parametrize(
     "options", [pytest.param({}, id="default"), pytest.param(STRICT, id="strict", marks=pytest.mark.long)]
 )
-def test_a_row_that_is_damaged_on_the_way_is_stored(
-    spark: SparkSession,
-    proxied: ProxiedBroker,
-    topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+def test_a_row_that_is_damaged_on_the_way_is_stored(spark, proxied, topic, tmp_path, options):
     """If the broker has stored later entries, it would drop this one now: the query fails."""
     admin, here = proxied.broker.admin, PulsarInSpark(spark, proxied.service_url)
     admin.create_partitioned_topic(topic, 2)

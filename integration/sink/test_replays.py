@@ -1,24 +1,16 @@
 """Micro-batches that are run again in another way, on the real broker: each row is stored once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, InjectedError, PulsarInSpark, await_rows, drain, start
-from integration.helpers.cluster import Cluster
+from integration.fixtures.spark import Collector, InjectedError, await_rows, drain, start
 from integration.helpers.failing_steps import LosesShuffle
 from integration.helpers.local_spark import ROOT
-from integration.helpers.peer import Peer
 from integration.helpers.replays import STRICT, Replays, number_in, written
 
 FAILED = "StepFailedError"
@@ -28,21 +20,21 @@ SIZE = 300
 
 
 @pytest.fixture(autouse=True)
-def small_batches(spark: SparkSession) -> Iterator[None]:
+def small_batches(spark):
     """Rows reach the sink soon."""
     spark.conf.set(RECORDS, "250")
     yield
     spark.conf.unset(RECORDS)
 
 
-def half_with_keys(rows: DataFrame) -> DataFrame:
+def half_with_keys(rows):
     number = f.substring_index("value", ".", 1).cast("int")
     return rows.withColumn("__key", f.when(number % 2 == 0, (number % 50).cast("string")))
 
 
 def test_partitions_that_are_added_between_two_runs_double_no_row(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, once_topic: str, tmp_path: Path
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path
+):
     """Most keys belong to other partitions then."""
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE, keys=50)
     query.fails(FAILED, query.at(4500, stored=3000))
@@ -56,20 +48,15 @@ def test_partitions_that_are_added_between_two_runs_double_no_row(
     "options", [pytest.param({}, id="default"), pytest.param(STRICT, marks=pytest.mark.long, id="strict")]
 )
 def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
-    pulsar_in_spark: PulsarInSpark,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, admin, peer, once_topic, tmp_path, options
+):
     """They have rows in common. The first one is interrupted, then the second one, then all after both."""
     here = pulsar_in_spark
     query = Replays(here, admin.url, once_topic, tmp_path, rows=ROWS, size=SIZE)
     bounds = [(0, 4000), (2000, ROWS)]
 
-    def attempt(failing: int | None, stored: int = 0) -> None:
-        def write(batch: DataFrame, number: int) -> None:
+    def attempt(failing, stored=0):
+        def write(batch, number):
             for turn, (first, last) in enumerate(bounds):
                 rows = batch.where(f.col("value").between(first, last - 1))
                 rows = rows.select(f.rpad(f.col("value").cast("string"), SIZE, ".").alias("value"))
@@ -97,8 +84,8 @@ def test_two_writes_of_foreach_batch_to_one_topic_are_each_stored_once(
 
 @pytest.mark.long
 def test_where_deduplication_is_disabled_nothing_is_in_the_way_when_it_is_enabled(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, tmp_path: Path
-) -> None:
+    pulsar_in_spark, admin, peer, topic, tmp_path
+):
     """The first rows are stored; they can be read by a stream and a batch, and are not stored again."""
     here, namespace = pulsar_in_spark, f"public/{topic.rpartition('/')[2]}"
     admin.create_namespace(namespace)
@@ -138,9 +125,7 @@ with Client(ClientOptions(service_url=service_url)) as client:
 """
 
 
-def test_many_partitions_are_compared_with_few_open_files(
-    cluster: Cluster, admin: Admin, peer: Peer, plain_once_topic: str
-) -> None:
+def test_many_partitions_are_compared_with_few_open_files(cluster, admin, peer, plain_once_topic):
     admin.create_partitioned_topic(plain_once_topic, 60)
     command = [sys.executable, "-c", PROGRAM, cluster.service_url, plain_once_topic]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -151,14 +136,8 @@ def test_many_partitions_are_compared_with_few_open_files(
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, STRICT], ids=["default", "strict"])
 def test_a_second_attempt_of_a_stage_stores_each_row_once(
-    pulsar_in_spark: PulsarInSpark,
-    spark: SparkSession,
-    admin: Admin,
-    peer: Peer,
-    once_topic: str,
-    tmp_path: Path,
-    options: dict[str, str],
-) -> None:
+    pulsar_in_spark, spark, admin, peer, once_topic, tmp_path, options
+):
     """Its task is a first attempt, as Spark counts. 60 MB are more than any socket buffer holds ahead."""
     query = Replays(pulsar_in_spark, admin.url, once_topic, tmp_path, rows=ROWS, size=10_000, tasks=20)
     notes = tmp_path / "notes"

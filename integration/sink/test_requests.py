@@ -1,12 +1,8 @@
 """How many requests a micro-batch with one row costs, by a broker that counts them."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from integration.fixtures.spark import PulsarInSpark, await_rows
@@ -32,9 +28,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("options", "expected"), CASES.values(), ids=CASES)
-def test_one_row_opens_the_producer_of_its_partition_only(
-    spark: SparkSession, checkpoint: Path, options: dict[str, str], expected: int
-) -> None:
+def test_one_row_opens_the_producer_of_its_partition_only(spark, checkpoint, options, expected):
     """The first micro-batch of a run may be a replay, and opens all; the driver looks for other tasks."""
     has_transactions = options.get("delivery") == "transactional"
     with FakeBroker(deduplicates=not has_transactions, has_transactions=has_transactions) as broker:
@@ -48,11 +42,11 @@ def test_one_row_opens_the_producer_of_its_partition_only(
     assert all(sum(each.values()) <= expected for each in counts[2 - MICRO_BATCHES :]), counts
 
 
-def stored(broker: FakeBroker) -> int:
+def stored(broker):
     return sum(len(broker.topics[str(TOPIC.of_partition(number))].values) for number in range(PARTITIONS))
 
 
-def by_micro_batch(broker: FakeBroker) -> list[Counter[str]]:
+def by_micro_batch(broker):
     """The requests of each micro-batch that has ended: it begins with a look for the topic's partitions."""
     counts: list[Counter[str]] = []
     for each in list(broker.commands):

@@ -1,26 +1,21 @@
 """Which partitions rows go to, on the real broker."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.chaos.messages import columns_of, numbered
-from integration.fixtures.spark import PulsarInSpark, await_rows
+from integration.fixtures.spark import await_rows
 from integration.helpers.clients import open_writer
-from integration.helpers.peer import Peer
-from pulsar_spark.client import Client, ProducerOptions, TopicWriter
+from pulsar_spark.client import ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace, partitions_for_keys
 
 
-def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:
+def placed(peer, topic):
     """The values in each partition that has any, in order."""
     found: dict[int, list[bytes | None]] = defaultdict(list)
     for record in peer.read_all(topic):
@@ -28,13 +23,11 @@ def placed(peer: Peer, topic: str) -> dict[int, list[bytes | None]]:
     return dict(found)
 
 
-def values(numbers: range) -> list[bytes | None]:
+def values(numbers):
     return [record.value for record in numbered(numbers.stop, first=0)][numbers.start :: numbers.step]
 
 
-def test_by_place_each_attempt_sends_each_row_to_the_same_place(
-    client: Client, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_by_place_each_attempt_sends_each_row_to_the_same_place(client, admin, peer, topic):
     admin.create_partitioned_topic(topic, 3)
     options = ProducerOptions(batching_max_messages=4)
     for cuts in ([20], [1, 7, 3, 9], [5] * 4):
@@ -52,7 +45,7 @@ def test_by_place_each_attempt_sends_each_row_to_the_same_place(
     }
 
 
-def test_one_of_them_takes_what_has_no_key(client: Client, admin: Admin, peer: Peer, topic: str) -> None:
+def test_one_of_them_takes_what_has_no_key(client, admin, peer, topic):
     admin.create_partitioned_topic(topic, 4)
     with open_writer(
         client,
@@ -70,9 +63,7 @@ def test_one_of_them_takes_what_has_no_key(client: Client, admin: Admin, peer: P
         assert b"%d " % number in found[partition]
 
 
-def test_partitions_that_are_added_are_written_to(
-    client: Client, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_partitions_that_are_added_are_written_to(client, admin, peer, topic):
     admin.create_partitioned_topic(topic, 1)
     name, rows = TopicName.parse(topic), columns_of(numbered(60, keys=20))
     with (
@@ -97,8 +88,8 @@ def test_partitions_that_are_added_are_written_to(
 
 @pytest.mark.long
 def test_small_micro_batches_without_keys_reach_all_partitions_alike(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str, checkpoint: Path
-) -> None:
+    pulsar_in_spark, admin, peer, topic, checkpoint
+):
     partitions, batches, each = 8, 50, 200
     admin.create_partitioned_topic(topic, partitions)
     source = pulsar_in_spark.spark.readStream.format("rate-micro-batch")
@@ -117,9 +108,7 @@ def test_small_micro_batches_without_keys_reach_all_partitions_alike(
     assert all(0.8 * mean <= count <= 1.2 * mean for count in counts), counts
 
 
-def test_what_a_row_and_a_users_router_say(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, peer: Peer, topic: str
-) -> None:
+def test_what_a_row_and_a_users_router_say(pulsar_in_spark, admin, peer, topic):
     admin.create_partitioned_topic(topic, 3)
     rows = [("k1", "a", None), (None, "b", None), ("k1", "c", 0), ("k2", "d", None), ("k3", "e", 1)]
     frame = pulsar_in_spark.rows(rows, "__key string, value string, __partition int")

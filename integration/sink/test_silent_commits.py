@@ -1,20 +1,15 @@
 """The driver's commit while the broker says nothing: it goes on, and the query with it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
 from integration.fixtures.transactions import transactional_cluster
-from integration.helpers.peer import Peer
-from integration.helpers.silent_proxy import SilentProxy
+from integration.helpers.proxies import SilentProxy
 from integration.sink.test_transactional_commits import Query
 from pulsar_spark.client import Client, ClientOptions, Transactions
 from pulsar_spark.spark.sink.commit_log import CommitLog
@@ -26,28 +21,28 @@ _TIMEOUT = 2.0
 
 
 @pytest.fixture
-def topic(topic: str, admin: Admin) -> str:
+def topic(topic, admin):
     admin.create_held_topic(topic, 2)
     return topic
 
 
 @pytest.fixture
-def silent(transactional_broker: StandaloneBroker) -> Iterator[SilentProxy]:
+def silent(transactional_broker):
     with SilentProxy(transactional_broker.service_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def query(silent: SilentProxy, peer: Peer, topic: str) -> Iterator[Query]:
+def query(silent, peer, topic):
     with Client(ClientOptions(service_url=silent.service_url, connection_timeout=_TIMEOUT)) as client:
         yield Query(client, peer, topic)
 
 
-def once_before(owner: type, name: str, act: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+def once_before(owner, name, act, patch):
     """Act once, right before a method is called for the first time."""
     method, lock, left = getattr(owner, name), threading.Lock(), [act]
 
-    def called(*args: object) -> object:
+    def called(*args):
         with lock:
             if left:
                 left.pop()()
@@ -68,9 +63,7 @@ def once_before(owner: type, name: str, act: Callable[[], object], patch: pytest
     ],
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
-def test_a_commit_over_connections_that_have_gone_silent(
-    query: Query, silent: SilentProxy, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
-):
+def test_a_commit_over_connections_that_have_gone_silent(query, silent, monkeypatch, owner, method):
     """Whichever step it comes to, and whichever of its connections the step needs."""
     reports = [query.task("a"), query.task("b")]
     once_before(owner, method, silent.fall_silent, monkeypatch)
@@ -86,12 +79,7 @@ def test_a_commit_over_connections_that_have_gone_silent(
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["add", "commit"])
 def test_a_broker_that_stands_still_in_a_commit(
-    transactional_broker: StandaloneBroker,
-    peer: Peer,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    method: str,
+    transactional_broker, peer, topic, monkeypatch, caplog, method
 ):
     """For longer than a request may take. Spark does not call the commit again."""
     with Client(ClientOptions(service_url=transactional_broker.service_url)) as client:
@@ -100,19 +88,17 @@ def test_a_broker_that_stands_still_in_a_commit(
     assert any(each.startswith("retrying in") for each in warnings), "no request outlasted its timeout"
 
 
-def _stand_still_in_a_commit(
-    query: Query, transactional_broker: StandaloneBroker, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def _stand_still_in_a_commit(query, transactional_broker, monkeypatch, method):
     reports = [query.task("a"), query.task("b")]
     awake: list[float] = []
 
-    def wake() -> None:
+    def wake():
         awake.append(time.monotonic())
         os.kill(transactional_broker.pid, signal.SIGCONT)
 
     timer = threading.Timer(40.0, wake)
 
-    def stop() -> None:
+    def stop():
         os.kill(transactional_broker.pid, signal.SIGSTOP)
         timer.start()
 

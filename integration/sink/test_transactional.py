@@ -1,21 +1,15 @@
 """Streams and batches written with `delivery=transactional`, read by the C++ client."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker import Admin, StandaloneBroker
 from integration.broker.waiting import HANG, wait_until
 from integration.chaos.transactional import assert_once, write_files, writing
-from integration.fixtures.spark import PulsarInSpark, finish
+from integration.fixtures.spark import finish
 from integration.fixtures.transactions import transactional_cluster
-from integration.helpers.peer import Peer, Record
+from integration.helpers.peer import Record
 from integration.ops.test_examples import check_copy
 
 cluster = transactional_cluster
@@ -27,34 +21,32 @@ _LONG = 3 * HANG
 
 
 @pytest.fixture
-def topic(topic: str, admin: Admin) -> str:
+def topic(topic, admin):
     """A topic of two partitions, whose data is held."""
     admin.create_held_topic(topic, 2)
     return topic
 
 
-def test_the_example(pulsar_in_spark: PulsarInSpark, topic: str, checkpoint: Path):
+def test_the_example(pulsar_in_spark, topic, checkpoint):
     """examples/exactly_once_copy.py in its second way."""
     url, source = pulsar_in_spark.service_url, f"{topic}-source"
     check_copy(pulsar_in_spark.spark, url, source, f"{topic}-copy", checkpoint, "transactional")
 
 
-def test_a_task_that_fails_takes_all_with_it(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, tmp_path: Path, checkpoint: Path
-):
+def test_a_task_that_fails_takes_all_with_it(pulsar_in_spark, peer, topic, tmp_path, checkpoint):
     """Readers see nothing of it and wait for nothing, and the next run writes each row once."""
     write_files(tmp_path, 1, ROWS)
     broken = tmp_path / "broken"
     broken.touch()
 
-    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(batches):
         for batch in batches:
             if broken.exists() and "7" in batch[0].to_pylist():
                 yield batch[:1]
                 raise RuntimeError("a failure that was asked for")
             yield batch
 
-    def run() -> None:
+    def run():
         rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in"))
         spread = rows.repartition(2).mapInArrow(fail, rows.schema)
         writer = pulsar_in_spark.write_stream(spread, checkpoint, topic, delivery="transactional")
@@ -70,13 +62,11 @@ def test_a_task_that_fails_takes_all_with_it(
     assert_once(pulsar_in_spark.service_url, topic, 2 * ROWS)
 
 
-def test_no_row_of_a_committed_micro_batch_is_sent_again(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic: str, tmp_path: Path, checkpoint: Path
-):
+def test_no_row_of_a_committed_micro_batch_is_sent_again(pulsar_in_spark, admin, topic, tmp_path, checkpoint):
     """The driver is stopped after the commit, and before Spark notes the micro-batch; then new rows come."""
     write_files(tmp_path, 1, ROWS)
 
-    def run() -> int:
+    def run():
         rows = pulsar_in_spark.spark.readStream.text(str(tmp_path / "in")).repartition(2)
         writer = pulsar_in_spark.write_stream(rows, checkpoint, topic, delivery="transactional")
         finish(writer.trigger(availableNow=True).start())
@@ -91,13 +81,13 @@ def test_no_row_of_a_committed_micro_batch_is_sent_again(
     assert_once(pulsar_in_spark.service_url, topic, ROWS + 1)
 
 
-def test_a_batch_write(pulsar_in_spark: PulsarInSpark, topic: str):
+def test_a_batch_write(pulsar_in_spark, topic):
     rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
     pulsar_in_spark.write(rows, topic, delivery="transactional")
     assert_once(pulsar_in_spark.service_url, topic, ROWS)
 
 
-def test_each_transaction_has_producers_of_its_own(pulsar_in_spark: PulsarInSpark, topic: str):
+def test_each_transaction_has_producers_of_its_own(pulsar_in_spark, topic):
     """Two queries with one producerName cannot have rows of each other dropped."""
     rows = pulsar_in_spark.spark.range(ROWS).repartition(2).selectExpr("string(id) AS value")
     named = {"pulsar.producer.producerName": "mine"}
@@ -112,9 +102,7 @@ def test_each_transaction_has_producers_of_its_own(pulsar_in_spark: PulsarInSpar
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_between_two_commits(
-    transactional_broker: StandaloneBroker, topic: str, tmp_path: Path
-):
+def test_a_driver_that_is_killed_between_two_commits(transactional_broker, topic, tmp_path):
     """Tasks are tried again, and the replay has the rows in another order and other Spark partitions."""
     write_files(tmp_path, 2, ROWS)
     (tmp_path / "fail").touch()
@@ -129,13 +117,11 @@ def test_a_driver_that_is_killed_between_two_commits(
 
 
 @pytest.mark.long
-def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(
-    transactional_broker: StandaloneBroker, peer: Peer, topic: str, tmp_path: Path
-):
+def test_a_log_that_is_deleted_before_spark_notes_a_micro_batch(transactional_broker, peer, topic, tmp_path):
     """The micro-batch is written again, and the driver's log says so."""
     write_files(tmp_path, 2, ROWS)
 
-    def run() -> str:
+    def run():
         with writing(transactional_broker.service_url, topic, tmp_path, 2) as process:
             assert process.wait_for(_LONG) == 0, process.log_tail()
         return (tmp_path / "driver.log").read_text()

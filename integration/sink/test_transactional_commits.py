@@ -1,36 +1,22 @@
 """What the driver of `delivery=transactional` does, whichever way the one before it has died."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import columns_of
 from integration.fixtures.transactions import transactional_cluster
-from integration.helpers.peer import Peer, Record
-from pulsar_spark.client import (
-    Client,
-    ProducerOptions,
-    TopicWriter,
-    Transaction,
-    Transactions,
-    UserCode,
-)
+from integration.helpers.peer import Record
+from pulsar_spark.client import ProducerOptions, TopicWriter, Transactions, UserCode
 from pulsar_spark.errors import SendError, TransactionError
-from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog, log_topic
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.transactional import (
-    commit_batch,
-    write_in_transaction,
-)
+from pulsar_spark.spark.sink.transactional import commit_batch, write_in_transaction
 
 cluster = transactional_cluster
 
@@ -38,7 +24,7 @@ SPARK_TASK_FAILURES = 4  # spark.task.maxFailures
 
 
 @pytest.fixture
-def query(client: Client, peer: Peer, admin: Admin, topic: str) -> Query:
+def query(client, peer, admin, topic):
     admin.create_held_topic(topic, 2)
     return Query(client, peer, topic)
 
@@ -50,9 +36,7 @@ class DriverDied(BaseException):
 class Query:
     """What the tasks and the driver of one streaming query do, called here in any order."""
 
-    def __init__(
-        self, client: Client, peer: Peer, topic: str, protection: LogProtection | None = None
-    ) -> None:
+    def __init__(self, client, peer, topic, protection=None):
         self.client = client
         self.protection = protection or LogProtection()
         self.transactions = Transactions(client)
@@ -60,11 +44,11 @@ class Query:
         self.log = log_topic(self.topic, uuid.uuid4().hex)
         self._peer = peer
 
-    def log_of(self, batch: int) -> QueryLog:
+    def log_of(self, batch):
         """The query's log, for a micro-batch."""
         return QueryLog(self.log, batch, self.protection)
 
-    def task(self, *values: str, batch: int = 0) -> TaskReport:
+    def task(self, *values, batch=0):
         """Run a task that writes rows; again, as Spark does, if a lost connection leaves messages in doubt.
 
         A broker may close producers at any time, and the topics here do not deduplicate. The transaction of
@@ -78,8 +62,8 @@ class Query:
                     raise
         return self._attempt(values, batch)
 
-    def _attempt(self, values: Sequence[str], batch: int) -> TaskReport:
-        def write(batches: Iterator[pa.RecordBatch], transaction: Transaction | None) -> TaskReport:
+    def _attempt(self, values, batch):
+        def write(batches, transaction):
             options, code = ProducerOptions(), UserCode(encryptor=self.protection.encryptor)
             with TopicWriter(self.client, self.topic, options, transaction=transaction, code=code) as writer:
                 for batch in batches:
@@ -91,17 +75,17 @@ class Query:
         rows = pa.record_batch([pa.array(values, pa.string())], names=["value"])
         return write_in_transaction(self.client, self.log_of(batch), 600.0, iter([rows]), write)
 
-    def commit(self, batch: int, *reports: TaskReport) -> None:
+    def commit(self, batch, *reports):
         commit_batch(self.client, reports, batch, self.protection, 600.0)
 
-    def die_in_commit(self, batch: int, reports: Sequence[TaskReport], commits: int) -> None:
+    def die_in_commit(self, batch, reports, commits):
         """Commit a batch, in a driver that dies when ``commits`` of its transactions are committed."""
         lock, left, commit = threading.Lock(), commits, Transactions.commit
 
-        def die(*_: object) -> None:
+        def die(*_):
             raise DriverDied
 
-        def commit_or_die(transactions: Transactions, transaction: TxnId) -> None:
+        def commit_or_die(transactions, transaction):
             nonlocal left
             with lock:
                 if left == 0:
@@ -115,17 +99,17 @@ class Query:
             with pytest.raises(DriverDied):
                 self.commit(batch, *reports)
 
-    def rows(self) -> list[str]:
+    def rows(self):
         """What the C++ client reads."""
         values = [record.value.decode() for record in self._peer.read_all(str(self.topic)) if record.value]
         return sorted(value for value in values if value != "plain")
 
 
-def transactions(reports: Sequence[TaskReport]) -> tuple[TxnId, ...]:
+def transactions(reports):
     return tuple(report.transaction for report in reports if report.transaction is not None)
 
 
-def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture):
+def test_a_batch_comes_as_a_whole(query, caplog):
     for batch in range(4):
         reports = [query.task(f"{batch}-{task}-a", f"{batch}-{task}-b") for task in range(3)]
         assert len(query.rows()) == 6 * batch
@@ -139,7 +123,7 @@ def test_a_batch_comes_as_a_whole(query: Query, caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("commits", [1, 2, 3])
-def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
+def test_a_driver_that_died_between_two_commits(query, commits):
     query.commit(0, query.task("0"))
     query.die_in_commit(1, [query.task("a", "b"), query.task("c"), query.task("d")], commits)
     for _ in range(2):  # it may die again, before Spark notes that the micro-batch is done
@@ -149,10 +133,10 @@ def test_a_driver_that_died_between_two_commits(query: Query, commits: int):
     assert query.rows() == ["0", "a", "b", "c", "d", "e"]
 
 
-def test_a_transaction_whose_time_is_over(query: Query):
+def test_a_transaction_whose_time_is_over(query):
     late = query.transactions.begin(0.001)
 
-    def is_over() -> bool:
+    def is_over():
         try:
             query.transactions.add(late, [query.topic.of_partition(0)])
         except TransactionError:
@@ -168,7 +152,7 @@ def test_a_transaction_whose_time_is_over(query: Query):
     assert query.rows() == ["a", "b"]
 
 
-def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
+def test_a_transaction_whose_time_is_over_between_two_commits(query):
     """The window that is left: what is committed stays, the rest is gone, and that is an error."""
     reports = [query.task("a"), query.task("b")]
     query.die_in_commit(0, reports, commits=1)
@@ -179,7 +163,7 @@ def test_a_transaction_whose_time_is_over_between_two_commits(query: Query):
     assert query.rows() == ["a"]
 
 
-def test_an_answer_that_was_lost(query: Query):
+def test_an_answer_that_was_lost(query):
     """The broker says of what was committed what it says of what is gone; the marker tells them apart."""
     reports = [query.task("a"), query.task("b"), query.task("c")]
     query.die_in_commit(0, reports, commits=1)
@@ -191,7 +175,7 @@ def test_an_answer_that_was_lost(query: Query):
     assert query.rows() == ["a", "b", "c"]
 
 
-def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query: Query, peer: Peer):
+def test_what_a_killed_task_leaves_open_ends_with_the_next_commit(query, peer):
     query.task("never")
     query.commit(0, query.task("a"))
     peer.produce(str(query.topic), [Record(b"after", key=str(number)) for number in range(10)])

@@ -1,21 +1,14 @@
 """Upserts: what compaction makes of the keys and tombstones that the sink writes."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.errors import PySparkException
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import PulsarInSpark
-from integration.helpers.peer import Peer
 
 SCHEMA = "__key string, value string"
 
 
-def test_the_last_value_of_each_key_is_left(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str
-) -> None:
+def test_the_last_value_of_each_key_is_left(pulsar_in_spark, peer, admin, topic):
     first = [(f"k{number}", "old") for number in range(6)]
     second = [("k1", "new"), ("k2", None), ("k3", None), ("k3", "again"), ("k4", "new"), ("k4", None)]
     for rows in (first, second):
@@ -34,7 +27,7 @@ def test_the_last_value_of_each_key_is_left(
     } == expected
 
 
-def test_a_row_without_a_key_is_an_error(pulsar_in_spark: PulsarInSpark, topic: str) -> None:
+def test_a_row_without_a_key_is_an_error(pulsar_in_spark, topic):
     rows = pulsar_in_spark.rows([("k", "v"), (None, "v")], SCHEMA)
     with pytest.raises(PySparkException, match=r"\[PULSAR_OPTION\] option upsert is true, but a row has no"):
         pulsar_in_spark.write(rows, topic, upsert="true")

@@ -1,20 +1,15 @@
 """What a query costs the broker while nothing comes, and that it sees what comes then."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import number_of, numbered
-from integration.helpers.cluster import ProxiedBroker, open_proxied_broker
+from integration.helpers.cluster import open_proxied_broker
 from integration.helpers.peer import Peer, Record
 from integration.helpers.proxy import Direction
 from integration.helpers.triggers import Triggers, partitions_of
-from pulsar_spark.spark.plan.offsets import Offsets
 
 # No request is shorter: two lengths, the type, the number of the command's field, its length, two ids.
 REQUEST_BYTES = 14
@@ -26,18 +21,18 @@ MEASURED = 2.0
 
 
 @pytest.fixture(scope="module")
-def proxied_broker() -> Iterator[ProxiedBroker]:
+def proxied_broker():
     with open_proxied_broker() as pair:
         yield pair
 
 
 @pytest.fixture
-def proxied_peer(proxied_broker: ProxiedBroker) -> Iterator[Peer]:
+def proxied_peer(proxied_broker):
     with Peer(proxied_broker.broker.service_url) as opened:
         yield opened
 
 
-def requests_while_idle(broker: ProxiedBroker, triggers: Triggers, position: Offsets) -> float:
+def requests_while_idle(broker, triggers, position):
     """The most requests that the bytes of a few seconds can be."""
     triggers.poll(position, SETTLED)
     before = broker.proxy.forwarded[Direction.TO_BROKER]
@@ -98,10 +93,10 @@ def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_p
     with Triggers(proxied_broker.service_url, topic) as triggers:
         position = triggers.planner.initial()
 
-        def unload() -> None:
+        def unload():
             broker.admin.unload(topic)
 
-        def restart() -> None:
+        def restart():
             broker.kill()
             broker.start()
 
@@ -118,9 +113,7 @@ def test_what_comes_after_a_fault_in_idle_time_is_seen(proxied_broker, proxied_p
         wait_until(lambda: backlog(broker, topic, subscription, triggers, position) == 0)
 
 
-def backlog(
-    broker: StandaloneBroker, topic: str, subscription: str, triggers: Triggers, position: Offsets
-) -> int:
+def backlog(broker, topic, subscription, triggers, position):
     """Entries of all three partitions that are not acknowledged yet, after one more trigger."""
     triggers.planner.latest(position)
     return sum(broker.admin.backlog(f"{topic}-partition-{number}", subscription) for number in range(3))

@@ -3,14 +3,10 @@
 ``chaos starts`` does it more often, and shows the memory.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from integration.chaos.starts import turn
 
 TIMES = 3
 
 
-def test_starts_and_batch_reads_leave_nothing(pulsar_in_spark, admin, topic, tmp_path: Path):
+def test_starts_and_batch_reads_leave_nothing(pulsar_in_spark, admin, topic, tmp_path):
     assert len(list(turn(pulsar_in_spark, admin, topic, tmp_path, TIMES))) == TIMES

@@ -1,22 +1,18 @@
 """Micro-batches keep to the user's limits: through Spark, and through its calls on the planner alone."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import number_of, numbered
 from integration.fixtures.spark import Collector, PulsarInSpark, drain, start
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
-from integration.helpers.triggers import Batch, Triggers, partitions_of
-from pulsar_spark.ids import TopicName
+from integration.helpers.triggers import Triggers, partitions_of
 
 _INTERCEPTORS = "org.apache.pulsar.common.intercept"
 # Ledgers of few entries, and the broker tells each message's index and time.
@@ -30,33 +26,31 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def indexed() -> Iterator[StandaloneBroker]:
+def indexed():
     with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         yield broker
 
 
 @pytest.fixture
-def indexed_peer(indexed: StandaloneBroker) -> Iterator[Peer]:
+def indexed_peer(indexed):
     with Peer(indexed.service_url) as opened:
         yield opened
 
 
-def values(count: int) -> list[str]:
+def values(count):
     return [f"{number} " for number in range(count)]
 
 
-def taken(triggers: Triggers, batch: Batch) -> Counter[TopicName]:
+def taken(triggers, batch):
     """Rows by partition."""
     return Counter({task.topic: len(triggers.rows_of(task)) for task in batch.tasks})
 
 
-def numbers(rows: list) -> list[int]:
+def numbers(rows):
     return [number_of(Record(value)) for _, _, value in rows]
 
 
-def test_batch_entries_under_a_cap_of_one_are_read_once(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
-):
+def test_batch_entries_under_a_cap_of_one_are_read_once(pulsar_in_spark, peer, admin, topic, checkpoint):
     count = 2000
     admin.create_partitioned_topic(topic, 4)
     peer.produce(topic, numbered(count, keys=100), batch_size=100)
@@ -74,9 +68,7 @@ def test_batch_entries_under_a_cap_of_one_are_read_once(
     assert len(sink.batches) >= 5
 
 
-def test_available_now_reaches_its_end_in_several_batches(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
-):
+def test_available_now_reaches_its_end_in_several_batches(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, numbered(40))
     sink = Collector()
 
@@ -160,9 +152,8 @@ def test_with_indexes_a_cap_beyond_what_is_looked_at_is_exact(indexed, indexed_p
     assert counts[:2] == [4000, 4000]
 
 
-def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin: Admin, topic):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+def test_a_cap_over_the_borders_of_short_ledgers(cluster, peer, admin, topic):
+    admin.create_held_topic(topic)
     for first in range(0, 70, 7):
         peer.produce(topic, numbered(7, first=first))
         admin.unload(topic)
@@ -187,8 +178,7 @@ def test_what_the_broker_adds_to_an_entry(indexed, indexed_peer, topic, spark):
 
 @pytest.mark.parametrize("with_admin", [False, True])
 def test_a_large_cap_over_the_borders_of_ledgers(indexed, indexed_peer, topic, with_admin):
-    indexed.admin.create_topic(topic)
-    indexed.admin.create_subscription(topic, "hold")
+    indexed.admin.create_held_topic(topic)
     indexed_peer.produce(topic, numbered(6000))
     assert len(indexed.admin.internal_stats(topic)["ledgers"]) >= 3
     options = {"admin.url": indexed.admin_url} if with_admin else {}

@@ -1,21 +1,17 @@
 """Streams over short ledgers without retention: what is consumed goes away, and what is lost is told."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration.broker import Admin, StandaloneBroker
+from integration.broker import StandaloneBroker
 from integration.broker.admin import AdminError, topic_path
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
+from integration.fixtures.spark import Collector, await_rows, drain, finish, start
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM, Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Triggers
@@ -23,46 +19,46 @@ from pulsar_spark.spark.plan.offsets import Offsets
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[StandaloneBroker]:
+def broker():
     with StandaloneBroker(SHORT_LEDGERS, jvm=TEST_JVM) as opened:
         yield opened
 
 
 @pytest.fixture
-def cluster(broker: StandaloneBroker) -> Cluster:
+def cluster(broker):
     return Cluster(broker.service_url, broker.admin_url)
 
 
 @pytest.fixture
-def produce(broker: StandaloneBroker, topic: str) -> Callable[[int, int], None]:
+def produce(broker, topic):
     """Writes the numbers from the first to before the second, one an entry."""
 
-    def write(first: int, end: int) -> None:
+    def write(first, end):
         with Peer(broker.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number) for number in range(first, end)])
 
     return write
 
 
-def texts(*numbers: int) -> list[str]:
+def texts(*numbers):
     return [str(number) for number in numbers]
 
 
-def ledgers(admin: Admin, topic: str) -> list[int]:
+def ledgers(admin, topic):
     return [each["ledgerId"] for each in admin.internal_stats(topic)["ledgers"]]
 
 
-def trim(admin: Admin, topic: str, ledger: int) -> None:
+def trim(admin, topic, ledger):
     """Have the broker drop what is consumed, up to a ledger."""
 
-    def is_gone() -> bool:
+    def is_gone():
         admin.trim(topic)
         return ledger not in ledgers(admin, topic)
 
     wait_until(is_gone, interval=0.1)
 
 
-def loss_of(action: Callable[[], object], topic: str) -> str:
+def loss_of(action, topic):
     """Run what must end in loss; return what it says of it, with the range."""
     with pytest.raises(StreamingQueryException) as caught:
         action()
@@ -78,20 +74,14 @@ def loss_of(action: Callable[[], object], topic: str) -> str:
 
 @pytest.mark.parametrize("later", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
-    pulsar_in_spark: PulsarInSpark,
-    broker: StandaloneBroker,
-    admin: Admin,
-    topic,
-    checkpoint: Path,
-    later: int,
+    pulsar_in_spark, broker, admin, topic, checkpoint, later
 ):
-    def write(first: int, count: int) -> None:
+    def write(first, count):
         with Peer(broker.service_url) as peer:
             numbers = range(first, first + count)
             peer.produce(topic, [Record(b"%d" % number, key=f"k{number % 16}") for number in numbers])
 
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     write(0, 32)
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -116,19 +106,16 @@ def test_what_compaction_kept_outlives_the_ledgers_that_it_was_made_of(
     assert sink.values == [*expected, *texts(40, 41, 42)]
 
 
-def test_limits_count_what_compaction_kept(
-    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path
-):
+def test_limits_count_what_compaction_kept(pulsar_in_spark, broker, admin, topic, checkpoint):
     """The first 40 keys outlive their ledgers; ten more are in the log, too."""
 
-    def write(first: int, end: int) -> None:
+    def write(first, end):
         with Peer(broker.service_url) as peer:
             peer.produce(
                 topic, [Record(b"%d" % number, key=f"k{number % 50}") for number in range(first, end)]
             )
 
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     write(0, 80)
     admin.compact(topic)
     wait_until(lambda: admin.compaction_status(topic) == "SUCCESS")
@@ -149,14 +136,12 @@ def test_limits_count_what_compaction_kept(
 
 
 @pytest.mark.long
-def test_what_was_consumed_may_be_trimmed(
-    pulsar_in_spark: PulsarInSpark, broker: StandaloneBroker, admin: Admin, topic, checkpoint: Path, produce
-):
+def test_what_was_consumed_may_be_trimmed(pulsar_in_spark, broker, admin, topic, checkpoint, produce):
     """Positions within a ledger, at its end, and at the end of one that is gone; reloaded and restarted."""
     sink = Collector()
     done = 0
 
-    def more(count: int) -> None:
+    def more(count):
         nonlocal done
         produce(done, done + count)
         drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -186,7 +171,7 @@ def test_what_was_consumed_may_be_trimmed(
 
 
 def test_a_running_query_behind_trimmed_and_reloaded_ledgers(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce
+    pulsar_in_spark, admin, topic, checkpoint, produce
 ):
     admin.create_topic(topic)
     sink = Collector()
@@ -207,9 +192,7 @@ def test_a_running_query_behind_trimmed_and_reloaded_ledgers(
     assert sink.values == texts(*range(32))
 
 
-def test_a_subscription_that_was_removed_holds_again(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce
-):
+def test_a_subscription_that_was_removed_holds_again(pulsar_in_spark, admin, topic, checkpoint, produce):
     sink = Collector()
     produce(0, 3)
     drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -235,16 +218,16 @@ def test_a_subscription_that_was_removed_holds_again(
 # ---- loss
 
 
-def remove_subscription(admin: Admin, topic: str, subscription: str) -> None:
+def remove_subscription(admin, topic, subscription):
     admin.delete_subscription(topic, subscription)
 
 
-def skip_all(admin: Admin, topic: str, subscription: str) -> None:
+def skip_all(admin, topic, subscription):
     admin.request("POST", f"{topic_path(topic)}/subscription/{subscription}/skip_all")
 
 
-def expire(admin: Admin, topic: str, subscription: str) -> None:
-    def is_expired() -> bool:
+def expire(admin, topic, subscription):
+    def is_expired():
         path = f"{topic_path(topic)}/subscription/{subscription}/expireMessages/1"
         # It is refused while it is being done, and where all is done.
         with contextlib.suppress(AdminError):
@@ -254,7 +237,7 @@ def expire(admin: Admin, topic: str, subscription: str) -> None:
     wait_until(is_expired, interval=1.1)
 
 
-def truncate(admin: Admin, topic: str, subscription: str) -> None:
+def truncate(admin, topic, subscription):
     admin.request("DELETE", f"{topic_path(topic)}/truncate")
 
 
@@ -268,7 +251,7 @@ def truncate(admin: Admin, topic: str, subscription: str) -> None:
     ],
 )
 def test_unprocessed_data_that_is_removed_while_stopped(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, capfd
+    pulsar_in_spark, admin, topic, checkpoint, produce, remove, capfd
 ):
     sink = Collector()
     produce(0, 3)
@@ -292,13 +275,13 @@ def test_unprocessed_data_that_is_removed_while_stopped(
 
 @pytest.mark.parametrize(("remove", "fails"), [(remove_subscription, True), (skip_all, False)])
 def test_unprocessed_data_that_is_removed_under_the_running_query(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, topic, checkpoint: Path, produce, remove, fails
+    pulsar_in_spark, admin, topic, checkpoint, produce, remove, fails
 ):
     produce(0, 3)
     held = [True]
     sink = Collector()
 
-    def hold(batch, number) -> None:
+    def hold(batch, number):
         sink(batch, number)
         wait_until(lambda: number == 0 or not held[0])
 
@@ -328,11 +311,8 @@ def test_unprocessed_data_that_is_removed_under_the_running_query(
 # ---- many ledgers
 
 
-def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(
-    broker: StandaloneBroker, admin: Admin, topic, produce
-):
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+def test_a_range_over_many_ledgers_is_cut_evenly_while_its_topic_grows(broker, admin, topic, produce):
+    admin.create_held_topic(topic)
     produce(0, 605)
     assert len(ledgers(admin, topic)) > 120
     with Triggers(broker.service_url, topic, minPartitions="12") as triggers:

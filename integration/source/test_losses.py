@@ -1,12 +1,6 @@
 """Some of the cells that `integration chaos losses` tries, all of them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from integration.broker import StandaloneBroker
 from integration.fixtures.spark import PulsarInSpark
@@ -15,7 +9,7 @@ from integration.helpers.losses import BROKER, CELLS, Here, run_cell
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[StandaloneBroker]:
+def broker():
     with StandaloneBroker(BROKER, jvm=TEST_JVM) as opened:
         yield opened
 
@@ -34,9 +28,7 @@ def broker() -> Iterator[StandaloneBroker]:
         pytest.param("retention-idle-at", marks=pytest.mark.long),
     ],
 )
-def test_every_message_is_read_or_named_as_lost_once(
-    spark: SparkSession, broker: StandaloneBroker, tmp_path: Path, name: str
-):
+def test_every_message_is_read_or_named_as_lost_once(spark, broker, tmp_path, name):
     """Each of these cells ends in an error or in nothing: what is a WARNING is not seen here."""
     (cell,) = (each for each in CELLS if str(each) == name)
     here = Here(PulsarInSpark(spark, broker.service_url), broker.admin, str)

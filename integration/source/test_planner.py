@@ -1,23 +1,17 @@
 """The planner's subscriptions and the sink's writers against the real broker, without a Spark."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
 from pulsar_spark.client import (
@@ -34,7 +28,6 @@ from pulsar_spark.errors import BusyError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
-from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan import start
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
@@ -51,30 +44,30 @@ _UNPARSABLE = b"\0\0"
 
 
 @pytest.fixture
-def impatient(cluster: Cluster) -> ClientOptions:
+def impatient(cluster):
     """Options of a client that gives an operation up after a few seconds."""
     return ClientOptions(service_url=cluster.service_url, operation_timeout=8.0)
 
 
 @pytest.fixture
-def client(impatient: ClientOptions) -> Iterator[Client]:
+def client(impatient):
     with Client(impatient) as opened:
         yield opened
 
 
 @pytest.fixture
-def partitions(admin: Admin, topic: str) -> list[TopicName]:
+def partitions(admin, topic):
     """The partitions of a topic that has three."""
     admin.create_partitioned_topic(topic, 3)
     return [TopicName.parse(topic).of_partition(number) for number in range(3)]
 
 
-def held(client: Client, topic: TopicName, name: str) -> Consumer:
+def held(client, topic, name):
     """A consumer that keeps all others from the subscription `name` of `topic`."""
     return Consumer(client, topic, SubscriptionOptions(name=name, durable=True))
 
 
-def source(client: ClientOptions, topic: str) -> SourceOptions:
+def source(client, topic):
     given = {"service.url": client.service_url, "topic": topic, "startingOffsets": "earliest"}
     return replace(parse_source(given, Mode.STREAM), client=client)
 
@@ -134,10 +127,10 @@ def test_a_fresh_subscription_stays_once_an_offset_may_be_written(impatient, adm
 
 
 def test_a_partitioned_topic_is_deleted_and_made_again_at_once(impatient, admin, peer, topic, caplog):
-    def write(value: str) -> None:
+    def write(value):
         peer.produce(topic, [Record(b"%s %d" % (value.encode(), key), key=str(key)) for key in range(20)])
 
-    def process(end: Offsets, entries: int) -> Offsets:
+    def process(end, entries):
         """Plan batches until they have so many entries."""
         while entries > 0:
             planned = planner.latest(end)
@@ -196,8 +189,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
     transactional_broker, topic, caplog
 ):
     url, admin, name = transactional_broker.service_url, transactional_broker.admin, TopicName.parse(topic)
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     client = ClientOptions(service_url=url, operation_timeout=30.0)
     options = replace(parse_source({"service.url": url, "topic": topic}, Mode.STREAM), client=client)
     with Client(client) as opened, RawConnection(url) as first, RawConnection(url) as second:
@@ -209,7 +201,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         start = planner.latest(planner.initial())
         assert start.positions[name].ledger > last.ledger
 
-        def check() -> None:
+        def check():
             """The planner judges the topic again and finds nothing new."""
             assert planner.latest(start) == start
             state = planner._partitions[name]
@@ -243,7 +235,7 @@ def test_topics_of_a_pattern_come_and_go_at_once(client, impatient, admin, peer,
     begin, stop = planner.latest(planner.initial()), threading.Event()
     end = begin
 
-    def churn() -> None:
+    def churn():
         try:
             for number in range(30):
                 admin.create_topic(f"{topic}-{number}")
@@ -331,7 +323,7 @@ def test_what_nobody_made_is_not_found(client, impatient, partitions, topic):
 
 
 def test_partitions_that_the_broker_removed_are_made_again(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, partitions, tmp_path: Path
+    pulsar_in_spark, peer, admin, topic, partitions, tmp_path
 ):
     peer.produce(topic, [Record(b"%d" % number, key=f"k{number}") for number in range(50)])
     left = [TopicName.parse(topic).of_partition(number) for number in (0, 2)]
@@ -350,11 +342,11 @@ def test_partitions_that_the_broker_removed_are_made_again(
     assert len(sink.values) == len(expected) + 1
 
 
-def columns(value: bytes) -> MessageColumns:
+def columns(value):
     return MessageColumns(value=pa.array([value]), key=pa.nulls(1, pa.binary()))
 
 
-def send_to_all(writers: TopicWriters, names: list[TopicName]) -> None:
+def send_to_all(writers, names):
     for name in names:
         writers.of(name).send(columns(b"v"))
 

@@ -1,17 +1,13 @@
 """Start and end times where producers' clocks differ: which messages a batch and a stream read."""
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
-from pyspark.sql import Row
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
+from integration.fixtures.spark import Collector, drain
 from integration.helpers.raw import RawConnection, RawProducer
 
 BEGAN = 1_700_000_000_000
@@ -27,7 +23,7 @@ EXAMPLES = (
 class Topics:
     """Topics, and the publish times of their messages; a message's value is its number in its topic."""
 
-    def __init__(self, service_url: str, admin: Admin, namespace: str, count: int) -> None:
+    def __init__(self, service_url, admin, namespace, count):
         self._service_url, self._admin = service_url, admin
         self._random = random.Random(count)
         self.sent: dict[str, list[int]] = {
@@ -36,7 +32,7 @@ class Topics:
         self._times: list[Iterator[int]] = [iter(times) for times, _ in EXAMPLES]
         self._times += [_random_times(self._random) for _ in range(count - len(EXAMPLES))]
 
-    def write(self, count: int) -> None:
+    def write(self, count):
         """Write ``count`` messages to each topic, and of an example those that are left."""
         with RawConnection(self._service_url) as connection:
             for (topic, sent), times in zip(self.sent.items(), self._times, strict=True):
@@ -48,7 +44,7 @@ class Topics:
                     sent.append(BEGAN + time)
                 producer.close()
 
-    def any_times(self) -> dict[str, int]:
+    def any_times(self):
         """A time of each topic: one of a message, or any."""
         found = {}
         for topic, sent in self.sent.items():
@@ -56,12 +52,12 @@ class Topics:
             found[topic] = self._random.choice([self._random.choice(sent), between])
         return found
 
-    def starts(self) -> dict[str, int]:
+    def starts(self):
         """A time of each topic: of an example its own, of the others any."""
         examples = dict(zip(self.sent, (BEGAN + time for _, time in EXAMPLES), strict=False))
         return self.any_times() | examples
 
-    def expected(self, first: dict[str, int], last: dict[str, int] | None = None) -> dict[str, list[int]]:
+    def expected(self, first, last=None):
         """The numbers of the messages from the first one of a time to the one before that of another."""
         found = {}
         for topic, sent in self.sent.items():
@@ -70,7 +66,7 @@ class Topics:
         return {topic: numbers for topic, numbers in found.items() if numbers}
 
 
-def _random_times(chosen: random.Random) -> Iterator[int]:
+def _random_times(chosen):
     """Publish times by two to five clocks, without an end."""
     clocks = [chosen.randint(0, APART) for _ in range(chosen.randint(2, 5))]
     now, pace = 0, chosen.choice([100, 5_000, 60_000])
@@ -79,11 +75,11 @@ def _random_times(chosen: random.Random) -> Iterator[int]:
         yield now + chosen.choice(clocks)
 
 
-def _number_at(sent: list[int], time: int) -> int:
+def _number_at(sent, time):
     return next((number for number, each in enumerate(sent) if each >= time), len(sent))
 
 
-def numbers(rows: Iterable[Row]) -> dict[str, list[int]]:
+def numbers(rows):
     found: dict[str, list[int]] = {}
     for row in rows:
         found.setdefault(row["__topic"], []).append(int(row["value"]))
@@ -92,7 +88,7 @@ def numbers(rows: Iterable[Row]) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("count", [5, pytest.param(300, marks=pytest.mark.long)])
 def test_nothing_from_the_first_message_in_time_on_is_missing(
-    pulsar_in_spark: PulsarInSpark, admin: Admin, namespace: str, checkpoint, count: int
+    pulsar_in_spark, admin, namespace, checkpoint, count
 ):
     admin.set_retention(namespace, minutes=-1, megabytes=-1)
     world = Topics(pulsar_in_spark.service_url, admin, namespace, count)

@@ -1,52 +1,44 @@
 """Several tasks for one topic partition: the same rows, each task's in order, and the same when replayed."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
 from integration.chaos.messages import numbered
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.cluster import Cluster
-from integration.helpers.peer import Peer
+from integration.fixtures.spark import Collector, drain
 from integration.helpers.triggers import Triggers, message_id
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.batch import plan_read
-from pulsar_spark.spark.plan.ranges import Range
 
 LEDGERS, EACH, PER_ENTRY = 3, 120, 5
 COUNT = LEDGERS * EACH
 
 
 @pytest.fixture
-def filled(peer: Peer, admin: Admin, topic: str) -> str:
+def filled(peer, admin, topic):
     """A topic of several ledgers, with an empty one at its end; the broker keeps what a query has read."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     for first in range(0, COUNT, EACH):
         peer.produce(topic, numbered(EACH, first=first), batch_size=PER_ENTRY)
         admin.unload(topic)
     return topic
 
 
-def values(count: int = COUNT) -> list[str]:
+def values(count=COUNT):
     return [f"{number} " for number in range(count)]
 
 
-def assert_adjacent(tasks: list[Range]) -> None:
+def assert_adjacent(tasks):
     """Each begins where the one before ends; only the last one's end is a message that must be there."""
     assert all(one.end == other.start for one, other in itertools.pairwise(tasks))
     assert [task.visible for task in tasks] == [False] * (len(tasks) - 1) + [True]
 
 
-def test_a_batch_read_in_several_tasks(pulsar_in_spark: PulsarInSpark, filled):
+def test_a_batch_read_in_several_tasks(pulsar_in_spark, filled):
     whole = pulsar_in_spark.read(filled).collect()
     rows = pulsar_in_spark.read(filled, minPartitions="7").withColumn("task", f.spark_partition_id())
     split = rows.collect()
@@ -59,9 +51,7 @@ def test_a_batch_read_in_several_tasks(pulsar_in_spark: PulsarInSpark, filled):
     assert [bytes(row.value).decode() for row in split] == values()
 
 
-def test_a_stream_in_several_tasks_is_replayed_in_the_same(
-    pulsar_in_spark: PulsarInSpark, filled, checkpoint: Path
-):
+def test_a_stream_in_several_tasks_is_replayed_in_the_same(pulsar_in_spark, filled, checkpoint):
     rows = pulsar_in_spark.stream(filled, minPartitions="4", maxMessagesPerTrigger="200").select(
         "value", "__messageId", f.spark_partition_id().alias("task")
     )
@@ -77,7 +67,7 @@ def test_a_stream_in_several_tasks_is_replayed_in_the_same(
 
 
 @pytest.mark.parametrize("most", [7, 45, 1000])
-def test_no_task_has_more_messages_than_asked_for(cluster: Cluster, filled, most):
+def test_no_task_has_more_messages_than_asked_for(cluster, filled, most):
     with Triggers(cluster.service_url, filled, maxMessagesPerPartition=str(most)) as triggers:
         (batch,) = triggers.available_now()
         again = triggers.planner.ranges(batch.start, batch.end)
@@ -90,7 +80,7 @@ def test_no_task_has_more_messages_than_asked_for(cluster: Cluster, filled, most
     assert len(counts) <= COUNT // max(PER_ENTRY, most // PER_ENTRY * PER_ENTRY) + LEDGERS
 
 
-def test_more_tasks_than_entries(cluster: Cluster, filled):
+def test_more_tasks_than_entries(cluster, filled):
     given = {"service.url": cluster.service_url, "topic": filled, "minPartitions": "1000"}
     tasks = plan_read(parse_source(given, Mode.BATCH))
     assert_adjacent(tasks)

@@ -4,25 +4,22 @@ One small set of topics serves all tests. They add to it and never take away, so
 computed from all that the C++ client has written: its ids, and the publish times that it reads.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pulsar
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import Collector, drain, start
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 
@@ -45,7 +42,7 @@ class World:
     two single messages; then what tests add.
     """
 
-    def __init__(self, cluster: Cluster, peer: Peer) -> None:
+    def __init__(self, cluster, peer):
         self.namespace = f"public/starts-{uuid.uuid4().hex[:8]}"
         self.peer = peer
         self.admin = cluster.admin
@@ -66,7 +63,7 @@ class World:
         times = self.times()
         self.middle = min(times[messages[6].value] for messages in self.written.values())
 
-    def add(self, partition: str, count: int, *, batch_size: int = 0) -> None:
+    def add(self, partition, count, *, batch_size=0):
         messages = self.written[partition]
         local, first = partition.rpartition("/")[2], len(messages)
         values = [f"{local}:{number}" for number in range(first, first + count)]
@@ -75,12 +72,12 @@ class World:
         numbered = zip(range(first, first + count), ids, values, strict=True)
         messages.extend(Message(*each) for each in numbered)
 
-    def grow(self) -> None:
+    def grow(self):
         """Two more messages in each partition."""
         for partition in self.written:
             self.add(partition, 2)
 
-    def times(self) -> dict[str, int]:
+    def times(self):
         """Publish times by value, in ms, as the C++ client reads them."""
         return {
             message.data().decode(): message.publish_timestamp()
@@ -88,7 +85,7 @@ class World:
             for message in self.peer.messages(partition)
         }
 
-    def subscribe(self, partitions: Iterable[str]) -> str:
+    def subscribe(self, partitions):
         """Make a subscription that has acknowledged the first batch of each partition."""
         name = f"named-{uuid.uuid4().hex[:8]}"
         for partition in partitions:
@@ -101,13 +98,13 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(cluster: Cluster) -> Iterator[World]:
+def world(cluster):
     with Peer(cluster.service_url) as peer:
         yield World(cluster, peer)
 
 
 @pytest.fixture(scope="module")
-def source(spark: SparkSession, cluster: Cluster, world: World) -> Source:
+def source(spark, cluster, world):
     return Source(spark, cluster.service_url, world)
 
 
@@ -118,11 +115,11 @@ class Source(NamedTuple):
     service_url: str
     world: World
 
-    def read(self, options: Mapping[str, str]) -> list[Row]:
+    def read(self, options):
         reader = self.spark.read.format("pulsar").option("service.url", self.service_url)
         return reader.options(**options).load().collect()
 
-    def stream(self, options: Mapping[str, str]) -> DataFrame:
+    def stream(self, options):
         reader = self.spark.readStream.format("pulsar").option("service.url", self.service_url)
         return reader.options(**options).load()
 
@@ -137,10 +134,10 @@ class Naming(NamedTuple):
     value: str
     means: tuple[str, ...]
 
-    def options(self, world: World) -> dict[str, str]:
+    def options(self, world):
         return {self.option: self.value.replace("NS", world.namespace)}
 
-    def partitions(self, world: World) -> list[str]:
+    def partitions(self, world):
         return [f"persistent://{world.namespace}/{name}" for name in self.means]
 
 
@@ -162,7 +159,7 @@ Takes = Callable[[str, Message], bool]
 Form = Callable[[World, list[str]], tuple[dict[str, str], Takes]]
 
 
-def by_number(partitions: Iterable[str], place: Callable[[str], object]) -> str:
+def by_number(partitions, place):
     """Positions in JSON by topic and partition number."""
     topics: dict[str, dict[str, object]] = {}
     for partition in partitions:
@@ -171,28 +168,28 @@ def by_number(partitions: Iterable[str], place: Callable[[str], object]) -> str:
     return json.dumps(topics)
 
 
-def is_odd(partition: str) -> bool:
+def is_odd(partition):
     return partition.endswith("-1")
 
 
-def text_of(message: Message, *, batch: bool) -> str:
+def text_of(message, *, batch):
     text = f"{message.id.ledger_id()}:{message.id.entry_id()}"
     return f"{text}:{message.id.batch_index()}" if batch else text
 
 
-def iso(ms: int) -> str:
+def iso(ms):
     """As ISO-8601 in another zone than UTC."""
     moment = EPOCH + timedelta(milliseconds=ms)
     return moment.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
 
 
-def ahead(message: Message) -> str:
+def ahead(message):
     """The second entry that will come after this one."""
     return f"{message.id.ledger_id()}:{message.id.entry_id() + 2}"
 
 
-def word(text: str, *, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def word(text, *, end=False):
+    def form(world, partitions):
         count = {each: len(world.written[each]) for each in partitions}
         option = {("endingOffsets" if end else "startingOffsets"): text}
         if end:
@@ -202,8 +199,8 @@ def word(text: str, *, end: bool = False) -> Form:
     return form
 
 
-def words_by_partition(*, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def words_by_partition(*, end=False):
+    def form(world, partitions):
         count = {each: len(world.written[each]) for each in partitions}
         words = by_number(partitions, lambda each: "latest" if is_odd(each) else "earliest")
         if end:
@@ -215,10 +212,10 @@ def words_by_partition(*, end: bool = False) -> Form:
     return form
 
 
-def ids(*, batch: bool, end: bool = False) -> Form:
+def ids(*, batch, end=False):
     """Inside the second batch; in partitions with an odd number at the first single message."""
 
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+    def form(world, partitions):
         numbers = {each: 9 if is_odd(each) else 4 for each in partitions}
         named = {each: world.written[each][number] for each, number in numbers.items()}
         text = by_number(partitions, lambda each: text_of(named[each], batch=batch and not is_odd(each)))
@@ -231,8 +228,8 @@ def ids(*, batch: bool, end: bool = False) -> Form:
     return form
 
 
-def jvm_bytes(*, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def jvm_bytes(*, end=False):
+    def form(world, partitions):
         numbers = {each: 9 if is_odd(each) else 4 for each in partitions}
         data = {each: world.written[each][number].id.serialize() for each, number in numbers.items()}
         # As the JVM writes them: bytes with a sign.
@@ -244,8 +241,8 @@ def jvm_bytes(*, end: bool = False) -> Form:
     return form
 
 
-def at_time(write: Callable[[int], object], *, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def at_time(write, *, end=False):
+    def form(world, partitions):
         middle, times = world.middle, Times(world)
         option = "endingTime" if end else "startingTime"
         return {
@@ -255,10 +252,10 @@ def at_time(write: Callable[[int], object], *, end: bool = False) -> Form:
     return form
 
 
-def time_by_topic(*, end: bool = False) -> Form:
+def time_by_topic(*, end=False):
     """The middle for a, all of the others."""
 
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+    def form(world, partitions):
         middle, times = world.middle, Times(world)
         others = FAR_AHEAD if end else 0
         topics = dict.fromkeys(each.partition("-partition-")[0] for each in partitions)
@@ -271,8 +268,8 @@ def time_by_topic(*, end: bool = False) -> Form:
     return form
 
 
-def subscription(*, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def subscription(*, end=False):
+    def form(world, partitions):
         name = world.subscribe(partitions)
         option = "endingOffsets" if end else "startingOffsets"
         given = {option: "subscription", "predefinedSubscription": name}
@@ -281,8 +278,8 @@ def subscription(*, end: bool = False) -> Form:
     return form
 
 
-def id_ahead(*, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def id_ahead(*, end=False):
+    def form(world, partitions):
         count = {each: len(world.written[each]) for each in partitions}
         text = by_number(partitions, lambda each: ahead(world.written[each][-1]))
         if end:
@@ -293,8 +290,8 @@ def id_ahead(*, end: bool = False) -> Form:
     return form
 
 
-def time_ahead(*, end: bool = False) -> Form:
-    def form(world: World, partitions: list[str]) -> tuple[dict[str, str], Takes]:
+def time_ahead(*, end=False):
+    def form(world, partitions):
         return {("endingTime" if end else "startingTime"): str(FAR_AHEAD)}, lambda partition, message: end
 
     return form
@@ -303,11 +300,11 @@ def time_ahead(*, end: bool = False) -> Form:
 class Times:
     """Publish times by value, asked for when they are needed."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world):
         self._world = world
         self._known: dict[str, int] = {}
 
-    def __getitem__(self, value: str) -> int:
+    def __getitem__(self, value):
         if value not in self._known:
             self._known = self._world.times()
         return self._known[value]
@@ -343,7 +340,7 @@ ENDS = {
 }
 
 
-def expected(world: World, partitions: list[str], *takes: Takes) -> dict[str, list[str]]:
+def expected(world, partitions, *takes):
     found = {}
     for partition in partitions:
         values = [
@@ -356,7 +353,7 @@ def expected(world: World, partitions: list[str], *takes: Takes) -> dict[str, li
     return found
 
 
-def by_topic(rows: Iterable[Row]) -> dict[str, list[str]]:
+def by_topic(rows):
     """Values by partition, in the order of the rows."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -364,7 +361,7 @@ def by_topic(rows: Iterable[Row]) -> dict[str, list[str]]:
     return found
 
 
-def each_with_one_of(forms: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
+def each_with_one_of(forms, others):
     """All forms, with another way of naming each."""
     return list(zip(forms, cycle(others), strict=False))
 
@@ -373,7 +370,7 @@ def each_with_one_of(forms: Iterable[str], others: Iterable[str]) -> list[tuple[
 
 
 @pytest.mark.parametrize(("form", "naming"), each_with_one_of(STARTS, ["pattern", "partition", "topics"]))
-def test_a_batch_begins(source: Source, world: World, form: str, naming: str):
+def test_a_batch_begins(source, world, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
@@ -382,7 +379,7 @@ def test_a_batch_begins(source: Source, world: World, form: str, naming: str):
 
 
 @pytest.mark.parametrize(("form", "naming"), each_with_one_of(ENDS, NAMINGS))
-def test_a_batch_ends(source: Source, world: World, form: str, naming: str):
+def test_a_batch_ends(source, world, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     end, takes = ENDS[form](world, partitions)
@@ -391,10 +388,9 @@ def test_a_batch_ends(source: Source, world: World, form: str, naming: str):
 
 
 @pytest.mark.parametrize(
-    ("first", "last"),
-    [("words-by-partition", "ids"), ("batch-index", "batch-index"), ("time-ms", "time-ms")],
+    ("first", "last"), [("words-by-partition", "ids"), ("batch-index", "batch-index"), ("time-ms", "time-ms")]
 )
-def test_a_batch_between(source: Source, world: World, first: str, last: str):
+def test_a_batch_between(source, world, first, last):
     named = NAMINGS["topics"]
     partitions = named.partitions(world)
     begin, begun = STARTS[first](world, partitions)
@@ -403,14 +399,14 @@ def test_a_batch_between(source: Source, world: World, first: str, last: str):
     assert by_topic(rows) == expected(world, partitions, begun, ended)
 
 
-def streamed(form: str, naming: str) -> Any:
+def streamed(form, naming):
     """One form of each kind in each run, and the others before a release: batches begin with all."""
     is_long = form not in ("earliest", "batch-index", "time-by-topic", "subscription", "id-ahead")
     return pytest.param(form, naming, marks=[pytest.mark.long] if is_long else [])
 
 
 @pytest.mark.parametrize(("form", "naming"), [streamed(*each) for each in each_with_one_of(STARTS, NAMINGS)])
-def test_a_stream_begins_and_goes_on(source: Source, world: World, checkpoint, form: str, naming: str):
+def test_a_stream_begins_and_goes_on(source, world, checkpoint, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
@@ -425,13 +421,13 @@ def test_a_stream_begins_and_goes_on(source: Source, world: World, checkpoint, f
 @pytest.mark.parametrize(
     ("form", "naming"), [("latest", "pattern"), ("batch-index", "topics"), ("id-ahead", "topic")]
 )
-def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, checkpoint, form, naming):
+def test_a_stream_is_stopped_while_data_comes(source, world, checkpoint, form, naming):
     named = NAMINGS[naming]
     partitions = named.partitions(world)
     begin, takes = STARTS[form](world, partitions)
     rows, sink = source.stream(named.options(world) | begin), Collector()
 
-    def run() -> None:
+    def run():
         query = start(rows, sink, checkpoint)
         try:
             wait_until(lambda: 0 in sink.batches)
@@ -447,13 +443,13 @@ def test_a_stream_is_stopped_while_data_comes(source: Source, world: World, chec
 
 
 @pytest.mark.long
-def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
+def test_a_stream_waits_for_a_time(source, admin, topic, checkpoint):
     admin.create_topic(topic)
     rows, sink = source.stream({"topic": topic, "startingTime": str(FAR_AHEAD)}), Collector()
     with RawConnection(source.service_url) as connection:
         producer = RawProducer(connection, topic)
 
-        def come(sent: dict[str, int], expected: list[str]) -> None:
+        def come(sent, expected):
             for value, time in sent.items():
                 producer.send(value.encode(), publish_time=FAR_AHEAD + time)
             drain(rows, sink, checkpoint)
@@ -466,7 +462,7 @@ def test_a_stream_waits_for_a_time(source: Source, admin, topic, checkpoint):
         come({"also by another clock": -1}, [*first, "also by another clock"])
 
 
-def test_a_new_query_begins_where_an_old_one_ended(source: Source, world: World, tmp_path):
+def test_a_new_query_begins_where_an_old_one_ended(source, world, tmp_path):
     """Each row once, also of what came between the two, and of a topic that the old one did not read.
 
     Its progress and its checkpoint show where it ended.
@@ -486,7 +482,7 @@ def test_a_new_query_begins_where_an_old_one_ended(source: Source, world: World,
     assert by_topic(source.read({**naming, "endingOffsets": ended})) == by_topic(sinks[0].rows)
 
 
-def test_a_form_that_does_not_fit_is_an_error(source: Source, world: World):
+def test_a_form_that_does_not_fit_is_an_error(source, world):
     named = NAMINGS["topics"]
     only_a = by_number([f"persistent://{world.namespace}/{name}" for name in A], lambda each: "earliest")
     for options, text in (

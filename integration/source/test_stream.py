@@ -1,36 +1,31 @@
 """Streaming reads: nothing lost and nothing twice over restarts, and the broker told how far they are."""
 
-from __future__ import annotations
-
 import json
 import time
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 
 from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.conftest import BrokerFactory
 from integration.fixtures.spark import Collector, PulsarInSpark, drain, finish, start
 from integration.helpers.peer import Peer, Record
 
 
-def records(first: int, count: int) -> list[Record]:
+def records(first, count):
     return [Record(b"%d" % number, key=f"k{number % 7}") for number in range(first, first + count)]
 
 
-def texts(first: int, count: int) -> list[str]:
+def texts(first, count):
     return [str(number) for number in range(first, first + count)]
 
 
-def last_offset(checkpoint: Path) -> dict:
+def last_offset(checkpoint):
     newest = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
     return json.loads(newest.read_text().splitlines()[-1])
 
 
-def test_restarts_between_batches_are_exact(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_restarts_between_batches_are_exact(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector()
     for first in range(0, 300, 100):
         peer.produce(topic, records(first, 100), batch_size=30)
@@ -42,9 +37,7 @@ def test_restarts_between_batches_are_exact(pulsar_in_spark: PulsarInSpark, peer
     assert admin.backlog(topic, subscription) == 0
 
 
-def test_an_unfinished_batch_is_read_again_just_as_it_was(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
-):
+def test_an_unfinished_batch_is_read_again_just_as_it_was(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector(fail_at={0})
     peer.produce(topic, records(0, 100), batch_size=30)
     with pytest.raises(StreamingQueryException, match="InjectedError"):
@@ -62,7 +55,7 @@ def test_an_unfinished_batch_is_read_again_just_as_it_was(
 
 
 def test_a_latest_start_is_kept_though_no_batch_with_rows_ever_finished(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
+    pulsar_in_spark, peer, topic, checkpoint
 ):
     sink = Collector(fail_at=set(range(1, 100)))
     peer.produce(topic, records(0, 10))
@@ -86,7 +79,7 @@ def test_a_latest_start_is_kept_though_no_batch_with_rows_ever_finished(
     ],
 )
 def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, starting, again, expected
+    pulsar_in_spark, peer, admin, topic, checkpoint, starting, again, expected
 ):
     sink = Collector(fail_at={0})
     peer.produce(topic, records(0, 10))
@@ -107,7 +100,7 @@ def test_an_unfinished_batch_0_goes_on_with_its_own_subscription(
     "trigger", [{}, {"processingTime": "500 milliseconds"}], ids=["default", "processing-time"]
 )
 def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint, trigger, listener
+    pulsar_in_spark, peer, admin, topic, checkpoint, trigger, listener
 ):
     admin.create_topic(topic)
     sink = Collector()
@@ -134,7 +127,7 @@ def test_rows_come_soon_and_the_backlog_is_nothing_soon_after(
     wait_until(lambda: not admin.stats(topic)["subscriptions"][subscription]["consumers"])
 
 
-def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_partitions_and_several_topics(pulsar_in_spark, peer, admin, topic, checkpoint):
     admin.create_partitioned_topic(topic, 3)
     other = f"{topic}-other"
     peer.produce(topic, records(0, 200), batch_size=20)
@@ -155,7 +148,7 @@ def test_partitions_and_several_topics(pulsar_in_spark: PulsarInSpark, peer, adm
 
 
 def test_partitions_that_are_new_at_a_restart_begin_at_earliest(
-    pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint
+    pulsar_in_spark, peer, admin, topic, checkpoint
 ):
     admin.create_partitioned_topic(topic, 1)
     sink = Collector()
@@ -174,9 +167,7 @@ def test_partitions_that_are_new_at_a_restart_begin_at_earliest(
     assert sorted(first) == sorted(again)
 
 
-def test_available_now_ends_though_messages_keep_coming(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
-):
+def test_available_now_ends_though_messages_keep_coming(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, records(0, 10))
     sink = Collector()
 
@@ -188,7 +179,7 @@ def test_available_now_ends_though_messages_keep_coming(
     assert sink.values == texts(0, 10)
 
 
-def test_an_empty_topic(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_an_empty_topic(pulsar_in_spark, peer, admin, topic, checkpoint):
     admin.create_topic(topic)
     sink = Collector()
     drain(pulsar_in_spark.stream(topic), sink, checkpoint)
@@ -198,13 +189,10 @@ def test_an_empty_topic(pulsar_in_spark: PulsarInSpark, peer, admin, topic, chec
 
 
 def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
-    spark: SparkSession, broker_factory: BrokerFactory, topic, checkpoint
+    spark, broker_factory, topic, checkpoint
 ):
     broker = broker_factory(
-        {
-            "managedLedgerMaxEntriesPerLedger": "5",
-            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-        }
+        {"managedLedgerMaxEntriesPerLedger": "5", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     )
     admin, pulsar_in_spark = Admin(broker.admin_url), PulsarInSpark(spark, broker.service_url)
     sink = Collector()
@@ -220,13 +208,13 @@ def test_a_stopped_query_keeps_its_data_at_the_broker_without_retention(
         wait_until(lambda: trimmed(admin, topic) < 10)
 
 
-def trimmed(admin: Admin, topic: str) -> int:
+def trimmed(admin, topic):
     admin.trim(topic)
     time.sleep(0.2)
     return len(admin.internal_stats(topic)["ledgers"])
 
 
-def test_a_query_outlives_its_broker(spark: SparkSession, broker_factory: BrokerFactory, topic, checkpoint):
+def test_a_query_outlives_its_broker(spark, broker_factory, topic, checkpoint):
     broker = broker_factory()
     sink = Collector()
     with Peer(broker.service_url) as peer:

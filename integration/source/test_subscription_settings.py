@@ -1,30 +1,22 @@
 """What brokers show of a query's subscription and consumers."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
-from integration.broker import Admin
 from integration.helpers.clients import reader, subscription
-from integration.helpers.cluster import Cluster
 from pulsar_spark.client import Client, Consumer
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
-from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.stream import QueryPlanner
 
 
-def options_of(cluster: Cluster, topic: str, **consumer: str) -> SourceOptions:
+def options_of(cluster, topic, **consumer):
     given = {f"pulsar.consumer.{name}": text for name, text in consumer.items()}
     place = {"service.url": cluster.service_url, "topic": topic, "predefinedSubscription": "query"}
     return parse_source({**place, **given}, Mode.STREAM)
 
 
-def shown(admin: Admin, topic: str, options: SourceOptions) -> Mapping[str, Any]:
+def shown(admin, topic, options):
     """The subscription's statistics while a query has it."""
     planner = QueryPlanner(options)
     try:
@@ -34,7 +26,7 @@ def shown(admin: Admin, topic: str, options: SourceOptions) -> Mapping[str, Any]
         planner.close()
 
 
-def test_properties_replication_and_name(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_properties_replication_and_name(cluster, admin, topic):
     admin.create_topic(topic)
     options = options_of(
         cluster,
@@ -54,7 +46,7 @@ def test_properties_replication_and_name(cluster: Cluster, admin: Admin, topic: 
         assert again["isReplicated"] is True
 
 
-def test_nothing_by_default(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_nothing_by_default(cluster, admin, topic):
     admin.create_topic(topic)
     found = shown(admin, topic, options_of(cluster, topic))
     assert found["subscriptionProperties"] == {}
@@ -65,7 +57,7 @@ def test_nothing_by_default(cluster: Cluster, admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-def test_readers_of_tasks_have_the_name(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_readers_of_tasks_have_the_name(cluster, admin, topic):
     admin.create_topic(topic)
     options = options_of(cluster, topic, consumerName="etl").client
     with Client(options) as client, Consumer(client, TopicName.parse(topic), reader()):

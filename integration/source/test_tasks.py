@@ -1,29 +1,24 @@
 """Several topic partitions for one task: the same rows, each partition's in order, the same when replayed."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from integration.broker import Admin
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 
 PARTITIONS, EACH = 40, 5
 LONG, LONGER = 3, 700  # this partition has so many messages, too many to share a task
 
 
-def value(partition: int, number: int) -> bytes:
+def value(partition, number):
     return b"%d/%d" % (partition, number)
 
 
 @pytest.fixture
-def filled(peer: Peer, admin: Admin, topic: str) -> str:
+def filled(peer, admin, topic):
     """A topic of many partitions with few messages each, but for one; the broker keeps what was read."""
     admin.create_partitioned_topic(topic, PARTITIONS)
     admin.create_subscription(topic, "hold")
@@ -34,11 +29,11 @@ def filled(peer: Peer, admin: Admin, topic: str) -> str:
     return topic
 
 
-def with_tasks(rows: DataFrame) -> DataFrame:
+def with_tasks(rows):
     return rows.select("value", "__topic", "__messageId", f.spark_partition_id().alias("task"))
 
 
-def assert_all_rows(rows: list[Row], topic: str) -> None:
+def assert_all_rows(rows, topic):
     """Each message once, and those of a partition in its order, under its name."""
     found: dict[str, list[bytes]] = {}
     for row in rows:
@@ -51,12 +46,12 @@ def assert_all_rows(rows: list[Row], topic: str) -> None:
     }
 
 
-def ranges_by_task(rows: list[Row]) -> Counter[int]:
+def ranges_by_task(rows):
     """How many partitions each task has read."""
     return Counter(task for task, _ in {(row.task, row["__topic"]) for row in rows})
 
 
-def test_a_batch_read_of_many_small_partitions(pulsar_in_spark: PulsarInSpark, filled):
+def test_a_batch_read_of_many_small_partitions(pulsar_in_spark, filled):
     rows = with_tasks(pulsar_in_spark.read(filled)).collect()
     assert_all_rows(rows, filled)
     counts = ranges_by_task(rows)
@@ -70,7 +65,7 @@ def test_a_batch_read_of_many_small_partitions(pulsar_in_spark: PulsarInSpark, f
 
 @pytest.mark.long
 def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, filled, checkpoint: Path
+    pulsar_in_spark, peer, filled, checkpoint
 ):
     rows = with_tasks(pulsar_in_spark.stream(filled))
     sink = Collector(fail_at={0})
@@ -88,9 +83,7 @@ def test_a_stream_of_many_small_partitions_is_replayed_in_the_same_tasks(
     assert len(ranges_by_task(sink.batches[1][0])) <= 20
 
 
-def test_a_worker_does_not_look_at_its_modules_for_garbage(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
-) -> None:
+def test_a_worker_does_not_look_at_its_modules_for_garbage(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.rows([("a",)], "value string")
     pulsar_in_spark.write(
         rows, topic, **{"pulsar.producer.interceptors": "integration.helpers.users_code.ExemptObjects"}

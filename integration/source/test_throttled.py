@@ -1,23 +1,19 @@
 """A broker that gives out no more than so much a second: a pause, and no error."""
 
-from __future__ import annotations
-
 import time
 import uuid
 
 import pytest
 
-from integration.broker import Admin
 from integration.chaos.messages import numbered
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.peer import Peer
+from integration.fixtures.spark import Collector, drain
 
 RATE = 100
 COUNT = 3 * RATE
 
 
 @pytest.fixture
-def slow_topic(admin: Admin) -> str:
+def slow_topic(admin):
     namespace = f"public/slow-{uuid.uuid4().hex[:8]}"
     admin.create_namespace(namespace)
     admin.set_dispatch_rate(namespace, messages=RATE)
@@ -25,11 +21,8 @@ def slow_topic(admin: Admin) -> str:
 
 
 @pytest.mark.long
-def test_a_dispatch_rate_makes_reads_wait(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, slow_topic, checkpoint
-):
-    admin.create_topic(slow_topic)
-    admin.create_subscription(slow_topic, "hold")
+def test_a_dispatch_rate_makes_reads_wait(pulsar_in_spark, peer, admin, slow_topic, checkpoint):
+    admin.create_held_topic(slow_topic)
     records = numbered(COUNT)
     peer.produce(slow_topic, records)
     began = time.monotonic()

@@ -1,52 +1,46 @@
 """Topics and partitions that come and go, and the durable subscription over runs of a query."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame
 
-from integration.broker import Admin
 from integration.broker.waiting import HANG, wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, finish, start
-from integration.helpers.cluster import Cluster
+from integration.fixtures.spark import Collector, await_rows, drain, finish, start
 from integration.helpers.peer import Peer, Record
 
 IMPATIENT = {"pulsar.client.operationTimeoutMs": "8s"}
 
 
-def records(*values: str) -> list[Record]:
+def records(*values):
     return [Record(value.encode()) for value in values]
 
 
-def several(here: PulsarInSpark, naming: dict[str, str], **options: str) -> DataFrame:
+def several(here, naming, **options):
     """A stream of topics that are named in another way than by `topic`."""
     given = {"service.url": here.service_url, "startingOffsets": "earliest", **naming, **options}
     return here.spark.readStream.format("pulsar").options(**given).load()
 
 
-def mark_delete(admin: Admin, topic: str, subscription: str) -> str:
+def mark_delete(admin, topic, subscription):
     """Where the durable position of a subscription is."""
     return str(admin.internal_stats(topic)["cursors"][subscription]["markDeletePosition"])
 
 
-def place(message_id) -> str:
+def place(message_id):
     return f"{message_id.ledger_id()}:{message_id.entry_id()}"
 
 
 class Blocked(Collector):
     """A sink that keeps its first batch with rows until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reached, self.let_go = threading.Event(), threading.Event()
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, batch, number):
         super().__call__(batch, number)
         if self.batches[number][-1]:
             self.reached.set()
@@ -54,7 +48,7 @@ class Blocked(Collector):
 
 
 def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, namespace: str, checkpoint: Path
+    pulsar_in_spark, peer, admin, namespace, checkpoint
 ):
     base = f"persistent://{namespace}"
     admin.create_partitioned_topic(f"{base}/x-parts", 1)
@@ -63,7 +57,7 @@ def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
     sink = Collector()
     query = start(several(pulsar_in_spark, naming, startingOffsets="latest"), sink, checkpoint)
 
-    def come(*values: str) -> None:
+    def come(*values):
         wait_until(lambda: Counter(sink.values) == Counter(values) or not query.isActive)
         assert Counter(sink.values) == Counter(values)
 
@@ -96,9 +90,7 @@ def test_what_a_pattern_means_comes_and_goes_while_it_is_read(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_is_deleted_before_it_is_processed(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path, fails: bool
-):
+def test_a_topic_is_deleted_before_it_is_processed(pulsar_in_spark, peer, admin, topic, checkpoint, fails):
     other = f"{topic}-other"
     peer.produce(topic, records("1", "2", "3"))
     peer.produce(other, records("4"))
@@ -126,9 +118,7 @@ def test_a_topic_is_deleted_before_it_is_processed(
         assert Counter(sink.values) == Counter(["1", "4", "5"])
 
 
-def test_topics_that_do_not_exist_yet_are_waited_for(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_topics_that_do_not_exist_yet_are_waited_for(pulsar_in_spark, peer, admin, topic, checkpoint):
     there = f"{topic}-there"
     peer.produce(there, records("1"))
     naming, waits = {"topics": f"{topic},{there}"}, {"waitingForNonExistedTopic": "true"}
@@ -151,9 +141,7 @@ def test_topics_that_do_not_exist_yet_are_waited_for(
     assert sink.values == ["2"]
 
 
-def test_two_queries_on_one_subscription(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path
-):
+def test_two_queries_on_one_subscription(pulsar_in_spark, peer, topic, checkpoint):
     peer.produce(topic, records("1"))
     named = {"predefinedSubscription": "the-only-one"}
     sink = Collector()
@@ -172,9 +160,7 @@ def test_two_queries_on_one_subscription(
     assert query.exception() is None
 
 
-def test_the_durable_position_is_the_checkpoints(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_the_durable_position_is_the_checkpoints(pulsar_in_spark, peer, admin, topic, checkpoint):
     named = {"predefinedSubscription": "mine"}
     sink = Collector()
     first = peer.produce(topic, records("1", "2", "3"))
@@ -207,9 +193,7 @@ def test_the_durable_position_is_the_checkpoints(
     assert admin.durable_subscriptions(topic) == ["mine"]
 
 
-def test_a_subscription_that_is_not_retained(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_a_subscription_that_is_not_retained(pulsar_in_spark, peer, admin, topic, checkpoint):
     sink = Collector()
     for number in range(3):
         peer.produce(topic, records(str(number)))
@@ -218,14 +202,12 @@ def test_a_subscription_that_is_not_retained(
     assert sink.values == ["0", "1", "2"]
 
 
-def test_a_topic_is_taken_out_and_put_back(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic: str, checkpoint: Path
-):
+def test_a_topic_is_taken_out_and_put_back(pulsar_in_spark, peer, admin, topic, checkpoint):
     other = f"{topic}-other"
     both = {"topics": f"{topic},{other}"}
     sink = Collector()
 
-    def run(values: str, naming: dict[str, str]) -> None:
+    def run(values, naming):
         for each, value in zip((topic, other), values, strict=True):
             peer.produce(each, records(value))
         drain(several(pulsar_in_spark, naming), sink, checkpoint)
@@ -239,7 +221,7 @@ def test_a_topic_is_taken_out_and_put_back(
 
 @pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_terminated_topic_is_read_to_its_end_and_reported(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint: Path, is_read
+    pulsar_in_spark, cluster, topic, checkpoint, is_read
 ):
     cluster.admin.create_topic(topic)
     with Peer(cluster.service_url) as peer:
@@ -252,7 +234,7 @@ def test_a_terminated_topic_is_read_to_its_end_and_reported(
         assert sink.values == ["0", "1", "2"]
     query = start(pulsar_in_spark.stream(topic), sink, checkpoint)
 
-    def is_reported() -> bool:
+    def is_reported():
         progress = query.lastProgress
         shown = progress and json.loads(progress["sources"][0]["latestOffset"])
         return bool(shown) and shown["endedPartitions"] == 1

@@ -1,30 +1,23 @@
 """Streams and batch reads of topics of transactions, of chunked messages, and of compacted topics."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from integration.broker import Admin
 from integration.broker.waiting import wait_until
-from integration.fixtures.spark import Collector, PulsarInSpark, await_rows, drain, start
+from integration.fixtures.spark import Collector, await_rows, drain, start
 from integration.fixtures.transactions import transactional_cluster
-from integration.helpers.cluster import Cluster
 from integration.helpers.peer import Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.transactions import Coordinator
-from pulsar_spark.client import Client
 
 cluster = transactional_cluster
 
 
 @pytest.fixture
-def connection(cluster: Cluster) -> Iterator[RawConnection]:
+def connection(cluster):
     with RawConnection(cluster.service_url) as opened:
         yield opened
 
@@ -32,14 +25,7 @@ def connection(cluster: Cluster) -> Iterator[RawConnection]:
 # ---- transactions
 
 
-def test_only_what_is_committed(
-    pulsar_in_spark: PulsarInSpark,
-    client: Client,
-    connection: RawConnection,
-    admin: Admin,
-    topic,
-    checkpoint: Path,
-):
+def test_only_what_is_committed(pulsar_in_spark, client, connection, admin, topic, checkpoint):
     admin.create_topic(topic)
     coordinator, producer = Coordinator(client), RawProducer(connection, topic)
     sink = Collector()
@@ -81,31 +67,25 @@ def test_only_what_is_committed(
 # ---- chunked messages
 
 
-def value(name: str, size: int) -> bytes:
+def value(name, size):
     return name.encode() + b" " + random.Random(name).randbytes(size)
 
 
-def cut_off(connection: RawConnection, topic: str, uuid: str) -> None:
+def cut_off(connection, topic, uuid):
     """Leave half a chunked message."""
     producer = RawProducer(connection, topic)
     for number in range(2):
         producer.send(
-            b"x" * 8000,
-            uuid=uuid,
-            chunk_id=number,
-            num_chunks_from_msg=4,
-            total_chunk_msg_size=32_000,
+            b"x" * 8000, uuid=uuid, chunk_id=number, num_chunks_from_msg=4, total_chunk_msg_size=32_000
         )
 
 
-def test_chunked_messages_of_several_producers(
-    pulsar_in_spark: PulsarInSpark, cluster: Cluster, admin: Admin, topic, checkpoint: Path
-):
+def test_chunked_messages_of_several_producers(pulsar_in_spark, cluster, admin, topic, checkpoint):
     """Batches of a few entries end anywhere, while what is acknowledged is trimmed."""
     admin.create_topic(topic)
     wanted = [[value(f"{producer}-{number}", 30_000) for number in range(4)] for producer in range(3)]
 
-    def write(number: int) -> None:
+    def write(number):
         with RawConnection(cluster.service_url) as connection, Peer(cluster.service_url) as peer:
             for each in wanted[number]:
                 cut_off(connection, topic, f"{number}-{each[:3]!r}")
@@ -131,18 +111,13 @@ def test_chunked_messages_of_several_producers(
 
 @pytest.mark.parametrize("chunks_before", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_a_batch_that_ends_inside_a_chunked_message(
-    pulsar_in_spark: PulsarInSpark,
-    connection: RawConnection,
-    admin: Admin,
-    topic,
-    checkpoint: Path,
-    chunks_before: int,
+    pulsar_in_spark, connection, admin, topic, checkpoint, chunks_before
 ):
     """The chunks before stay at the broker, also over restarts, though nothing else would hold them."""
     admin.create_topic(topic)
     producer, sink = RawProducer(connection, topic), Collector()
 
-    def send(numbers: range) -> None:
+    def send(numbers):
         for number in numbers:
             producer.send(
                 b"%d" % number, uuid="u", chunk_id=number, num_chunks_from_msg=8, total_chunk_msg_size=8
@@ -165,10 +140,9 @@ def test_a_batch_that_ends_inside_a_chunked_message(
 # ---- compaction
 
 
-def test_a_compacted_topic(pulsar_in_spark: PulsarInSpark, peer: Peer, admin: Admin, topic, checkpoint: Path):
+def test_a_compacted_topic(pulsar_in_spark, peer, admin, topic, checkpoint):
     """Superseded values are gone, the end among them, and keys whose last value is none."""
-    admin.create_topic(topic)
-    admin.create_subscription(topic, "hold")
+    admin.create_held_topic(topic)
     records = [Record(b"%d" % number, key=f"k{number % 4}") for number in range(12)]
     peer.produce(
         topic, [*records, Record(None, key="k3"), Record(b"end", key="gone"), Record(None, key="gone")]

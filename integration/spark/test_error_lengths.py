@@ -1,11 +1,8 @@
 """How much a user has to read of an error: lines of the exception, and lines in the driver's log."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,8 +10,8 @@ import pytest
 from integration.broker.waiting import HANG
 from integration.helpers.errors_driver import FAILURES, MARK, Login
 from integration.helpers.local_spark import ROOT
-from integration.helpers.peer import Peer, Record
-from integration.helpers.secured import ADMIN, Secured, TokenMaker
+from integration.helpers.peer import Record
+from integration.helpers.secured import ADMIN, TokenMaker
 
 pytestmark = pytest.mark.long
 
@@ -37,10 +34,10 @@ MOST = {
 }
 
 
-def test_an_error_is_told_in_few_lines(secured: Secured, secured_peer: Peer, tmp_path: Path, topic: str):
+def test_an_error_is_told_in_few_lines(secured, secured_peer, tmp_path, topic):
     secured_peer.produce(topic, [Record(b"%d" % number) for number in range(5)])
 
-    def login(token: str) -> dict[str, str]:
+    def login(token):
         return {"service.url": secured.tls_url, **secured.options("token", f"token:{token}")}
 
     given = Login(

@@ -1,18 +1,12 @@
 """Mistakes are reported soon, not after the time-outs, with what to do."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from integration.broker.waiting import FAR_AWAY, promptly
 from integration.fixtures.spark import InjectedError, PulsarInSpark, begun, finish
-from integration.helpers.cluster import Cluster
 from integration.helpers.raw import RawConnection, RawProducer
 from pulsar_spark import register
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -26,58 +20,58 @@ PATIENT = {
 
 
 @pytest.fixture
-def nowhere(spark: SparkSession) -> PulsarInSpark:
+def nowhere(spark):
     """A service URL at which nobody listens; Spark is warm."""
     spark.range(1).count()
     return PulsarInSpark(spark, f"pulsar://127.0.0.1:{free_port()}")
 
 
-def error_of(action: Callable[[], object]) -> str:
+def error_of(action):
     # A start takes about 5 s, and the first one of a Spark 15 s.
     with promptly(200.0), pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
 
 
-def run_stream(here: PulsarInSpark, checkpoint: Path, topic: str, **options: str) -> None:
+def run_stream(here, checkpoint, topic, **options):
     rows = here.stream(topic, **PATIENT, **options)
     finish(begun(rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))))
 
 
-def test_a_refused_connection_of_a_batch_read(nowhere: PulsarInSpark, topic):
+def test_a_refused_connection_of_a_batch_read(nowhere, topic):
     text = error_of(lambda: nowhere.read(topic, **PATIENT).collect())
     assert "[PULSAR_CONNECT]" in text
     assert "Check service.url" in text
 
 
-def test_a_refused_connection_of_a_stream(nowhere: PulsarInSpark, topic, checkpoint):
+def test_a_refused_connection_of_a_stream(nowhere, topic, checkpoint):
     assert "[PULSAR_CONNECT]" in error_of(lambda: run_stream(nowhere, checkpoint, topic))
 
 
-def test_a_refused_connection_of_a_batch_write(nowhere: PulsarInSpark, topic):
+def test_a_refused_connection_of_a_batch_write(nowhere, topic):
     rows = nowhere.rows([("v",)], "value string")
     assert "[PULSAR_CONNECT]" in error_of(lambda: nowhere.write(rows, topic, **PATIENT))
 
 
-def test_a_refused_connection_of_a_streaming_write(nowhere: PulsarInSpark, topic, checkpoint):
+def test_a_refused_connection_of_a_streaming_write(nowhere, topic, checkpoint):
     ticks = nowhere.spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
     sink = nowhere.write_stream(ticks, checkpoint, topic, **PATIENT)
     assert "[PULSAR_CONNECT]" in error_of(lambda: finish(sink.start()))
 
 
-def test_a_web_port_of_a_batch_read(spark: SparkSession, cluster: Cluster, topic):
+def test_a_web_port_of_a_batch_read(spark, cluster, topic):
     web = PulsarInSpark(spark, cluster.admin_url.replace("http://", "pulsar://"))
     text = error_of(lambda: web.read(topic, **PATIENT).collect())
     assert "[PULSAR_PROTOCOL] the peer answers in HTTP" in text
     assert "usually 6650" in text
 
 
-def test_an_option_of_kafka(pulsar_in_spark: PulsarInSpark, topic):
+def test_an_option_of_kafka(pulsar_in_spark, topic):
     text = error_of(lambda: pulsar_in_spark.read(topic, maxOffsetsPerTrigger="7"))
     assert "This is Kafka's maxOffsetsPerTrigger: use maxMessagesPerTrigger" in text
 
 
-def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+def test_a_missing_topic(pulsar_in_spark, topic, checkpoint):
     for action in (
         lambda: pulsar_in_spark.read(topic, **PATIENT).collect(),
         lambda: run_stream(pulsar_in_spark, checkpoint, topic),
@@ -88,13 +82,13 @@ def test_a_missing_topic(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
         assert "create it first" in text
 
 
-def test_a_missing_namespace_of_the_sink(pulsar_in_spark: PulsarInSpark):
+def test_a_missing_namespace_of_the_sink(pulsar_in_spark):
     rows = pulsar_in_spark.rows([("v",)], "value string")
     text = error_of(lambda: pulsar_in_spark.write(rows, "nobody/nowhere/t", **PATIENT))
     assert "[PULSAR_TOPIC_NOT_FOUND]" in text
 
 
-def test_options_and_rows_that_are_wrong(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+def test_options_and_rows_that_are_wrong(pulsar_in_spark, topic, checkpoint):
     rows = pulsar_in_spark.rows([("a", "b")], "a string, b string")
     for action, advice in (
         (lambda: pulsar_in_spark.read(topic, startingOffset="latest"), "Did you mean startingOffsets?"),
@@ -108,14 +102,14 @@ def test_options_and_rows_that_are_wrong(pulsar_in_spark: PulsarInSpark, topic, 
         assert advice in text
 
 
-def test_a_users_schema(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic, checkpoint):
+def test_a_users_schema(pulsar_in_spark, cluster, topic, checkpoint):
     source = pulsar_in_spark.spark.readStream.format("pulsar").schema("value string")
     rows = source.option("service.url", cluster.service_url).option("topic", topic).load()
     sink = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     assert "Cast it after .load()" in error_of(lambda: finish(begun(sink)))
 
 
-def test_a_property_that_is_not_utf8(pulsar_in_spark: PulsarInSpark, topic):
+def test_a_property_that_is_not_utf8(pulsar_in_spark, topic):
     rows = pulsar_in_spark.spark.range(3).selectExpr(
         "'v' AS value", "map('n', if(id = 1, CAST(X'C328' AS STRING), 'ok')) AS __messageProperties"
     )
@@ -124,7 +118,7 @@ def test_a_property_that_is_not_utf8(pulsar_in_spark: PulsarInSpark, topic):
     assert topic in text
 
 
-def test_records_that_kafka_on_pulsar_has_stored(pulsar_in_spark: PulsarInSpark, cluster: Cluster, topic):
+def test_records_that_kafka_on_pulsar_has_stored(pulsar_in_spark, cluster, topic):
     records = bytes(8) + (100).to_bytes(4, "big") + bytes(100)
     with RawConnection(cluster.service_url) as connection:
         producer = RawProducer(connection, topic)
@@ -135,12 +129,12 @@ def test_records_that_kafka_on_pulsar_has_stored(pulsar_in_spark: PulsarInSpark,
     assert f"topic {topic}; message {place}" in text
 
 
-def test_a_row_without_a_topic(pulsar_in_spark: PulsarInSpark):
+def test_a_row_without_a_topic(pulsar_in_spark):
     rows = pulsar_in_spark.rows([("v", None)], "value string, __topic string")
     assert "its __topic is null" in error_of(lambda: pulsar_in_spark.write(rows))
 
 
-def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, checkpoint):
+def test_a_failing_sink_is_not_our_error(pulsar_in_spark, topic, checkpoint):
     def fail(batch, number):
         raise InjectedError(number)
 
@@ -150,14 +144,14 @@ def test_a_failing_sink_is_not_our_error(pulsar_in_spark: PulsarInSpark, topic, 
     assert "InjectedError" in error_of(lambda: finish(query))
 
 
-def test_a_thread_of_the_program_writes_after_it_has_registered(pulsar_in_spark: PulsarInSpark, topic):
+def test_a_thread_of_the_program_writes_after_it_has_registered(pulsar_in_spark, topic):
     """Spark looks for the format of a write in the active session, which each thread has for itself."""
     rows = pulsar_in_spark.rows([("v",)], "value string")
 
-    def write() -> None:
+    def write():
         pulsar_in_spark.write(rows, topic)
 
-    def register_and_write() -> None:
+    def register_and_write():
         register(pulsar_in_spark.spark)
         write()
 

@@ -1,7 +1,5 @@
 """The benchmark beside Kafka, on a few rows: it checks what both sources read."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -11,7 +9,7 @@ from integration.helpers.local_spark import ROOT
 
 
 @pytest.mark.long
-def test_both_sides_write_and_read_the_same_rows() -> None:
+def test_both_sides_write_and_read_the_same_rows():
     """A process of its own: the jars of Spark's Kafka source are of its session only."""
     command = [sys.executable, "-m", "integration.bench", "kafka", "1", "1000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

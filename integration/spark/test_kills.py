@@ -1,9 +1,6 @@
 """The driver is killed with -9 at random while a producer writes; ``chaos restarts`` does so more often."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ KILLS = 1
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(cluster, admin, topic, tmp_path: Path):
+def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(cluster, admin, topic, tmp_path):
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     admin.create_topic(topic)

@@ -1,15 +1,11 @@
 """What a query's processes write to Spark's log: what the option logLevel asks for, each line once."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from integration.helpers.cluster import Cluster
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
 
@@ -34,10 +30,10 @@ LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (INFO|WARNING) pulsar_spark\.[
 
 
 @pytest.fixture
-def lines_of(cluster: Cluster, topic: str, tmp_path: Path):
+def lines_of(cluster, topic, tmp_path):
     """Copies 60 messages in three micro-batches of two writing tasks each; gives levels and texts."""
 
-    def run(*level: str) -> list[tuple[str, str]]:
+    def run(*level):
         with Peer(cluster.service_url) as peer:
             peer.produce(topic, [Record(b"%d" % number) for number in range(60)])
         command = [sys.executable, "-c", PROGRAM, cluster.service_url, topic, str(tmp_path), *level]
@@ -60,7 +56,7 @@ def test_by_default_there_are_warnings_and_each_once(lines_of):
 def test_at_info_each_micro_batch_says_rows_bytes_seconds_and_backlog(lines_of):
     texts = [text for _, text in lines_of("INFO")]
 
-    def count(pattern: str) -> int:
+    def count(pattern):
         return sum(re.search(pattern, text) is not None for text in texts)
 
     assert count(r"^a micro-batch of 1 tasks: ") == 3

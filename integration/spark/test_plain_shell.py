@@ -1,7 +1,5 @@
 """A user's program where nothing says which Python Spark takes, and ``python3`` of the PATH is another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.deploy.environments import Environment, link, linked
-from integration.helpers.cluster import Cluster
+from integration.deploy.environments import link, linked
 from integration.helpers.local_spark import ROOT
 
 PROGRAM = """
@@ -36,7 +33,7 @@ print(sorted(row.n for row in values))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
+def environment(tmp_path):
     """A virtual environment that nobody has activated, with the checkout's package."""
     made = linked(tmp_path / "environment")
     for name in ("protobuf", "crc32c"):
@@ -47,7 +44,7 @@ def environment(tmp_path: Path) -> Environment:
 
 
 @pytest.fixture
-def plain_shell(tmp_path: Path) -> dict[str, str]:
+def plain_shell(tmp_path):
     """The variables of ``env -i PATH HOME``, with a ``python3`` that has no packages."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -60,9 +57,7 @@ def plain_shell(tmp_path: Path) -> dict[str, str]:
     return {"PATH": path, "HOME": str(tmp_path)}
 
 
-def run(
-    environment: Environment, variables: dict[str, str], home: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def run(environment, variables, home, *arguments):
     program = home / "program.py"
     program.write_text(PROGRAM)
     command = [str(environment.python), str(program), *arguments]
@@ -70,7 +65,7 @@ def run(
 
 
 @pytest.mark.long
-def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path, cluster: Cluster, topic):
+def test_register_lets_spark_find_the_package(environment, plain_shell, tmp_path, cluster, topic):
     given = (cluster.service_url, topic, str(tmp_path / "checkpoint"))
     done = run(environment, plain_shell, tmp_path, *given, "True")
     assert done.returncode == 0, done.stderr

@@ -1,19 +1,16 @@
 """What the C++ client writes, our source reads; what our sink writes, the C++ client reads."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from collections import Counter
 
 import pytest
-from pyspark.sql import Row
 from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
 from integration.chaos.messages import by_key
-from integration.fixtures.spark import PulsarInSpark, begun, finish
-from integration.helpers.peer import CompressionType, Peer, Record
+from integration.fixtures.spark import begun, finish
+from integration.helpers.peer import CompressionType, Record
 
 UTC = datetime.timezone.utc
 CODECS = {
@@ -25,7 +22,7 @@ CODECS = {
 }
 
 
-def varied(first: int, count: int) -> list[Record]:
+def varied(first, count):
     """Messages of every kind, no two equal."""
     return [
         Record(
@@ -38,7 +35,7 @@ def varied(first: int, count: int) -> list[Record]:
     ]
 
 
-def produce_mixed(peer: Peer, topic: str, records: list[Record], batch_sizes: tuple[int, ...]) -> None:
+def produce_mixed(peer, topic, records, batch_sizes):
     """Write records in order, in runs that take turns with codecs and batch sizes."""
     ways = itertools.product(CODECS.values(), batch_sizes)
     run = -(-len(records) // (len(CODECS) * len(batch_sizes)))
@@ -47,7 +44,7 @@ def produce_mixed(peer: Peer, topic: str, records: list[Record], batch_sizes: tu
         peer.produce(topic, part, batch_size=batch_size, compression=codec)
 
 
-def as_record(row: Row) -> Record:
+def as_record(row):
     """A row of the source, as the C++ client would have shown it."""
     event_time = row["__eventTime"]
     return Record(
@@ -58,17 +55,17 @@ def as_record(row: Row) -> Record:
     )
 
 
-def counted(records: list[Record]) -> Counter[Record]:
+def counted(records):
     """The multiset of records, wherever they are."""
     return Counter(Record(one.value, one.key, one.properties, one.event_time) for one in records)
 
 
-def serialized_ids(peer: Peer, topic: str) -> list[bytes]:
+def serialized_ids(peer, topic):
     """The ids of all messages, as the C++ client's own bytes."""
     return [message.message_id().serialize() for message in peer.messages(topic)]
 
 
-def test_rows_are_the_messages(pulsar_in_spark: PulsarInSpark, peer, topic):
+def test_rows_are_the_messages(pulsar_in_spark, peer, topic):
     written = varied(0, 120)
     peer.produce(topic, written[:100], batch_size=40)
     peer.produce(topic, written[100:])
@@ -80,7 +77,7 @@ def test_rows_are_the_messages(pulsar_in_spark: PulsarInSpark, peer, topic):
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_ids_are_the_bytes_of_the_cpp_client(pulsar_in_spark: PulsarInSpark, peer, admin, topic, partitions):
+def test_ids_are_the_bytes_of_the_cpp_client(pulsar_in_spark, peer, admin, topic, partitions):
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
     peer.produce(topic, varied(0, 600), batch_size=150)
@@ -89,7 +86,7 @@ def test_ids_are_the_bytes_of_the_cpp_client(pulsar_in_spark: PulsarInSpark, pee
     assert sorted(bytes(row[0]) for row in rows) == sorted(serialized_ids(peer, topic))
 
 
-def test_every_codec_batched_and_not_from_partitions(pulsar_in_spark: PulsarInSpark, peer, admin, topic):
+def test_every_codec_batched_and_not_from_partitions(pulsar_in_spark, peer, admin, topic):
     # Not compared with what the C++ client reads: it discards its own empty messages in ZLIB as corrupt.
     admin.create_partitioned_topic(topic, 3)
     written = varied(0, 1000)
@@ -102,7 +99,7 @@ def test_every_codec_batched_and_not_from_partitions(pulsar_in_spark: PulsarInSp
     assert len(placed) == len({key for _, key in placed})
 
 
-def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark: PulsarInSpark, peer, admin, topic, checkpoint):
+def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark, peer, admin, topic, checkpoint):
     target = f"{topic}-copy"
     admin.create_partitioned_topic(topic, 2)
     admin.create_partitioned_topic(target, 3)
@@ -121,7 +118,7 @@ def test_cpp_to_source_to_sink_to_cpp(pulsar_in_spark: PulsarInSpark, peer, admi
 
 
 @pytest.mark.parametrize(("codec", "batching"), [*((codec, "true") for codec in CODECS), ("ZSTD", "false")])
-def test_the_sink_in_every_codec(pulsar_in_spark: PulsarInSpark, peer, topic, codec, batching):
+def test_the_sink_in_every_codec(pulsar_in_spark, peer, topic, codec, batching):
     expected = [Record(b"%d" % number * 30, f"k{number % 5}") for number in range(300)]
     rows = pulsar_in_spark.rows([(one.key, one.value) for one in expected], "__key string, value binary")
     options = {"pulsar.producer.compressionType": codec, "pulsar.producer.batchingEnabled": batching}
@@ -129,7 +126,7 @@ def test_the_sink_in_every_codec(pulsar_in_spark: PulsarInSpark, peer, topic, co
     assert peer.read_all(topic) == expected
 
 
-def test_the_sinks_columns(pulsar_in_spark: PulsarInSpark, peer, topic):
+def test_the_sinks_columns(pulsar_in_spark, peer, topic):
     moment = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)
     schema = "__key binary, payload string, __eventTime timestamp, __messageProperties map<string,string>"
     rows = [
@@ -148,7 +145,7 @@ def test_the_sinks_columns(pulsar_in_spark: PulsarInSpark, peer, topic):
     ]
 
 
-def test_keys_of_any_bytes_survive_both_ways(pulsar_in_spark: PulsarInSpark, topic):
+def test_keys_of_any_bytes_survive_both_ways(pulsar_in_spark, topic):
     keys = [b"\xff\x00\x80", b"", b"plain", None, bytes(range(256))]
     rows = pulsar_in_spark.rows([(key, b"v") for key in keys], "__key binary, value binary")
     pulsar_in_spark.write(rows, topic)
@@ -156,7 +153,7 @@ def test_keys_of_any_bytes_survive_both_ways(pulsar_in_spark: PulsarInSpark, top
     assert [None if row["__key"] is None else bytes(row["__key"]) for row in read] == keys
 
 
-def test_rows_choose_their_topics(pulsar_in_spark: PulsarInSpark, peer, topic):
+def test_rows_choose_their_topics(pulsar_in_spark, peer, topic):
     rows = pulsar_in_spark.spark.range(100).select(
         f.concat(f.lit(f"{topic}-"), (f.col("id") % 3).cast("string")).alias("__topic"),
         f.col("id").cast("string").alias("value"),
@@ -168,9 +165,7 @@ def test_rows_choose_their_topics(pulsar_in_spark: PulsarInSpark, peer, topic):
 
 
 @pytest.mark.long
-def test_complete_mode_writes_the_whole_result_each_time(
-    pulsar_in_spark: PulsarInSpark, peer, topic, checkpoint
-):
+def test_complete_mode_writes_the_whole_result_each_time(pulsar_in_spark, peer, topic, checkpoint):
     target = f"{topic}-counts"
     for count in (1, 2):
         peer.produce(topic, [Record(b"a"), Record(b"b")] * count)
@@ -181,7 +176,7 @@ def test_complete_mode_writes_the_whole_result_each_time(
     assert by_key(peer.read_all(target)) == {"a": [b"1", b"3"], "b": [b"1", b"3"]}
 
 
-def test_batch_reads_leave_no_subscription(pulsar_in_spark: PulsarInSpark, peer, admin, topic):
+def test_batch_reads_leave_no_subscription(pulsar_in_spark, peer, admin, topic):
     admin.create_topic(topic)
     assert pulsar_in_spark.read(topic).count() == 0
     peer.produce(topic, [Record(b"%d" % number) for number in range(50)], batch_size=5)
@@ -191,7 +186,7 @@ def test_batch_reads_leave_no_subscription(pulsar_in_spark: PulsarInSpark, peer,
     wait_until(lambda: admin.subscriptions(topic) == [])
 
 
-def test_reading_one_of_the_partitions(pulsar_in_spark: PulsarInSpark, peer, admin, topic):
+def test_reading_one_of_the_partitions(pulsar_in_spark, peer, admin, topic):
     admin.create_partitioned_topic(topic, 2)
     peer.produce(topic, varied(0, 100))
     expected = [one for one in peer.read_all(topic) if one.partition == 1]
@@ -199,7 +194,7 @@ def test_reading_one_of_the_partitions(pulsar_in_spark: PulsarInSpark, peer, adm
     assert counted([as_record(row) for row in rows]) == counted(expected)
 
 
-def test_messages_larger_than_a_record_batch(pulsar_in_spark: PulsarInSpark, topic):
+def test_messages_larger_than_a_record_batch(pulsar_in_spark, topic):
     sizes = [4_000_000, 10, 3_000_000, 5_000_000 - 1000]
     rows = pulsar_in_spark.rows([(number, size) for number, size in enumerate(sizes)], "id int, size int")
     values = rows.select(f.expr("repeat(cast(id as string), size) as value"))

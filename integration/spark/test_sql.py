@@ -1,34 +1,26 @@
 """Tables in SQL, the second name of the format, and a write without a mode."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
-from integration.fixtures.spark import Collector, PulsarInSpark, drain
-from integration.helpers.peer import Peer, Record
+from integration.fixtures.spark import Collector, drain
+from integration.helpers.peer import Record
 from pulsar_spark.errors import OptionError
 
 
 @pytest.fixture
-def table(pulsar_in_spark: PulsarInSpark) -> Iterator[str]:
+def table(pulsar_in_spark):
     """The name of a table that goes with the test."""
     yield "pulsar_table"
     pulsar_in_spark.spark.sql("DROP TABLE IF EXISTS pulsar_table")
 
 
-def values(rows) -> list[str]:
+def values(rows):
     return [bytes(row.value).decode() for row in rows]
 
 
 @pytest.mark.parametrize("name", ["pulsar", "pulsar_spark"])
-def test_a_table_is_read_and_written(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str, checkpoint: Path, name: str
-):
+def test_a_table_is_read_and_written(pulsar_in_spark, peer, topic, table, checkpoint, name):
     spark = pulsar_in_spark.spark
     sent = [str(number) for number in range(5)]
     peer.produce(topic, [Record(each.encode()) for each in sent])
@@ -50,9 +42,7 @@ def test_a_table_is_read_and_written(
     assert sink.values == [*sent, "5", "6"]
 
 
-def test_rows_never_choose_where_they_are_written(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str, tmp_path: Path, checkpoint: Path
-):
+def test_rows_never_choose_where_they_are_written(pulsar_in_spark, peer, topic, table, tmp_path, checkpoint):
     """Rows of a table carry its options in their metadata, also through a file, which may be anybody's."""
     peer.produce(topic, [Record(b"1")])
     spark = pulsar_in_spark.spark
@@ -82,15 +72,13 @@ def test_rows_never_choose_where_they_are_written(
     assert [each.value for each in peer.read_all(topic)] == [b"1"]
 
 
-def drain_into(rows: DataFrame, table: str, checkpoint: Path, **options: str) -> None:
+def drain_into(rows, table, checkpoint, **options):
     """Write the rows of a stream into a table, all that there are."""
     writer = rows.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     writer.options(**options).toTable(table).awaitTermination()
 
 
-def test_a_typed_table_is_read_and_written(
-    pulsar_in_spark: PulsarInSpark, topic: str, table: str, checkpoint: Path
-):
+def test_a_typed_table_is_read_and_written(pulsar_in_spark, topic, table, checkpoint):
     """With the same options for SELECT and for INSERT, whatever schema the topic has."""
     spark = pulsar_in_spark.spark
     names = {"service.url": pulsar_in_spark.service_url, "valueFormat": "columns"}
@@ -122,9 +110,7 @@ def test_a_typed_table_is_read_and_written(
     assert spark.table(table).count() == 6
 
 
-def test_a_table_that_keeps_no_options_is_named_in_the_error(
-    pulsar_in_spark: PulsarInSpark, topic: str, table: str
-):
+def test_a_table_that_keeps_no_options_is_named_in_the_error(pulsar_in_spark, topic, table):
     spark = pulsar_in_spark.spark
     given = f"'service.url' '{pulsar_in_spark.service_url}', topic '{topic}'"
     rows = pulsar_in_spark.rows([("1",)], "value string")
@@ -143,9 +129,7 @@ def test_a_table_that_keeps_no_options_is_named_in_the_error(
         spark.sql(f"CREATE TABLE {table} USING pulsar TBLPROPERTIES (topic = '{topic}')")
 
 
-def test_rows_of_a_table_are_written_elsewhere(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, table: str
-):
+def test_rows_of_a_table_are_written_elsewhere(pulsar_in_spark, peer, topic, table):
     peer.produce(topic, [Record(b"1")])
     spark = pulsar_in_spark.spark
     spark.sql(
@@ -157,7 +141,7 @@ def test_rows_of_a_table_are_written_elsewhere(
     assert len(peer.read_all(topic)) == 1
 
 
-def test_a_temporary_view(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str):
+def test_a_temporary_view(pulsar_in_spark, peer, topic):
     peer.produce(topic, [Record(b"1")])
     spark = pulsar_in_spark.spark
     spark.sql(
@@ -168,9 +152,7 @@ def test_a_temporary_view(pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str
     spark.catalog.dropTempView("pulsar_view")
 
 
-def test_the_second_name_reads_and_writes(
-    pulsar_in_spark: PulsarInSpark, peer: Peer, topic: str, checkpoint: Path
-):
+def test_the_second_name_reads_and_writes(pulsar_in_spark, peer, topic, checkpoint):
     here = {"service.url": pulsar_in_spark.service_url, "topic": topic}
     rows = pulsar_in_spark.rows([("1",), ("2",)], "value string")
     rows.write.format("pulsar_spark").options(**here).mode("append").save()
@@ -194,7 +176,7 @@ def test_the_second_name_reads_and_writes(
         ("overwrite", 'a topic cannot be overwritten. Write with .mode("append")'),
     ],
 )
-def test_a_write_in_another_mode(pulsar_in_spark: PulsarInSpark, topic: str, mode: str | None, said: str):
+def test_a_write_in_another_mode(pulsar_in_spark, topic, mode, said):
     """Spark itself refuses the first two; docs/errors.md says what to do."""
     rows = pulsar_in_spark.rows([("1",)], "value string")
     writer = rows.write.format("pulsar").options(

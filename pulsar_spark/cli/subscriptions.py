@@ -15,7 +15,7 @@ from typing import Any
 
 from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
 from pulsar_spark.cli.checkpoints import UUID, named_in
-from pulsar_spark.client import Admin, SubscriptionStats, run_all
+from pulsar_spark.client import Admin, SubscriptionStats, path_of, run_all
 from pulsar_spark.errors import BusyError, OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
@@ -77,7 +77,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--checkpoint",
         action="append",
-        type=Path,
+        type=_folder,
         metavar="DIR",
         help="a checkpoint, or a folder with checkpoints below it; can be repeated",
     )
@@ -122,10 +122,20 @@ def run(arguments: argparse.Namespace) -> None:
         return
     _print_table(rows)
     forsaken = [] if named is None else forsaken_of(found, named)
+    if forsaken:
+        sys.stderr.write("If a folder is a copy, queries that were started after it was made are not in it\n")
     if arguments.remove:
         _remove(admin, forsaken)
     elif forsaken:
         _say(f"{len(forsaken)} unused; run with --remove to remove them")
+
+
+def _folder(text: str) -> Path:
+    if re.match(r"(?!file:)[\w+.-]+://", text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is a URL, which is not read. Copy the checkpoints here, and name the copy's folder"
+        )
+    return path_of(text)
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.first_contact import check_reachable, impatient_client
     from pulsar_spark.client.layout_watch import LayoutWatch
-    from pulsar_spark.client.login_checks import check_identity, login_risk
+    from pulsar_spark.client.login_checks import check_identity, login_risk, variables_of_secrets
     from pulsar_spark.client.net.admin import (
         Admin,
         Ledger,
@@ -119,7 +119,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             ),
             "pulsar_spark.client.first_contact": "check_reachable impatient_client",
             "pulsar_spark.client.layout_watch": "LayoutWatch",
-            "pulsar_spark.client.login_checks": "check_identity login_risk",
+            "pulsar_spark.client.login_checks": "check_identity login_risk variables_of_secrets",
             "pulsar_spark.client.net.admin": (
                 "Admin Ledger SubscriptionStats checked_admin_url namespace_parts"
             ),

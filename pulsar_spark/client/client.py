@@ -218,7 +218,8 @@ class Client(Closing):
                 deadline,
             )
         except AuthError as error:
-            raise AuthError(f"{error.what}; namespace {name}", advice=error.advice) from None
+            advice = f"{error.advice}. A pattern needs the permission consume on the namespace"
+            raise AuthError(f"{error.what}; namespace {name}", advice=advice) from None
         names = {text: TopicName.found(text) for text in answer.getTopicsOfNamespaceResponse.topics}
         for text in sorted(text for text, topic in names.items() if topic is None):
             if text not in self._unreadable:

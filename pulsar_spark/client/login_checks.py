@@ -72,6 +72,14 @@ def login_risk(options: ClientOptions) -> str | None:
     return f"others on the network can read the secret of the login, because {why}. {cure}"
 
 
+def variables_of_secrets(options: ClientOptions, *more: str | None) -> list[str]:
+    """The environment variables that the options, or the texts of ``more``, name as places of secrets."""
+    tls, login = options.tls, options.credentials
+    stores = [store.password for store in (tls.trust_store, tls.key_store) if store is not None]
+    places = [tls.key_password, *stores, None if login is None else login.params, *more]
+    return [place.removeprefix("env:") for place in places if place is not None and place.startswith("env:")]
+
+
 def _has_tls(options: ClientOptions) -> bool:
     return options.service_url.strip().startswith("pulsar+ssl:")
 

@@ -46,6 +46,8 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         )
     if not given:
         return None
+    if "path" in options:  # without the prefix; the parser of the options refuses it
+        given["path"] = options["path"]
     for option in (*CONNECTION, *SOURCE, *SINK):
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")
         if option.secret and text and not text.strip().startswith(("file:", "env:")):

@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
-from pulsar_spark.spark.logs import set_up_logs
+from pulsar_spark.spark.logs import REDACTED, set_up_logs
 from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.options.connection import CONNECTION
+from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
@@ -34,7 +35,7 @@ from pulsar_spark.spark.worker_python import use_this_python
 # Spark settings, with their defaults: options whose names match one of these patterns are not shown.
 _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
+    "spark.redaction.regex": REDACTED,
 }
 
 # Spark Connect shows plans as text, an option as here. The setting's pattern replaces the parts that match.
@@ -48,6 +49,7 @@ _SECRETS = [option.name for option in CONNECTION if option.secret]
 _log = logging.getLogger(__name__)
 
 _INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
+_ABSOLUTE = "Start the server with an absolute path in PYSPARK_PYTHON: it runs Python in a session's folder"
 _INSTALL_ON_SERVER = "Install the package with pip for the server's Python, see docs/deploying.md"
 
 
@@ -72,6 +74,7 @@ class PulsarDataSource(DataSource):
         table = created_with(self.options)
         options = parse_source(self.options if table is None else table, None)
         set_up_logs(options.log_level)
+        check_key_reader(options.decryption.key_reader)
         rows = plan_rows(options)
         if table is None:
             self._rows = rows
@@ -184,6 +187,9 @@ def _require_on_server(spark: SparkSession) -> None:
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()
     except PySparkException as error:
+        if "Cannot run program" in str(error):
+            what = "the Spark Connect server cannot start Python"
+            raise UnsupportedError(what, advice=_ABSOLUTE) from error
         if "No module named 'pulsar_spark'" not in str(error):
             raise
         what = "the Spark Connect server cannot import pulsar_spark"

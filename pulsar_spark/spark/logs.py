@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 
-from pulsar_spark.client import ClientOptions, login_risk
+from pulsar_spark.client import ClientOptions, login_risk, variables_of_secrets
 from pulsar_spark.spark.application_folder import application_folder
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+
+# The default of spark.redaction.regex.
+REDACTED = "(?i)secret|password|token|access[.]?key"
 
 _logger = logging.getLogger("pulsar_spark")
 
@@ -33,11 +37,18 @@ def set_up_logs(level: int | None) -> None:
         _logger.addHandler(handler)
 
 
-def warn_of_login(options: ClientOptions) -> None:
-    """Warn, once in the application, if others can read the secret of the login; raises as ``login_risk``."""
-    risk = login_risk(options)
-    if risk is not None and is_first_to_say(risk):
-        _logger.warning("%s", risk)
+def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
+    """Warn, once in the application, if others can read a secret; raises as ``login_risk``."""
+    risks = [login_risk(options)]
+    risks += [
+        f"Spark shows the environment variable {name} in the UI and in YARN's logs. Rename it: Spark hides "
+        "only names with SECRET, PASSWORD or TOKEN"
+        for name in variables_of_secrets(options, log_key)
+        if not re.search(REDACTED, name)
+    ]
+    for risk in risks:
+        if risk is not None and is_first_to_say(risk):
+            _logger.warning("%s", risk)
 
 
 def is_first_to_say(what: str) -> bool:

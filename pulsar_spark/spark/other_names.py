@@ -1,11 +1,20 @@
 """Names of other connectors' options, and the options to use here instead.
 
-They are those of Spark's Kafka source and sink, of Flink's Pulsar connector in its SQL and Java spelling, and
-of Pulsar's own clients.
+They are those of Spark itself and of its Kafka and file sources, of Flink's Pulsar connector in its SQL and
+Java spelling, and of Pulsar's own clients.
 They are not accepted, because a difference in meaning would go unnoticed.
 """
 
 from __future__ import annotations
+
+_SPARK = {
+    "path": "use topic, and load(), save() or start() without a name",
+    "checkpointLocation": "leave it out, and set it on writeStream",
+    "queryName": "leave it out, and set it on writeStream",
+    "maxFilesPerTrigger": "use maxMessagesPerTrigger",
+    "columnNameOfCorruptRecord": "use mode with PERMISSIVE, and metadataColumns with __corruptValue",
+    "badRecordsPath": "use mode with PERMISSIVE, and metadataColumns with __corruptValue",
+}
 
 _KAFKA = {
     "kafka.bootstrap.servers": "use service.url, such as pulsar://HOST:6650",
@@ -29,6 +38,7 @@ _KAFKA = {
         "use pulsar.client.operationTimeoutMs, the timeout that includes all retries"
     ),
     "groupIdPrefix": "use subscriptionPrefix",
+    "acks": "leave it out: a write ends when the brokers have acknowledged all rows",
     "includeHeaders": "leave it out: the column __messageProperties has them",
 }
 
@@ -55,12 +65,15 @@ _FLINK = {
     "key.fields": "use keyColumns, or a column __key",
     "sink.delivery-guarantee": "use delivery",
     "pulsar.sink.deliveryGuarantee": "use delivery",
+    "deliveryGuarantee": "use delivery",
     "sink.topic-routing-mode": "use pulsar.producer.messageRoutingMode",
     "pulsar.sink.topicRoutingMode": "use pulsar.producer.messageRoutingMode",
     "sink.message-delay-interval": "use a column __deliverAfter",
 }
 
 _PULSAR = {
+    "useTls": "use service.url with pulsar+ssl://",
+    "deadLetterTopic": "use mode with PERMISSIVE, and write the rows with a __corruptValue to that topic",
     "subscription": "use predefinedSubscription",
     "subscriptionName": "use predefinedSubscription",
     "subscriptionType": "leave it out: a query reads each partition in order, and minPartitions adds tasks",
@@ -90,7 +103,12 @@ _PREFIXES = {
 
 _BY_NAME = {
     name.lower(): f"This is {whose} {name}: {ours}"
-    for whose, names in (("Kafka's", _KAFKA), ("Flink's", _FLINK), ("Pulsar's", _PULSAR))
+    for whose, names in (
+        ("Spark's", _SPARK),
+        ("Kafka's", _KAFKA),
+        ("Flink's", _FLINK),
+        ("Pulsar's", _PULSAR),
+    )
     for name, ours in names.items()
 }
 

@@ -132,7 +132,13 @@ class PulsarProgressListener(StreamingQueryListener):
         """
         if self._server is not None:
             raise RuntimeError(f"the listener is already served at {self._server.url}: call close() first")
-        self._server = PageServer(self._answer, host, port, allowed_hosts)
+        try:
+            self._server = PageServer(self._answer, host, port, allowed_hosts)
+        except OSError as error:
+            text = (
+                f"the page cannot listen on {host} port {port}: {error.strerror}. Choose another, or port 0"
+            )
+            raise OSError(error.errno, text) from None
         return self._server.url
 
     def close(self) -> None:

@@ -18,15 +18,17 @@ from pyspark.sql.types import StructType
 from pulsar_spark.client import check_reachable, impatient_client, shared_client
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.logs import is_first_to_say, set_up_logs, warn_of_login
+from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
+from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.short_errors import short_errors
-from pulsar_spark.spark.sink.delivery import query_log
+from pulsar_spark.spark.sink.delivery import decide_dedup, query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
-from pulsar_spark.spark.sink.task import write_task
+from pulsar_spark.spark.sink.task import load_user_code, write_task
 from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_topic_format
 from pulsar_spark.spark.sink.write_numbers import read_write_numbers
 from pulsar_spark.spark.spark_api import DataSourceStreamArrowWriter
@@ -41,7 +43,7 @@ class PulsarWriter(DataSourceArrowWriter):
         if overwrite:
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
-        warn_of_login(options.client)
+        warn_of_login(options.client, options.transaction_log_key)
         if options.values.format is SinkFormat.COLUMNS:
             with impatient_client(options.client) as client:
                 options = with_topic_format(options, client)
@@ -75,7 +77,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
-        warn_of_login(options.client)
+        warn_of_login(options.client, options.transaction_log_key)
         if options.values.format is SinkFormat.COLUMNS:
             options = with_topic_format(options, shared_client(options.client))
         self._options = options
@@ -110,7 +112,12 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
     if options.on_batch_written is not None:
         load_function("onBatchWritten", options.on_batch_written, 2)
+    load_user_code(options)
+    if options.encryption is not None:
+        check_key_reader(options.encryption.key_reader)
     shape = message_shape(schema, options.topic, upsert=options.upsert, values=options.values)
+    has_ids = SEQUENCE_ID in shape.reserved
+    decide_dedup(options.delivery, is_micro_batch=True, has_sequence_ids=has_ids, has_initial_id=False)
     if shape.ignored:
         _warn_of_ignored(shape.ignored)
     return shape

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.arrow import join as joining
-from pulsar_spark.arrow.join import (
-    EncodedField,
-    join,
-    join_in_order,
-    lengths,
-    shared_field,
-)
+from pulsar_spark.arrow.join import EncodedField, join, join_in_order, lengths, shared_field
 from pulsar_spark.errors import OptionError
 
 
@@ -87,9 +81,7 @@ def columns_of(sizes, count, before):
 def test_rows_whose_fields_have_one_size(count, before, sizes, monkeypatch):
     """They are joined block by block, and not by Arrow's general function."""
     monkeypatch.setattr(
-        pc,
-        "binary_join_element_wise",
-        lambda *_, **__: pytest.fail("joined as rows of any size"),
+        pc, "binary_join_element_wise", lambda *_, **__: pytest.fail("joined as rows of any size")
     )
     fields, expected = columns_of(list(enumerate(sizes)), count, before)
     parts = [shared_field(b"<"), *fields, shared_field(b""), shared_field(b">!")]

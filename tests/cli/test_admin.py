@@ -158,12 +158,8 @@ def test_a_topic_that_is_to_be_created_exists(admin, run):
         ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 3}, 5, "It has 3 partitions"),
         ("t", f"{AT}/partitions", f"{AT}/partitions", {"partitions": 0}, 5, "It has no partitions"),
         (
-            SCALABLE,
-            f"{AT_SCALABLE}?numInitialSegments=5",
-            AT_SCALABLE,
-            TWO_SEGMENTS,
-            5,
-            "It has 2 segments",
+            *(SCALABLE, f"{AT_SCALABLE}?numInitialSegments=5", AT_SCALABLE, TWO_SEGMENTS),
+            *(5, "It has 2 segments"),
         ),
     ):
         admin.refusals["PUT", create] = 409, "This topic already exists"

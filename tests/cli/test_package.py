@@ -103,6 +103,20 @@ def test_what_is_installed_wins(jar, site, tmp_path):
     assert "[PULSAR_LIBRARY] protobuf 4.25.3 is too old: pulsar_spark needs 5.29.6 or newer" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["numpy", "pyarrow", "protobuf"])
+def test_a_folder_is_no_library(site, tmp_path, name):
+    """spark-core's jar, which is on the path on YARN, has a folder google/protobuf."""
+    (tmp_path / "google" / "protobuf").mkdir(parents=True)
+    for other in ("numpy", "pyarrow"):
+        if other == name:
+            (tmp_path / other).mkdir()
+        else:
+            (tmp_path / other).symlink_to(site / other)
+    done = python("import pulsar_spark", tmp_path, ROOT)
+    why = "module 'numpy' has no" if name == "numpy" else f"{name} is not installed for"
+    assert f"[PULSAR_LIBRARY] pulsar_spark cannot be used: {why}" in done.stderr
+
+
 def test_what_is_missing_is_named_at_once(jar, site, tmp_path):
     (tmp_path / "numpy").symlink_to(site / "numpy")
     done = python("import pulsar_spark", jar, tmp_path)

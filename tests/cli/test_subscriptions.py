@@ -125,6 +125,17 @@ def test_only_what_no_checkpoint_names_and_nobody_uses_is_removed(admin, run, ch
     assert [list(admin.topics[part]) for part in PARTS] == [[NAMES[0], NAMES[2]]] * 2
 
 
+def test_a_copy_of_checkpoints_may_not_have_the_newest_queries(admin, checkpoint, capsys):
+    admin.topics[TOPIC] = {NAMES[0]: FakeSubscription()}
+    arguments = ["subscriptions", "--admin-url", admin.url, "--checkpoint", f"file://{checkpoint}"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == ""
+    admin.topics[TOPIC][NAMES[1]] = FakeSubscription()
+    for more in ([], ["--remove"]):
+        assert main([*arguments, *more]) == 0
+        assert capsys.readouterr().err.startswith("If a folder is a copy, queries that were started after")
+
+
 def test_one_subscription_is_listed_and_removed(admin, run, checkpoint):
     for part in PARTS:
         admin.topics[part] = {name: FakeSubscription() for name in NAMES}
@@ -190,6 +201,7 @@ WRONG = {
         "--auth-params",
         "secret:x",
     ],
+    "hdfs://nn/checkpoints is a URL, which is not read. Copy": ["--checkpoint", "hdfs://nn/checkpoints"],
     "is not a namespace": ["--namespace", "public"],
 }
 

@@ -65,7 +65,7 @@ def test_each_package_has_one_version_and_its_hashes(name):
 
 @for_each("python", PYTHONS)
 @for_each("machine", MACHINES)
-@for_each(("name", "extras"), [("demo", ()), ("all", ("dev", "bench", "docs"))])
+@for_each(("name", "extras"), [("demo", ()), ("all", ("dev", "docs"))])
 def test_the_locks_are_those_of_setup_cfg(name, extras, python, machine):
     """After a change of it they have to be made again: docs/developers/development.md says how."""
     found = versions(name, python, machine)
@@ -79,7 +79,7 @@ def test_all_is_the_demo_and_more(python):
     """So one environment does for both."""
     demo, everything = versions("demo", python, "x86_64"), versions("all", python, "x86_64")
     assert demo.items() <= everything.items()
-    assert not {"sphinx", "matplotlib", "mypy", "pytest", "ruff", "pulsar-client", "furo"} & set(demo)
+    assert not {"sphinx", "mypy", "pytest", "ruff", "pulsar-client", "furo"} & set(demo)
     assert versions("build", python, "x86_64").items() <= everything.items()
 
 

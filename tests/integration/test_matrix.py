@@ -1,10 +1,6 @@
 """The matrix of versions: a corner without its Python is a failure."""
 
-from integration.matrix import (
-    Versions,
-    with_spark,
-    without_spark,
-)
+from integration.matrix import Versions, with_spark, without_spark
 
 # No machine has it with what this project needs.
 NO_PYTHON = Versions("3.0")

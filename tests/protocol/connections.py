@@ -2,9 +2,7 @@
 
 import struct
 
-from pulsar_spark.protocol.connection import (
-    Connection,
-)
+from pulsar_spark.protocol.connection import Connection
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 

@@ -14,12 +14,7 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.protocol import connection as connection_module
-from pulsar_spark.protocol.connection import (
-    Challenged,
-    Connected,
-    FrameFor,
-    Silent,
-)
+from pulsar_spark.protocol.connection import Challenged, Connected, FrameFor, Silent
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.loops import for_each

@@ -8,20 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pulsar_spark.errors import (
-    BrokerError,
-    ConnectError,
-    DeadlineError,
-    ProtocolError,
-)
-from pulsar_spark.protocol.connection import (
-    Answer,
-    Challenged,
-    Connected,
-    FrameFor,
-    Role,
-    Silent,
-)
+from pulsar_spark.errors import BrokerError, ConnectError, DeadlineError, ProtocolError
+from pulsar_spark.protocol.connection import Answer, Challenged, Connected, FrameFor, Role, Silent
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.messages import Messages
 from pulsar_spark.wire.receipts import Receipts

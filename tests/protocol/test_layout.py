@@ -94,15 +94,10 @@ def test_what_no_topic_can_have_is_an_error_of_the_protocol():
         *(
             [segment(*whole, sealed=True, legacy=legacy)]
             for legacy in (
-                "topic://public/default/st",
-                "segment://public/default/st/0000-ffff-0",
-                "persistent://public/default/st\n",
-                "persistent://public/default/other",
-                "persistent://public/default/st2-partition-0",
-                "persistent://public/other/st",
-                "persistent://other/default/st-partition-0",
-                "st-partition-0",
-                "?",
+                *("topic://public/default/st", "segment://public/default/st/0000-ffff-0"),
+                *("persistent://public/default/st\n", "persistent://public/default/other"),
+                *("persistent://public/default/st2-partition-0", "persistent://public/other/st"),
+                *("persistent://other/default/st-partition-0", "st-partition-0", "?"),
             )
         ),
     ):

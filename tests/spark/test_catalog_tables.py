@@ -32,6 +32,12 @@ def test_the_options_are_those_with_the_prefix():
     assert created_with({"service.url": "pulsar://h", "topic": "T"}) is None
 
 
+def test_a_path_of_the_table_is_an_option_too():
+    """Spark gives ``LOCATION`` and ``OPTIONS (path ...)`` without the prefix; the parser refuses it."""
+    found = created_with({**CREATED, "location": "payments", "path": "payments"})
+    assert found == {"service.url": "pulsar://h", "topic": "T", "path": "payments"}
+
+
 def test_a_table_without_options_is_refused_when_it_is_created():
     """With TBLPROPERTIES alone, too."""
     for more in ({}, {"service.url": "pulsar://h", "topic": "T"}):

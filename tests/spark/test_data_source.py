@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkFiles
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
 from pyspark.sql.types import IntegerType, StringType, StructType
 
@@ -225,6 +226,27 @@ def test_a_connect_server_that_would_show_secrets_is_told_of(pattern, is_shown, 
     assert all(
         setting in page for setting in (source_module._CONNECT_REDACTION, source_module._CONNECT_PATTERN)
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'Cannot run program "bin/python" (in directory "/a/userFiles/b")',
+            "absolute path in PYSPARK_PYTHON",
+        ),
+        ("No module named 'pulsar_spark'", "Install the package with pip for the server's Python"),
+    ],
+)
+def test_a_connect_server_that_cannot_run_the_package_is_told_of(text, said):
+    def fail():
+        raise PySparkException(text)
+
+    loaded = SimpleNamespace(schema=SimpleNamespace(simpleString=fail))
+    reader = SimpleNamespace(options=lambda **given: SimpleNamespace(load=lambda: loaded))
+    session = SimpleNamespace(read=SimpleNamespace(format=lambda name: reader))
+    with pytest.raises(UnsupportedError, match=rf"\[PULSAR_UNSUPPORTED\] the Spark Connect server .*{said}"):
+        source_module._require_on_server(session)  # type: ignore[arg-type]  # a part of one
 
 
 # ---- what came as a file

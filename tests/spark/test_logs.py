@@ -7,7 +7,7 @@ import sys
 import pytest
 from pyspark import SparkFiles
 
-from pulsar_spark.client import ClientOptions, Credentials
+from pulsar_spark.client import ClientOptions, Credentials, KeyStore, TlsOptions
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.logs import LEVELS, is_first_to_say, set_up_logs, warn_of_login
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
@@ -71,6 +71,18 @@ def test_where_spark_has_no_folder_each_process_says_it(tmp_path, monkeypatch):
     file.touch()
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(file))
     assert is_first_to_say("a")
+
+
+def test_variables_whose_names_do_not_say_that_they_are_secret(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    shown, hidden = Credentials("token", "env:PULSAR_JWT"), Credentials("token", "env:PULSAR_token")
+    tls = TlsOptions(
+        key="k", certificate="c", key_password="env:PEM", trust_store=KeyStore("file", "env:STORE_PASSWORD")
+    )
+    for login in (shown, shown, hidden, Credentials("token", "file:env"), None):
+        warn_of_login(ClientOptions(service_url="pulsar+ssl://b", credentials=login, tls=tls), "env:LOG_KEY")
+    assert [record.args[0].split()[5] for record in caplog.records] == ["PEM", "PULSAR_JWT", "LOG_KEY"]
+    assert "Spark hides only names with SECRET, PASSWORD or TOKEN" in caplog.text
 
 
 def test_a_login_at_risk_is_one_warning(tmp_path, monkeypatch, caplog):

@@ -1,4 +1,4 @@
-"""Options of Kafka's and Flink's connectors: each is answered, and with options that exist."""
+"""Options of Spark and of other connectors: each is answered, and with options that exist."""
 
 import re
 
@@ -12,7 +12,7 @@ from pulsar_spark.spark.other_names import advice_for, advice_for_prefix
 from tests.loops import for_each
 
 OURS = {option.name for option in (*CONNECTION, *SOURCE, *SINK)}
-OTHERS = {**other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
+OTHERS = {**other_names._SPARK, **other_names._KAFKA, **other_names._FLINK, **other_names._PULSAR}
 
 
 @for_each(

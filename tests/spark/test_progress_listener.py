@@ -5,6 +5,7 @@ import http.client
 import json
 import logging
 import uuid
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -390,6 +391,15 @@ def test_it_is_served_on_the_loopback(listener):
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(url.split("/")[2]).connect()
+
+
+def test_a_port_that_is_taken_is_named(listener):
+    port = urlsplit(listener.serve()).port
+    try:
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: .* Choose another"):
+            PulsarProgressListener().serve(port)
+    finally:
+        listener.close()
 
 
 def test_it_answers_to_the_names_that_are_allowed(listener):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from pulsar_spark.client import PartKind, PartType, RowType, Schema, VersionedSchema
 from pulsar_spark.errors import ConnectError, OptionError
@@ -169,13 +170,29 @@ def test_only_the_first_micro_batch_finds_a_bad_address_soon(
 
 
 def test_a_function_of_the_users_that_is_not_there_is_an_error_of_the_driver(calls):
-    options = parse_sink({**GIVEN, "onBatchWritten": "no_such.name"})
-    for make in (
-        lambda: PulsarWriter(options, VALUE, overwrite=False),
-        lambda: PulsarStreamWriter(options, VALUE),
+    encrypted = {"pulsar.producer.encryptionKeys": "k", "pulsar.producer.cryptoKeyReader": "/no_such.name"}
+    router = {"messageRoutingMode": "CustomPartition", "messageRouter": "no_such.name"}
+    for given in (
+        {"onBatchWritten": "no_such.name"},
+        {"pulsar.producer.interceptors": "pulsar_spark.ProducerInterceptor,no_such.name"},
+        {f"pulsar.producer.{name}": text for name, text in router.items()},
+        encrypted,
     ):
-        with pytest.raises(OptionError, match=r"onBatchWritten is no_such\.name"):
-            make()
+        options = parse_sink(GIVEN | given)
+        for make in (
+            partial(PulsarWriter, options, VALUE, overwrite=False),
+            partial(PulsarStreamWriter, options, VALUE),
+        ):
+            with pytest.raises(OptionError, match=r" is /?no_such\.name, and there is no such"):
+                make()
+    assert not calls
+
+
+def test_ids_of_the_rows_and_effectively_once_are_an_error_of_the_driver(calls):
+    options = parse_sink(GIVEN | {"delivery": "effectively-once"})
+    schema = StructType().add("value", StringType()).add("__sequenceId", LongType())
+    with pytest.raises(OptionError, match="cannot be used with a column __sequenceId"):
+        PulsarWriter(options, schema, overwrite=False)
     assert not calls
 
 

@@ -251,10 +251,7 @@ def test_parts_that_are_not_asked_for_are_not_looked_into():
         [None, {"key": "k"}],
         [True, False],
     )
-    assert rows_of(decode(TEXT_INT, [GOOD], fields=["value", "key"])) == (
-        [{"value": 7, "key": "k"}],
-        [False],
-    )
+    assert rows_of(decode(TEXT_INT, [GOOD], fields=["value", "key"])) == ([{"value": 7, "key": "k"}], [False])
 
 
 def test_parts_are_promoted():

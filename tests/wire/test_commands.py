@@ -87,14 +87,8 @@ CASES = {
         commands.scalable_topic_lookup(5, "topic://a/b/c"),
         pb.CommandScalableTopicLookup(session_id=5, topic="topic://a/b/c", create_if_missing=False),
     ),
-    "SCALABLE_TOPIC_CLOSE": (
-        commands.scalable_topic_close(5),
-        pb.CommandScalableTopicClose(session_id=5),
-    ),
-    "CONSUMER_STATS": (
-        commands.consumer_stats(9, 7),
-        pb.CommandConsumerStats(request_id=9, consumer_id=7),
-    ),
+    "SCALABLE_TOPIC_CLOSE": (commands.scalable_topic_close(5), pb.CommandScalableTopicClose(session_id=5)),
+    "CONSUMER_STATS": (commands.consumer_stats(9, 7), pb.CommandConsumerStats(request_id=9, consumer_id=7)),
     "GET_SCHEMA": (
         commands.get_schema(9, "t", 258),
         pb.CommandGetSchema(request_id=9, topic="t", schema_version=b"\0\0\0\0\0\0\1\2"),
@@ -107,10 +101,7 @@ CASES = {
     "ACK": (
         commands.ack(9, 7, MessageId(4, -1)),
         pb.CommandAck(
-            consumer_id=7,
-            ack_type=pb.CommandAck.Cumulative,
-            message_id=[message_id(4, UINT64)],
-            request_id=9,
+            consumer_id=7, ack_type=pb.CommandAck.Cumulative, message_id=[message_id(4, UINT64)], request_id=9
         ),
     ),
     "GET_LAST_MESSAGE_ID": (
@@ -127,10 +118,7 @@ CASES = {
         commands.tc_client_connect(9, 3),
         pb.CommandTcClientConnectRequest(request_id=9, tc_id=3),
     ),
-    "NEW_TXN": (
-        commands.new_txn(9, 3, 1500),
-        pb.CommandNewTxn(request_id=9, tc_id=3, txn_ttl_millis=1500),
-    ),
+    "NEW_TXN": (commands.new_txn(9, 3, 1500), pb.CommandNewTxn(request_id=9, tc_id=3, txn_ttl_millis=1500)),
     "ADD_PARTITION_TO_TXN": (
         commands.add_partition_to_txn(9, TxnId(3, 5), ["a", "b"]),
         pb.CommandAddPartitionToTxn(
@@ -221,14 +209,7 @@ def test_subscribe(initial, position, durable, create):
 )
 def test_subscribe_from_an_id(start, ledger, entry):
     data = commands.subscribe(
-        9,
-        7,
-        "t",
-        "s",
-        durable=False,
-        initial=InitialPosition.LATEST,
-        start=start,
-        create=False,
+        9, 7, "t", "s", durable=False, initial=InitialPosition.LATEST, start=start, create=False
     )
     _, body = body_of(data)
     assert body.start_message_id == pb.MessageIdData(ledgerId=ledger, entryId=entry)

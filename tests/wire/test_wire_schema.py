@@ -6,12 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.wire_schema import (
-    from_wire_schema,
-    from_wire_version,
-    to_wire_schema,
-    to_wire_version,
-)
+from pulsar_spark.wire.wire_schema import from_wire_schema, from_wire_version, to_wire_schema, to_wire_version
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 schemas = st.builds(Schema, st.sampled_from(SchemaType), st.binary(), st.dictionaries(texts, texts), texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import pkgutil
 import time
 from collections.abc import Callable, Mapping
@@ -67,8 +68,8 @@ class Token:
             text = str(_json(params).get("token", "")) if params.startswith("{") else params
             text = text.removeprefix("token:").strip()
             self._read = lambda: text
-            if not text:
-                raise _bad("token", "token:TEXT, file:///PATH or env:NAME")
+            if not text or text.startswith("Bearer "):
+                raise _bad("token", "token:TEXT (without Bearer), file:PATH or env:NAME")
 
     def data(self) -> bytes:
         """The token as it is now."""
@@ -198,10 +199,17 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
             return known.make(params, timeout)
     if "." not in plugin or plugin.startswith("org.apache.pulsar."):
         raise OptionError(
-            "option authPluginClassName names an unknown authentication plugin",
+            f"option authPluginClassName names an unknown authentication plugin{_echo(plugin)}",
             advice=f"Set it to one of {', '.join(_KNOWN)}, or to the dotted name of your own Python class",
         )
     return _users_own(plugin, params)
+
+
+def _echo(plugin: str) -> str:
+    """The plugin's name, and a known one that is like it; nothing if it may be a secret."""
+    simple = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
+    near = difflib.get_close_matches(simple, ["jwt", *_KNOWN], n=1)
+    return f" {plugin}: did you mean {near[0].replace('jwt', 'token')}?" if near else ""
 
 
 def _users_own(plugin: str, params: str) -> Authentication:
@@ -286,7 +294,9 @@ class Identity:
     def explain_refused(self, error: AuthError) -> AuthError:
         """Add to a refusal what this side knows: the broker does not say what is wrong with a token."""
         login = self.login()
-        expired = None if login is None or login.method != Token.method else _expired(login.data)
+        if login is None:
+            return AuthError(error.what, advice="Set the options authPluginClassName and authParams")
+        expired = _expired(login.data) if login.method == Token.method else None
         if expired is None:
             return error
         return AuthError(f"{error.what}; the token expired {expired:.0f} s ago", advice="Renew the token")

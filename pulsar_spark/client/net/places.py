@@ -12,8 +12,8 @@ _WHERE = "on the hosts of the query's driver and its tasks"
 
 
 def path_of(url: str) -> Path:
-    """The path of ``file:///PATH`` or ``file:PATH``."""
-    return Path(unquote(url.removeprefix("file:").removeprefix("//")))
+    """The path of ``file:///PATH`` or ``file:PATH``; any other text is a path as it is."""
+    return Path(unquote(url[5:].removeprefix("//")) if url.startswith("file:") else url)
 
 
 def text_at(place: str, option: str, kind: type[BrokerError]) -> str:

@@ -1,4 +1,9 @@
-"""Retries: as the error's flags allow, with growing pauses, until a deadline."""
+"""Retries: as the error's flags allow, with growing pauses, until a deadline.
+
+A request may be done twice, because an answer may be lost. So only requests that are safe to repeat are
+retried: they read, they reach the same state again (ACK, SEEK), they fail with a retriable error until the
+broker has closed the lost connection (SUBSCRIBE, PRODUCER), or what they left has no effect (NEW_TXN).
+"""
 
 from __future__ import annotations
 

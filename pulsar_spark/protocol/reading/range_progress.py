@@ -1,8 +1,8 @@
 """RangeProgress: how far a range of a topic partition is read, and which part of it is lost. Pure.
 
-A range is ``(start, end]``. Brokers do not report when a reader begins at deleted data, when they move a
-reader over messages (a message TTL, trimming: readers hold nothing), or when what is left of a range is never
-delivered (markers of transactions, aborted or compacted messages). So each of its answers is judged:
+A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that a message TTL
+or trimming has moved it, or that the rest of a range is never delivered (markers of transactions, aborted or
+compacted messages). So each answer of the broker is judged:
 
     what happened                                       judged as
     the reader stands before a later ledger's first     it continues there
@@ -16,9 +16,9 @@ delivered (markers of transactions, aborted or compacted messages). So each of i
     nothing is left, and a message is known to follow   probe
     an entry that cannot be decoded                     it continues after that
 
-A gap is anything between the position and what came next but consecutive entries of one ledger. It is judged
-by the reader's mark-delete position, asked for when the entry after the gap has come. A reader acknowledges
-nothing while entries come, so its mark stays before the first visible entry that it was given:
+A gap lies between the position and the next received entry, unless these are consecutive entries of one
+ledger. The reader's mark-delete position, requested after that entry, judges it. The reader acknowledges
+nothing while entries arrive, so its mark stays before the first visible entry that it received:
 
     mark                            judged as
     at the position or before it    empty: the reader was not moved over anything in this gap, or a later one
@@ -33,12 +33,10 @@ A probe is a second reader that begins after the position:
     and it begins in a later ledger than the position's: that one is gone. Loss, if something of the range was
     read, or as above when a reader begins: else what is gone was processed before, or gone before
 
-Brokers also move a reader from the end of a ledger to the next one when they only begin that. So a ledger is
-gone only if a reader that begins at the position, inclusive, begins in a later ledger, too.
-
-If a range is read again a few times in vain, it is lost.
-
-Ledgers are trimmed from the oldest on: where a ledger is still there, so is everything after it.
+Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
+reader that begins at the position, inclusive, begins in a later ledger, too. Ledgers are trimmed from the
+oldest on, so a stored ledger proves that all later ones are stored. If a range is read again a few times in
+vain, it is lost.
 """
 
 from __future__ import annotations

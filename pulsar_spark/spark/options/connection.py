@@ -51,7 +51,7 @@ _AUTH_PARAMS = CONNECTION.add(
     "text",
     parsers.non_empty,
     None,
-    "Parameters of the login, as in the Java client: `token:...`, `file:///...`, `env:NAME`, or JSON. A "
+    "Parameters of the login, as in the Java client: `token:...`, `file:PATH`, `env:NAME`, or JSON. A "
     "secret: see docs/security.md.",
     secret=True,
 )

@@ -17,9 +17,11 @@ from pulsar_spark.client import (
     KeyFolder,
     ProducerCryptoFailureAction,
 )
+from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options.user_code import load_class
 
 _OPTION = "cryptoKeyReader"
+_METHODS = ("get_public_key", "get_private_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,12 @@ class EncryptionOptions:
     """How messages are encrypted.
 
     Attributes:
-        key_reader: an absolute path of a folder, or the dotted name of a class of key readers.
+        key_reader: a folder, or the dotted name of a class of key readers.
         keys: names of public keys.
         action: what happens to messages that cannot be encrypted.
     """
 
-    key_reader: str
+    key_reader: Path | str
     keys: tuple[str, ...]
     action: ProducerCryptoFailureAction
 
@@ -42,12 +44,11 @@ class DecryptionOptions:
     """How messages are decrypted.
 
     Attributes:
-        key_reader: an absolute path of a folder, or the dotted name of a class of key readers; None:
-            nothing can be decrypted.
+        key_reader: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
         action: what happens to entries that cannot be decrypted.
     """
 
-    key_reader: str | None
+    key_reader: Path | str | None
     action: ConsumerCryptoFailureAction
 
 
@@ -81,8 +82,19 @@ def own_decryptor(options: EncryptionOptions) -> Decryptor:
     return decryptor_of(DecryptionOptions(options.key_reader, ConsumerCryptoFailureAction.FAIL))
 
 
-def _key_reader(text: str) -> CryptoKeyReader:
-    if text.startswith("/"):
-        return KeyFolder(Path(text))
-    reader: CryptoKeyReader = load_class(_OPTION, text, "get_public_key", "get_private_key")()
+def check_key_reader(place: Path | str | None) -> None:
+    """Raise OptionError if the driver, which is this process, has no such folder or class."""
+    if isinstance(place, str):
+        load_class(_OPTION, place, *_METHODS)
+    elif place is not None and not place.is_dir():
+        raise OptionError(
+            f"option {_OPTION} is {place}, and there is no such folder in {Path.cwd()}",
+            advice="Put the folder of keys on the hosts of the driver and of the tasks",
+        )
+
+
+def _key_reader(place: Path | str) -> CryptoKeyReader:
+    if isinstance(place, Path):
+        return KeyFolder(place)
+    reader: CryptoKeyReader = load_class(_OPTION, place, *_METHODS)()
     return reader

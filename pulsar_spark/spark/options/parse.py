@@ -26,8 +26,8 @@ _TABLES = {"source": SOURCE, "sink": SINK}
 _NEAR = 0.75
 _PREFIX = re.compile(r"pulsar\.\w+\.")
 
-# What Spark 4.2 and 4.3 themselves put among the options: load(path)/save(path), and the stream writer's own.
-_SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+# What Spark itself puts among the options of a side: those of writeStream.
+_SPARKS_OWN = {"source": frozenset[str](), "sink": frozenset({"checkpointlocation", "queryname"})}
 
 
 def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions:
@@ -82,7 +82,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 def _read(options: Mapping[str, str], side: str) -> Values:
     known = {option.name.lower(): option for option in (*CONNECTION, *_TABLES[side])}
     texts = {name.lower(): text.strip() for name, text in options.items()}
-    for name in sorted(texts.keys() - known.keys() - _SPARKS_OWN):
+    for name in sorted(texts.keys() - known.keys() - _SPARKS_OWN[side]):
         raise _unknown(name, side, {name: option.name for name, option in known.items()})
     by_name = {}
     for name, option in known.items():

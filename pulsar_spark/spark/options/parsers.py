@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
 
 from pulsar_spark.client import PROTOCOLS, Address, has_suite, parse_service_url, path_of
@@ -19,6 +20,9 @@ E = TypeVar("E", bound=Enum)
 T = TypeVar("T")
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_UNITS |= {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+# Numbers without a unit beyond these are refused: the other unit is meant.
+_MIN_PLAIN_MS, _MAX_PLAIN_S = 100, 10_000
 _SIZE_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
@@ -32,9 +36,12 @@ def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
 
     def parse(text: str) -> float:
         match = _NUMBER_UNIT.fullmatch(text.lower())
-        unit = _TIME_UNITS.get(match[2] or plain_unit) if match else None
+        name = (match[2] or plain_unit) if match else ""
+        unit = _TIME_UNITS.get(name) or _TIME_UNITS.get(name.removesuffix("s"))
         if match is None or unit is None:
             raise ValueError(f"a time such as 500ms, 5s, 2m, or a number of {plain_unit}")
+        if not match[2]:
+            _check_plain(float(text), plain_unit)
         seconds = float(match[1]) * unit
         if seconds < minimum:
             raise ValueError(f"a time of at least {minimum:g} s")
@@ -43,6 +50,12 @@ def seconds(plain_unit: str, minimum: float) -> Callable[[str], float]:
         return seconds
 
     return parse
+
+
+def _check_plain(number: float, unit: str) -> None:
+    if (unit == "ms" and 0 < number < _MIN_PLAIN_MS) or (unit == "s" and number > _MAX_PLAIN_S):
+        meant = {"ms": "s", "s": "ms"}[unit]
+        raise ValueError(f"a time with its unit, {number:g}{meant} or {number:g}{unit}")
 
 
 def size(minimum: int) -> Callable[[str], int]:
@@ -119,6 +132,8 @@ def names_of(choices: Mapping[str, object]) -> str:
 def dotted_name(text: str) -> str:
     """Check ``package.module.name``; gives it as it is. What it names is looked up where it is used."""
     parts = text.split(".")
+    if parts[0] == "__main__":
+        raise ValueError("a name in a module that tasks can import: move it out of the program")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise ValueError("a Python name such as package.module.function")
     return text
@@ -131,21 +146,25 @@ def dotted_names(text: str) -> tuple[str, ...]:
 
 def place_of_secret(text: str) -> str:
     """Where a secret is, a file or a variable of the environment; gives it as it is."""
-    is_file = text.startswith("file:") and str(path_of(text)).startswith("/")
+    is_file = text.startswith("file:") or "/" in text
     if not is_file and not re.fullmatch(r"env:\w+", text):
-        raise ValueError("a file (file:///PATH) or an environment variable (env:NAME)")
+        raise ValueError("a file (PATH/NAME or file:PATH) or an environment variable (env:NAME)")
     return text
 
 
-def key_reader(text: str) -> str:
-    """An absolute path, of a folder of keys, or a dotted name."""
-    path = str(path_of(text)) if text.startswith("file:") else text
-    if path.startswith("/"):
-        return path
+def file(text: str) -> str:
+    """The path of a file, in the working folder of the process that reads it if it is relative."""
+    return str(path_of(non_empty(text)))
+
+
+def key_reader(text: str) -> Path | str:
+    """The path of a folder of keys, or a dotted name."""
     try:
         return dotted_name(text)
-    except ValueError:
-        raise ValueError("a folder (/path or file:///path), or a name such as package.module.Class") from None
+    except ValueError as error:
+        if "/" not in text and not text.startswith("file:"):
+            raise ValueError(f"a folder (PATH/NAME or file:PATH), or {error}") from None
+    return path_of(text)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -194,6 +213,7 @@ def tls_ciphers(text: str) -> tuple[str, ...]:
 
 def topic(text: str) -> TopicName:
     """One topic name. A comma means that several are given, though a name may have one."""
+    _check_no_pattern(text)
     if "," in text:
         raise ValueError(
             "one topic, without a comma. To read several, set topics; to write to several, name the topic of "
@@ -202,20 +222,32 @@ def topic(text: str) -> TopicName:
     return TopicName.parse(text, scalable=True)
 
 
+def _check_no_pattern(text: str) -> None:
+    """Raise ValueError for a name with ``*``, though a topic may have one."""
+    if "*" in text:
+        raise ValueError("without *. To read all topics that match, set topicsPattern, such as ord.*")
+
+
 def topics(text: str) -> tuple[TopicName, ...]:
     """Topic names separated by commas, each once."""
+    _check_no_pattern(text)
+    if text.startswith("["):
+        raise ValueError("names separated by commas, without brackets and quotes")
     return tuple(dict.fromkeys(TopicName.parse(part, scalable=True) for part in text.split(",")))
 
 
 def metadata_columns(text: str) -> tuple[str, ...]:
-    """Names separated by commas, in the order given, each once; an empty text is none."""
+    """Names separated by commas, in the order given, each once; an empty text is none, ``*`` all."""
+    if text == "*":
+        return tuple(METADATA_COLUMNS)
     by_name = {name.lower(): name for name in METADATA_COLUMNS}
     given = [part.strip() for part in text.split(",")] if text else []
     for name in given:
         if name.lower() not in by_name:
+            near = by_name.get(f"__{name.lower()}")
+            right = f"names from {', '.join(METADATA_COLUMNS)}, separated by commas"
             raise ValueError(
-                f"names from {', '.join(METADATA_COLUMNS)}, separated by commas; the value is always the "
-                "first column"
+                f"{near}, in place of {name}" if near else f"{right}; the value is always the first column"
             )
     return tuple(dict.fromkeys(by_name[name.lower()] for name in given))
 

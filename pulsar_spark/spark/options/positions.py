@@ -75,7 +75,6 @@ class Positions:
         if self.everywhere is not None:
             return dict.fromkeys(partitions, self.everywhere)
         names = {partition: self._name_of(partition) for partition in partitions}
-        found = {partition: self._of_one(partition, name) for partition, name in names.items()}
         topics = {partition.base for partition in names}
         for name in sorted(self.named.keys() - set(names.values())):
             # A query shows segments that it has read to the end, until they are removed.
@@ -89,7 +88,7 @@ class Positions:
                     "positions by partition number, and those of a topic without partitions with the "
                     'number "-1"',
                 )
-        return found
+        return {partition: self._of_one(partition, name) for partition, name in names.items()}
 
     def _name_of(self, partition: TopicName) -> TopicName | None:
         """The name in ``named`` that stands for a partition: its own, or with times its topic's."""

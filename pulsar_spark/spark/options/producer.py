@@ -201,7 +201,7 @@ _CRYPTO_KEY_READER = PRODUCER.add(
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where tasks find these public keys: a folder (`/path` or `file:///path`) with files `NAME.public.pem`, "
+    "Where driver and tasks find these public keys: a folder with files `NAME.public.pem`, "
     "or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = PRODUCER.add(

@@ -43,7 +43,7 @@ SINK = Table()
 _VALUE_FORMAT = SINK.add(
     "valueFormat",
     parsers.names_of(parsers.by_value(SinkFormat)),
-    parsers.one_of(parsers.by_value(SinkFormat)),
+    parsers.one_of(parsers.by_value(SinkFormat), dict.fromkeys(("string", "text"), "raw or primitive")),
     "raw",
     "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
     "of the topic's schema, from all columns whose names do not begin with `__`. `primitive`: the one "
@@ -112,7 +112,7 @@ _TRANSACTION_LOG_KEY = SINK.add(
     parsers.place_of_secret,
     None,
     "With `delivery=transactional` in a stream: where to find a secret of at least 16 characters, "
-    "`file:///PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
+    "`file:PATH` or `env:NAME`. With it the query signs the records in its log of commits. Without it, "
     "let only the query's role produce to that log: see docs/guarantees.md.",
     secret=True,
 )

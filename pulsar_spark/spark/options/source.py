@@ -227,15 +227,15 @@ _METADATA_COLUMNS = SOURCE.add(
     "column names",
     parsers.metadata_columns,
     ",".join(DEFAULT_METADATA_COLUMNS),
-    "Metadata columns after the value, in this order, separated by commas; none if empty. Fewer columns are "
-    "faster. All of them: docs/columns.md.",
+    "Metadata columns after the value, in this order, separated by commas; none if empty, all if `*`. "
+    "Fewer columns are faster. All of them: docs/columns.md.",
 )
 _CRYPTO_KEY_READER = SOURCE.add(
     "pulsar.reader.cryptoKeyReader",
     "folder, Python name",
     parsers.key_reader,
     None,
-    "Where tasks find the private keys for end-to-end decryption: a folder (`/path` or `file:///path`) with "
+    "Where driver and tasks find the private keys for end-to-end decryption: a folder with "
     "files `NAME.private.pem`, or your own class `package.module.Class`. See docs/encryption.md.",
 )
 _CRYPTO_FAILURE_ACTION = SOURCE.add(

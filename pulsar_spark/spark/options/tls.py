@@ -9,19 +9,19 @@ from pulsar_spark.spark.options.option import Option, Table, Values
 
 TLS = Table()
 
-_PASSWORD = "or where it is: `file:///PATH` or `env:NAME`."
+_PASSWORD = "or where it is: `file:PATH` or `env:NAME`."
 
 _TRUST_CERTS = TLS.add(
     "pulsar.client.tlsTrustCertsFilePath",
     "path",
-    parsers.non_empty,
+    parsers.file,
     None,
     "PEM file of the trusted certificate authorities. Default: the system's.",
 )
 _TRUST_STORE_PATH = TLS.add(
     "pulsar.client.tlsTrustStorePath",
     "path",
-    parsers.non_empty,
+    parsers.file,
     None,
     "PKCS#12 file of the trusted certificate authorities. Replaces `tlsTrustCertsFilePath`. Requires the "
     "package `cryptography`. Convert JKS first: see docs/security.md.",
@@ -37,14 +37,14 @@ _TRUST_STORE_PASSWORD = TLS.add(
 _CERTIFICATE = TLS.add(
     "pulsar.client.tlsCertificateFilePath",
     "path",
-    parsers.non_empty,
+    parsers.file,
     None,
     "PEM file of this client's certificate, with its chain, for mutual TLS.",
 )
 _KEY = TLS.add(
     "pulsar.client.tlsKeyFilePath",
     "path",
-    parsers.non_empty,
+    parsers.file,
     None,
     "PEM file of that certificate's private key.",
 )
@@ -59,7 +59,7 @@ _KEY_PASSWORD = TLS.add(
 _KEY_STORE_PATH = TLS.add(
     "pulsar.client.tlsKeyStorePath",
     "path",
-    parsers.non_empty,
+    parsers.file,
     None,
     "PKCS#12 file of this client's certificate and key. Replaces `tlsCertificateFilePath` and "
     "`tlsKeyFilePath`. If it holds several keys, the first one is used.",

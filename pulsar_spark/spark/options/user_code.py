@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from pulsar_spark.errors import OptionError
@@ -26,7 +27,7 @@ def load_function(option: str, name: str, arguments: int) -> Callable[..., Any]:
     Raises:
         OptionError: it cannot be imported here, or is not a function of that number of arguments.
     """
-    found = _load(option, name)
+    found = _load(option, name, "function")
     if not callable(found) or isinstance(found, type) or not _takes(found, arguments):
         raise OptionError(
             f"option {option} is {name}, which is not a function of {arguments} arguments",
@@ -41,7 +42,7 @@ def load_class(option: str, name: str, *methods: str) -> type[Any]:
     Raises:
         OptionError: it cannot be imported here, or is no class with these methods.
     """
-    found = _load(option, name)
+    found = _load(option, name, "Class")
     if not isinstance(found, type) or not all(callable(getattr(found, each, None)) for each in methods):
         raise OptionError(
             f"option {option} is {name}, which is not a class with the methods {' and '.join(methods)}",
@@ -50,14 +51,17 @@ def load_class(option: str, name: str, *methods: str) -> type[Any]:
     return found
 
 
-def _load(option: str, name: str) -> object:
+def _load(option: str, name: str, kind: str) -> object:
     try:
-        return pkgutil.resolve_name(name)
+        found: object = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
             f"option {option} is {name}, and there is no such name: {error}",
             advice="Install its module on the driver and on the executors, or send it with --py-files",
         ) from error
+    if isinstance(found, ModuleType):
+        raise OptionError(f"option {option} is {name}, a module", advice=f"Write {name}.{kind}")
+    return found
 
 
 def _takes(function: Callable[..., Any], arguments: int) -> bool:

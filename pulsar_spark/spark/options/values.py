@@ -69,23 +69,22 @@ class EvolutionMode(Enum):
 
 
 def _value_schema(text: str) -> str | Path:
-    """Avro's JSON, as it is, or the absolute path of a file."""
-    path = path_of(text) if text.startswith("file:") else Path(text)
-    if path.is_absolute():
-        return path
+    """Avro's JSON, as it is, or the path of a file."""
+    if text[:1] not in '{["' and not text.isalnum():
+        return path_of(text)
     try:
         json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(
-            "an Avro schema in JSON, or the path of a file with a schema (/path or file:///path)"
-        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"an Avro schema in JSON, or the path of a file with a schema: {error}") from None
     return text
 
 
 _VALUE_FORMAT = VALUES.add(
     "valueFormat",
     parsers.names_of(parsers.by_value(ValueFormat)),
-    parsers.one_of(parsers.by_value(ValueFormat)),
+    parsers.one_of(
+        parsers.by_value(ValueFormat), dict.fromkeys(("string", "text"), "raw, and cast(value as string)")
+    ),
     "raw",
     "How payloads are decoded. `raw`: the column `value` has the payload's bytes. `columns`: by the topic's "
     "schema, as the fields of a record, `key` and `value` of KEY_VALUE, or a typed `value`. `struct`: the "
@@ -98,7 +97,7 @@ _VALUE_SCHEMA = VALUES.add(
     _value_schema,
     None,
     "With `valueFormat=avro`, `json` or `protobuf`: the schema of all payloads, whatever the topic has. "
-    "Avro's JSON, or a file on the driver (`/path` or `file:///path`); for `protobuf` the file that `protoc "
+    "Avro's JSON, or a file on the driver; for `protobuf` the file that `protoc "
     "--descriptor_set_out` writes.",
 )
 _MESSAGE_NAME = VALUES.add(

@@ -1,15 +1,11 @@
 """The rules of data loss, for topics and subscriptions that differ from what a query left. Mostly pure.
 
-Only the query moves its durable subscription. The subscription has no permits, so the broker does not move
-it, with one exception: after a consumed ledger was removed it stands at (next ledger, -1). Others may put it
-there as well: when a topic is truncated, a backlog quota evicts, or what they have skipped is removed. The
-broker does not tell which of them it was, so what the query and the topic know of the processed ledger's end
-decides.
+Only the query moves its durable subscription, with one exception: if the broker removes a consumed ledger,
+the subscription stands at (next ledger, -1). A truncated topic or a backlog quota also moves it there, and
+the broker does not say which it was. So the end of the processed ledger decides.
 
-The messages after a subscription's position still exist. So if the subscription stands anywhere else after
-the processed position, somebody has skipped messages. The begin of the topic then shows whether they are
-gone. A topic that begins after the last processed message may have lost some, or none if that message was the
-last of its ledger; it counts as loss.
+If the subscription stands anywhere else after the processed position, somebody has skipped messages. They
+still exist unless the topic begins after the last processed message; that counts as loss.
 
 :func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
@@ -34,18 +30,17 @@ last of its ledger; it counts as loss.
     that is processed was to be acknowledged                  which so ended at what is processed
     elsewhere                                                 MOVED or LOST
 
-If somebody moved it over messages of the micro-batch, and the ledger of what was acknowledged is stored, that
-is FINE; otherwise UNSURE: the tasks report messages that were deleted after they were planned, and nobody
-knows of those that were deleted just before.
+If somebody moved it over messages of the micro-batch, that is FINE while the acknowledged ledger is stored,
+and UNSURE otherwise: tasks report only messages that were deleted after planning.
 
-MOVED or LOST, for which the caller asks what is stored (ASK, until it is known):
+MOVED or LOST; the caller first asks what is stored (ASK):
 
     the topic begins                                          judged as
     at or before what is processed, or where it is known to   MOVED: put back, nothing is lost
     go on after that
     after what is processed                                   LOST: from there to where the topic begins
 
-What the end of the processed position's ledger says, for which the caller asks as well:
+The end of the processed position's ledger, which the caller asks for as well:
 
     known                                                     judged as
     nothing was ever stored after the position                FINE
@@ -57,25 +52,22 @@ What the end of the processed position's ledger says, for which the caller asks 
     the ledger is gone                                        UNSURE: it ended at the position, and the broker
                                                               removed it; or messages after that are lost
 
-The end of a topic is its last visible message. Transaction markers may come after it, also in later ledgers,
-and a query may begin at one of them. A subscription that then stands at or after the processed position shows
-that the topic's log extends that far.
+The end of a topic is its last visible message. A query may begin at a transaction marker after that end; a
+subscription at or after the processed position shows that the topic's log extends that far.
 
-UNSURE is a warning, and no error: a broker removes consumed ledgers all the time, also while queries are
-stopped.
-
-SET_BACK is an error or a warning, like loss. Nobody knows which of the topic's messages the query has
-processed: after the error the user decides; with the warning the query continues from the topic's end.
+UNSURE is a warning, because brokers remove consumed ledgers all the time. SET_BACK is an error or a warning,
+like loss: nobody knows which of the topic's messages were processed. After the warning the query continues
+from the topic's end.
 
 LOST while the query runs is RECREATED, and no loss, if the broker has reported that the topic was deleted,
-and all messages seen in it were processed: the topic was merely absent for a while.
+and all messages seen in it were processed.
 
 A topic that is deleted while the query runs (:func:`lost_by_deletion`): LOST if messages after the processed
 position were seen. A topic that was deleted while the query was stopped (:func:`judge_deleted`):
 
     the query                                                 judged as
     had planned messages after the processed position         LOST: the micro-batch did not finish
-    names the topic                                           LOST: nobody knows which messages came meanwhile
+    names the topic                                           LOST: messages may have been published meanwhile
     reads it by a pattern                                     UNSURE: all that was seen may be all there was
 """
 

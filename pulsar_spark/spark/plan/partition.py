@@ -1,12 +1,11 @@
 """Partition: one run's knowledge of a topic partition, and what it may acknowledge.
 
 Processed messages are acknowledged immediately, unless chunked messages are near: a batch may end inside one,
-and its first chunks must stay until the batch with the last chunk has read them. If chunks were ever found,
-each processed position is dated by the publish time of its entry, and acknowledged when no message that
-begins before it can still become complete. If none were found, an acknowledgement that lets the broker remove
-a ledger must know that the last few entries up to it are no chunks: the partition's tail has seen them, or
-they are probed. The broker removes only whole ledgers of which everything is acknowledged. So while a later
-entry of the same ledger is known, an acknowledgement within that ledger removes nothing.
+whose first chunks must stay stored until a later batch has read them. If chunks were ever found, each
+processed position is dated by the publish time of its entry, and acknowledged when no message that begins
+before it can still become complete. If none were found, the last few entries are checked for chunks, by the
+tail or by probes, before an acknowledgement that lets the broker remove a ledger. Brokers remove whole
+ledgers, so while a later entry of the same ledger is known, an acknowledgement removes nothing.
 :meth:`Partition.ack_step`; the first matching row applies, otherwise the last one:
 
     known                                                         step
@@ -40,9 +39,8 @@ chunks were found:
     it is the end, and nothing came after it for ``expire``       settled
     else                                                          held
 
-A later position is processed by a batch that was planned later. So the duration or delay of batches makes no
-difference. The own clock counts only for the silence of a partition: from when its end was processed until it
-was last requested.
+Publish times are compared with each other, so the duration of batches makes no difference. The planner's
+clock counts only for the silence of a partition: from when its end was processed until it was last requested.
 """
 
 from __future__ import annotations

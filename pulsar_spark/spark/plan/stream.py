@@ -338,6 +338,8 @@ class QueryPlanner:
         before, name = self._subscription, offsets.subscription
         if before is not None and before.name == name:
             return before
+        if before is None and not self._options.start.is_default:
+            _log.info("%s is not used: the query continues from its checkpoint", self._options.start.option)
         self._done = done = done_in(Offsets(name, processed))
         self._scalable.keep_legacy(processed.keys() - done)
         if self._scalable.take_changed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
@@ -192,6 +192,14 @@ _ALLOWED: dict[str, tuple[type[DataType], ...]] = {
     DELIVER_AFTER: (LongType, IntegerType, NullType),
 }
 _RAW = SinkValues()
+# The columns of Spark's Kafka sink beside the value, and those that they are here.
+_OF_KAFKA = {
+    "key": KEY,
+    "headers": PROPERTIES,
+    "topic": TOPIC,
+    "timestamp": EVENT_TIME,
+    "partition": PARTITION,
+}
 
 
 def written_types() -> dict[str, list[str]]:
@@ -219,6 +227,7 @@ def message_shape(
         raise OptionError(
             f"two columns have the same name: {schema.simpleString()}", advice="Rename one of them"
         )
+    _check_kafka(fields, values)
     if topic is None and TOPIC not in fields:
         raise OptionError(
             "no topic is given for the rows",
@@ -241,6 +250,20 @@ def message_shape(
         ignored=ignored,
         upsert=upsert,
     )
+
+
+def _check_kafka(fields: Mapping[str, StructField], values: SinkValues) -> None:
+    """Raise OptionError for the columns of Spark's Kafka sink, which would become a part of the value."""
+    names = fields.keys() - {*values.key_columns}
+    has_payload = "value" in names and isinstance(fields["value"].dataType, StringType | BinaryType)
+    found = [name for name in fields if name in names and name in _OF_KAFKA]
+    if found and has_payload and (values.format is SinkFormat.RAW or names <= {"value", *_OF_KAFKA}):
+        renamed = ", ".join(f"{name} to {_OF_KAFKA[name]}" for name in found)
+        raise OptionError(
+            f"columns of the rows have names of Kafka's sink: {', '.join(found)}",
+            advice=f"Rename {renamed}. With valueFormat avro or json, put fields that have such names into "
+            "one struct column value",
+        )
 
 
 def _check_names(payload: Sequence[StructField]) -> None:

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 
 from pulsar_spark.client import Client, Closing, Encryptor, RecordTopic, StoredRecord, append_record, path_of
 from pulsar_spark.errors import CorruptError, OptionError, PulsarError, SendError, TransactionError
@@ -70,7 +69,7 @@ def log_topic(topic: TopicName | None, query: str) -> TopicName:
 
 
 def read_log_key(place: str) -> bytes:
-    """Read the key from ``file:///PATH`` or ``env:NAME``.
+    """Read the key from ``env:NAME``, ``file:PATH`` or a path.
 
     Raises:
         OptionError: the key does not exist, cannot be read or is too short.
@@ -79,7 +78,7 @@ def read_log_key(place: str) -> bytes:
         if place.startswith("env:"):
             text = os.environ[place.removeprefix("env:")]
         else:
-            text = Path(path_of(place)).read_text()
+            text = path_of(place).read_text()
     except (OSError, ValueError, KeyError) as error:
         raise OptionError(
             f"the key named by option transactionLogKey cannot be read: {type(error).__name__}",

@@ -13,7 +13,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
-from pulsar_spark.spark.sink.delivery import log_protection, query_secret
+from pulsar_spark.spark.sink.delivery import decide_dedup, log_protection, query_secret
 from pulsar_spark.spark.sink.duplicates import find_duplicates
 from pulsar_spark.spark.sink.report import TaskReport, report_batch
 from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once
@@ -34,12 +34,14 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
             error.
     """
     client, reports = shared_client(options.client), _reports(messages)
+    query = next((each.query for each in reports if each.query is not None), None)
+    if reports and query is None:  # an error with effectively-once, and its tasks have written nothing
+        decide_dedup(options.delivery, is_micro_batch=False, has_sequence_ids=False, has_initial_id=False)
     if options.transaction_timeout is not None:
         if batch is None:
             commit_once(client, reports, options.transaction_timeout)
         else:
             commit_batch(client, reports, batch, log_protection(options), options.transaction_timeout)
-    query = next((each.query for each in reports if each.query is not None), None)
     twice: dict[TopicName, int] = {}
     if query is not None:
         twice = find_duplicates(client, reports, query_secret(query), strict=options.fail_on_duplicates)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,7 +30,7 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
-from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
 from pulsar_spark.spark.reused_worker import prepare_worker
 from pulsar_spark.spark.rows.joined_batches import joined
@@ -63,6 +64,8 @@ def write_task(
         PulsarError: not all rows are acknowledged.
     """
     prepare_worker()
+    if options.delivery is Delivery.EFFECTIVELY_ONCE and micro_batch() is None:
+        return TaskReport({})  # the driver fails the write: each attempt of each task would do so at length
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None, writes)
@@ -165,12 +168,17 @@ def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) ->
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based
 
 
+def load_user_code(options: SinkOptions) -> tuple[Callable[..., Any] | None, list[type[Any]]]:
+    """Import the router and the classes of the interceptors; raises OptionError if there is no such name."""
+    router = None if options.router is None else load_function("messageRouter", options.router, 2)
+    methods = ("before_send", "on_send_acknowledgement")
+    return router, [load_class("interceptors", name, *methods) for name in options.interceptors]
+
+
 def _user_code(options: SinkOptions) -> UserCode:
+    router, interceptors = load_user_code(options)
     return UserCode(
-        router=None if options.router is None else load_function("messageRouter", options.router, 2),
+        router=router,
         encryptor=None if options.encryption is None else encryptor_of(options.encryption),
-        interceptors=[
-            load_class("interceptors", name, "before_send", "on_send_acknowledgement")()
-            for name in options.interceptors
-        ],
+        interceptors=[made() for made in interceptors],
     )

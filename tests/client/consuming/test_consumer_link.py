@@ -95,10 +95,9 @@ def test_a_durable_subscription_begins_where_it_is_told_once(broker, client, ids
     with Consumer(client, TOPIC, replace(DURABLE, initial=initial)) as consumer:
         assert (
             consumer.last_message_id().mark_delete
-            == {
-                InitialPosition.EARLIEST: MessageId(ids[0].ledger, -1),
-                InitialPosition.LATEST: ids[-1],
-            }[initial]
+            == {InitialPosition.EARLIEST: MessageId(ids[0].ledger, -1), InitialPosition.LATEST: ids[-1]}[
+                initial
+            ]
         )
         with broker.changed:
             broker.close_all(TOPIC)

@@ -306,6 +306,11 @@ def test_an_expired_token_is_told_of(token, expired):
     assert isinstance(told, AuthError)
 
 
+def test_who_is_refused_without_a_login_is_told_so():
+    told = Identity(None, TlsOptions()).explain_refused(AuthError("Failed to authenticate"))
+    assert str(told).endswith("Failed to authenticate. Set the options authPluginClassName and authParams")
+
+
 def test_a_fraction_of_a_second_does_not_keep_a_token_alive(monkeypatch):
     """The broker ignores it, and has refused such a token."""
     monkeypatch.setattr(time, "time", lambda: 1000.5)

@@ -202,12 +202,8 @@ def test_an_issuer_without_an_endpoint():
 @pytest.mark.parametrize(
     "key",
     [
-        "data:,s3cret",
-        'data:,{"client_id": "\\ud800", "client_secret": "s3cre"}',
-        "data:,[]",
-        "data:,{}",
-        "data:x;base64,s3cre",
-        "file:///no/such",
+        *("data:,s3cret", 'data:,{"client_id": "\\ud800", "client_secret": "s3cre"}', "data:,[]"),
+        *("data:,{}", "data:x;base64,s3cre", "file:///no/such"),
     ],
 )
 def test_wrong_keys(key):

@@ -13,6 +13,11 @@ def test_paths(url):
     assert path_of(url) == Path("/a b/c")
 
 
+def test_a_path_is_itself_and_may_be_relative():
+    for text, path in {"file:a/b": "a/b", "a%20b": "a%20b", "/a": "/a", "./a": "a"}.items():
+        assert path_of(text) == Path(path)
+
+
 def test_a_text_that_names_no_place_is_itself():
     for text in ("abc", "", "file", "environment", "http://x", "File:///x"):
         assert text_at(text, "o", TlsError) == text

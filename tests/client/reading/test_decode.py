@@ -299,12 +299,7 @@ CORRUPT = {
     ),
     "a single's key": single_entry(5, 6, b"v", **BAD_KEY),
     "a single's key, compressed": entry_of(5, 6, b"v", compression=pb.ZSTD, **BAD_KEY),
-    "a batch's key": entry_of(
-        5,
-        6,
-        b"\0\0\0\x09\x12\x03no!\x18\0\x30\x01",
-        num_messages_in_batch=1,
-    ),
+    "a batch's key": entry_of(5, 6, b"\0\0\0\x09\x12\x03no!\x18\0\x30\x01", num_messages_in_batch=1),
     "a batch that does not decompress": Entry(
         5,
         6,

@@ -121,10 +121,7 @@ def test_questions_about_the_end_survive_a_lost_connection(broker, client, ids, 
         topic.end(TxnId(0, 1), commit=True)
         marker = topic.entries[-1].id
     broker.script(Type.ACK, [cut])
-    broker.script(
-        Type.GET_LAST_MESSAGE_ID,
-        [pass_on, lose_answer, refuses(pb.MetadataError)],
-    )
+    broker.script(Type.GET_LAST_MESSAGE_ID, [pass_on, lose_answer, refuses(pb.MetadataError)])
     assert ids_of(read(client, ids[27], marker, visible=False)) == ids[28:]
 
 

@@ -34,6 +34,15 @@ def send(producer, values):
     producer.send_singles(encode_singles(columns(values)))
 
 
+def store(producer, values=(), *, closes=False):
+    """Send values, wait until all are stored, and perhaps close the producer."""
+    if values:
+        send(producer, values)
+    producer.flush()
+    if closes:
+        producer.close()
+
+
 def send_batch(producer, values):
     encoded = encode_batch_messages(columns(values))
     producer.send_batches([Batch((encoded.buffer,), len(values), len(encoded.buffer))])

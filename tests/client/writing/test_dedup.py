@@ -39,6 +39,7 @@ from tests.client.writing.told import new_origin, told
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, split_section, values_of
+from tests.writes import send_all, write_all
 
 SECRET = b"only the query knows this"
 NAME = "query-0"
@@ -61,15 +62,7 @@ class Task(DedupTask):
 
 
 def task_of(client, batch=0, *, required=False, strict=False, write=0, **given):
-    return Task(
-        client,
-        NAME,
-        new_origin(batch, 0, write),
-        SECRET,
-        required=required,
-        strict=strict,
-        **given,
-    )
+    return Task(client, NAME, new_origin(batch, 0, write), SECRET, required=required, strict=strict, **given)
 
 
 def open_writer(client, task, topic=TOPIC, **options):
@@ -139,9 +132,7 @@ def test_rows_are_found_in_whatever_partition_they_are(broker, client, builder, 
     rows = columns(numbered(500), key=pa.array([b"%d" % (number % 9) for number in range(500)], pa.binary()))
     for part, size in ((rows.take(pa.array(range(200))), 10), (rows, 7)):
         task = task_of(client)
-        with open_writer(client, task, name, batching_max_messages=size, batcher_builder=builder) as writer:
-            writer.send(part)
-            writer.flush()
+        write_all(open_writer(client, task, name, batching_max_messages=size, batcher_builder=builder), part)
         task.close()
         broker.create(name, 3 + added)
     parts = [broker.topics[str(name.of_partition(number))].values for number in range(3 + added)]
@@ -184,9 +175,7 @@ def test_a_writer_that_is_opened_again_goes_on(broker, client, topic):
     for _ in range(2):
         task = task_of(client)
         for first in range(0, 12, 4):
-            with open_writer(client, task) as writer:
-                writer.send(columns(numbered(4, first)))
-                writer.flush()
+            write_all(open_writer(client, task), columns(numbered(4, first)))
         assert topic.values == numbered(12)
         task.close()
 
@@ -364,13 +353,11 @@ def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic
     topic.stored_ids[NAME] = (1 << 63) - 1
     first = task_of(client, 6)
     with open_writer(client, first) as writer:
-        writer.send(columns(numbered(4)))
-        writer.flush()
+        send_all(writer, columns(numbered(4)))
         broker.close_all(TOPIC)
         run(client, numbered(8), 6)
-        with pytest.raises(SendError, match="somebody else"):  # noqa: PT012
-            writer.send(columns(numbered(4, 4)))
-            writer.flush()
+        with pytest.raises(SendError, match="somebody else"):
+            send_all(writer, columns(numbered(4, 4)))
     assert topic.values == [b"before", *numbered(8)]
     assert "somebody else has used the producer name" in caplog.text
 
@@ -426,9 +413,7 @@ def test_a_chunk_that_claims_to_be_a_message_hides_no_row(broker, client, topic)
 def test_another_run_that_still_writes_is_an_error(broker, client, topic):
     """A task that Spark took for lost."""
     task = task_of(client)
-    with open_writer(client, task) as writer:
-        writer.send(columns(numbered(4)))
-        writer.flush()
+    write_all(open_writer(client, task), columns(numbered(4)))
     topic.stored_ids[NAME] += 4  # the other run's
     with pytest.raises(SendError, match="has written under the producer name query-0"):
         open_writer(client, task)
@@ -440,9 +425,7 @@ def test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed(broke
     name, task = TopicName.parse("parted"), task_of(client)
     broker.create(name, 2)
     first = str(name.of_partition(0))
-    with open_writer(client, task, name) as writer:
-        writer.send(columns(numbered(4)))
-        writer.flush()
+    write_all(open_writer(client, task, name), columns(numbered(4)))
     broker.topics[first].stored_ids[NAME] = TaskIds(SECRET, NAME, first).first(0) + 5
     broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy)])
     with pytest.raises(SendError, match="has written under the producer name query-0"):
@@ -490,13 +473,11 @@ def test_a_name_that_was_lost_is_had_again_though_another_copy_waits_for_it(brok
     first, second = (str(name.of_partition(number)) for number in range(2))
     with closing(task_of(client)) as task, ThreadPoolExecutor(1) as threads, client_of(broker) as other:
         with open_writer(client, task, name, batching=False) as writer:
-            writer.send(columns(numbered(4)))
-            writer.flush()
+            send_all(writer, columns(numbered(4)))
             broker.close_all(first)
             waiting = threads.submit(run, other, numbered(12), topic=name, batching=False)
             broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(second) > 1)
-            writer.send(columns(numbered(8, 4)))
-            writer.flush()
+            send_all(writer, columns(numbered(8, 4)))
         assert waiting.result()[1] == 12
     values = [value for topic in (first, second) for value in broker.topics[topic].values]
     assert Counter(values) == Counter(numbered(12))
@@ -636,9 +617,7 @@ def test_where_only_encrypted_messages_are_taken():
             run(client, numbered(4))
         encryptor = Encryptor(NoKeys(), ["a"], ProducerCryptoFailureAction.SEND)
         task, code = task_of(client), UserCode(encryptor=encryptor)
-        with TopicWriter(client, TOPIC, producing(), dedup=task, code=code) as writer:
-            writer.send(columns(numbered(4)))
-            writer.flush()
+        write_all(TopicWriter(client, TOPIC, producing(), dedup=task, code=code), columns(numbered(4)))
         assert task.deduplicates() is True
         assert last_sequence_id(client, TOPIC, NAME, is_encrypted=True) >= 1 << 32
 

@@ -21,7 +21,7 @@ from tests.client.clients import (
     values_in,
     wait_until,
 )
-from tests.client.writing.producers import open_producer, send, send_batch, sent_ids
+from tests.client.writing.producers import open_producer, send, send_batch, sent_ids, store
 from tests.fake_broker import (
     HANG,
     FakeBroker,
@@ -46,8 +46,7 @@ def test_what_is_sent_is_stored_in_order(broker, client, topic):
     producer = open_producer(client, on_receipt=lambda entry, place: receipts.append(entry.sequence_id))
     send(producer, numbered(5))
     send_batch(producer, numbered(4, 5))
-    send(producer, numbered(1, 9))
-    producer.flush()
+    store(producer, numbered(1, 9))
     assert topic.values == numbered(10)
     assert producer.pending == []
     assert producer.sent.messages == 10
@@ -63,9 +62,7 @@ def test_what_is_sent_is_stored_in_order(broker, client, topic):
 
 def test_entries_say_who_sent_them(broker, client, topic):
     producer = open_producer(client, name="me", properties=(("k", "v"),))
-    send(producer, [b"x"])
-    producer.flush()
-    producer.close()
+    store(producer, [b"x"], closes=True)
     metadata = topic.entries[0].metadata
     assert (metadata.producer_name, metadata.sequence_id) == (b"me", 0)
     assert metadata.publish_time > 1_600_000_000_000
@@ -77,8 +74,7 @@ def test_entries_say_who_sent_them(broker, client, topic):
 def test_the_broker_chooses_a_name_where_none_is_given(broker, client, topic):
     producer = open_producer(client)
     for value in (b"x", b"y"):
-        send(producer, [value])
-        producer.flush()
+        store(producer, [value])
         broker.cut()
     producer.close()
     first, second = broker.seen(Type.PRODUCER)
@@ -105,9 +101,7 @@ def test_after_a_loss_what_is_pending_goes_out_again_in_order(loss, deduplicates
     with FakeBroker(deduplicates=deduplicates) as broker, client_of(broker) as client:
         broker.script(Type.SEND, [pass_on] * 3 + [action])
         producer = open_producer(client)
-        send(producer, numbered(10))
-        producer.flush()
-        producer.close()
+        store(producer, numbered(10), closes=True)
         expected = sorted(set(stored)) if deduplicates else stored
         assert broker.topics[str(TOPIC)].values == [b"%d" % number for number in expected]
         assert producer.sent.messages == 10
@@ -124,9 +118,7 @@ def test_what_is_pending_goes_out_before_anything_new(broker, client, topic):
     send(producer, numbered(3))
     broker.wait_for_command(Type.SEND, 3)
     broker.cut()
-    send(producer, numbered(3, 3))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(3, 3), closes=True)
     assert topic.values == numbered(6)
     assert sent_ids(broker)[1] == list(range(6))
 
@@ -137,17 +129,14 @@ def test_a_connection_that_is_lost_again_and_again(broker, client, topic, again)
     broker.script(Type.PRODUCER, [pass_on, refuses(pb.ServiceNotReady), cut])
     broker.script(Type.LOOKUP, [pass_on, refuses(pb.MetadataError)])
     producer = open_producer(client)
-    send(producer, numbered(10))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(10), closes=True)
     assert topic.values == numbered(10)
 
 
 def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(broker, client, topic):
     retries = retry_count()
     producer = open_producer(client)
-    send(producer, numbered(2))
-    producer.flush()
+    store(producer, numbered(2))
     assert retry_count() == retries, "nothing was repeated"
     held = Held(broker)
     broker.script(Type.SEND, [held])
@@ -155,9 +144,7 @@ def test_a_producer_that_the_broker_closes_is_opened_again_under_another_id(brok
     broker.wait_for(lambda: held.count)
     broker.close_all(TOPIC)
     held.release()  # to a producer that was closed: nothing is stored, and nothing is answered
-    send(producer, numbered(2, 3))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(2, 3), closes=True)
     assert topic.values == numbered(5)
     assert len(broker.seen(Type.CONNECT)) == 2  # one reads, one writes
     assert len({one.producer_id for one in broker.seen(Type.PRODUCER)}) == 2
@@ -174,20 +161,16 @@ def test_mending_opens_a_lost_producer_without_a_call_that_sends(broker, client,
     broker.cut()
     wait_until(lambda: producer.mend() or len(broker.seen(Type.PRODUCER)) == 2)
     broker.wait_for(lambda: topic.values == numbered(2))
-    producer.flush()
-    producer.close()
+    store(producer, closes=True)
 
 
 def test_an_idle_producer_that_is_lost_is_opened_when_it_sends(broker, client, topic):
     producer = open_producer(client)
-    send(producer, numbered(1))
-    producer.flush()
+    store(producer, numbered(1))
     broker.cut()
     producer.mend()
     assert len(broker.seen(Type.PRODUCER)) == 1
-    send(producer, numbered(1, 1))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(1, 1), closes=True)
     assert topic.values == numbered(2)
 
 
@@ -202,9 +185,7 @@ def test_a_receipt_that_comes_twice_is_ignored(broker, client, topic):
 
     broker.script(Type.SEND, [answers_twice] * 4)
     producer = open_producer(client)
-    send(producer, numbered(6))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(6), closes=True)
     assert producer.sent.messages == 6
     assert len(broker.seen(Type.PRODUCER)) == 1
     assert topic.values == numbered(6)
@@ -215,9 +196,7 @@ def test_a_receipt_that_is_missing_opens_the_connection_again():
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         broker.script(Type.SEND, [pass_on, without_answer])
         producer = open_producer(client)
-        send(producer, numbered(5))
-        producer.flush()
-        producer.close()
+        store(producer, numbered(5), closes=True)
         assert broker.topics[str(TOPIC)].values == numbered(5)
         assert sent_ids(broker)[-1] == [1, 2, 3, 4]
         assert len(broker.seen(Type.CONNECT)) == 3  # one reads, and two write
@@ -235,8 +214,7 @@ def test_duplicates_count_as_sent_but_have_no_place():
                 for number, one in enumerate(encode_singles(columns(numbered(7))))
             ]
         )
-        producer.flush()
-        producer.close()
+        store(producer, closes=True)
         topic = broker.topics[str(TOPIC)]
         assert topic.values == [b"5", b"6"]
         assert producer.sent.messages == 7
@@ -315,8 +293,7 @@ def test_a_batch_is_no_larger_than_the_pending_window(broker, client, topic, opt
     encoded = encode_batch_messages(columns([b"." * 97] * 1000))
     producer.send_rows(encoded.buffer, encoded.offsets)
     producer.send_open_batch()
-    producer.flush()
-    producer.close()
+    store(producer, closes=True)
     assert len(topic.values) == 1000
     assert most / 2 < max(pending) <= most
     assert max(sizes) <= options.get("memory_limit", 1 << 26)
@@ -357,9 +334,7 @@ def test_a_message_in_chunks_that_is_interrupted_begins_again_as_another(
         topic = broker.create(TOPIC)
         broker.script(Type.SEND, [pass_on] * at + [action])
         producer = open_producer(client, batching=False, chunking=True)
-        send(producer, [LARGE, b"small"])
-        producer.flush()
-        producer.close()
+        store(producer, [LARGE, b"small"], closes=True)
         assert producer.sent.messages == 2
         assert read_all(client, topic) == [LARGE] * (1 if deduplicates else stored) + [b"small"]
         assert len({entry.metadata.uuid for entry in topic.entries if entry.metadata.uuid}) == attempts
@@ -367,14 +342,10 @@ def test_a_message_in_chunks_that_is_interrupted_begins_again_as_another(
 
 def test_a_message_whose_end_the_broker_would_drop_is_an_error():
     """A broker that restarts takes the first chunk of a message for all of it."""
-    with (
-        FakeBroker(deduplicates=True, max_message_size=10_000) as broker,
-        client_of(broker) as client,
-    ):
+    with FakeBroker(deduplicates=True, max_message_size=10_000) as broker, client_of(broker) as client:
         topic = broker.create(TOPIC)
         producer = open_producer(client, name="me", batching=False, chunking=True)
-        send(producer, [b"small"])
-        producer.flush()
+        store(producer, [b"small"])
 
         def restart(connection, frame):
             connection.cut()

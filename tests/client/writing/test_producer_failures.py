@@ -13,14 +13,8 @@ from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.singles import encode_singles
-from tests.client.clients import (
-    TOPIC,
-    client_of,
-    columns,
-    hurry,
-    numbered,
-)
-from tests.client.writing.producers import open_producer, send, send_batch, sent_ids
+from tests.client.clients import TOPIC, client_of, columns, hurry, numbered
+from tests.client.writing.producers import open_producer, send, send_batch, sent_ids, store
 from tests.fake_broker import (
     HANG,
     FakeBroker,
@@ -94,9 +88,7 @@ def test_what_passes_is_sent_again(broker, client, topic, error):
     """A checksum that was right when the entry was made: it was damaged on the way."""
     broker.script(Type.SEND, [pass_on, refuses(error), silence, silence])
     producer = open_producer(client)
-    send(producer, numbered(4))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(4), closes=True)
     assert topic.values == numbered(4)
 
 
@@ -119,9 +111,7 @@ def test_what_is_pending_is_sent_again_without_asking_for_keys(broker, client, t
     producer = open_producer(client)
     broker.script(Type.SEND, [cut])
     monkeypatch.setattr(Packer, "max_shared_size", property(no_keys))
-    send(producer, numbered(2))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(2), closes=True)
     assert topic.values == numbered(2)
 
 
@@ -130,11 +120,9 @@ def test_the_open_batch_stays_when_the_connection_is_cut(broker, client, topic):
     encoded = encode_batch_messages(columns(numbered(2)))
     producer.send_rows(encoded.buffer, encoded.offsets)
     broker.script(Type.SEND, [cut])
-    send(producer, [b"before it"])
-    producer.flush()
+    store(producer, [b"before it"])
     producer.send_open_batch()
-    producer.flush()
-    producer.close()
+    store(producer, closes=True)
     assert topic.values == [b"before it", *numbered(2)]
 
 
@@ -195,8 +183,7 @@ def test_after_a_receipt_a_producer_is_opened_again_at_once(broker, client, topi
     producer = open_producer(client)
     began = time.monotonic()
     for first in range(0, 38, 2):
-        send(producer, numbered(2, first))
-        producer.flush()
+        store(producer, numbered(2, first))
     assert time.monotonic() - began < 5
     producer.close()
 
@@ -224,9 +211,7 @@ def test_ids_begin_after_all_that_is_known(stored, initial, first, expected):
             topic.stored_ids["me"] = stored
         producer = open_producer(client, name="me", initial_sequence_id=initial, first_sequence_id=first)
         assert producer.last_sequence_id == (-1 if stored is None else stored)
-        send(producer, numbered(2))
-        producer.flush()
-        producer.close()
+        store(producer, numbered(2), closes=True)
         assert sent_ids(broker) == [[expected, expected + 1]]
         assert topic.values == numbered(2)
 
@@ -235,8 +220,7 @@ def lose_connection_with_pending(broker, client, change, *, batch=False):
     """Send 4 messages, of which the broker stores none, and let it have changed when it is there again."""
     broker.script(Type.SEND, [pass_on, *[silence] * 9])
     producer = open_producer(client, name="me")
-    send(producer, [b"first"])
-    producer.flush()
+    store(producer, [b"first"])
     (send_batch if batch else send)(producer, numbered(4))
     broker.wait_for_command(Type.SEND, 2)
     broker.script(Type.SEND, [])
@@ -282,8 +266,7 @@ def test_what_was_stored_without_a_receipt_is_compared_and_not_stored_again(batc
         broker.script(Type.SEND, [pass_on, without_answer, without_answer, lose_answer])
         for first in (0, 5, 10, 15):
             (send_batch if batch else send)(producer, numbered(5, first)[: 5 if batch else 1])
-        producer.flush()
-        producer.close()
+        store(producer, closes=True)
         assert topic.values == (numbered(20) if batch else numbered(20)[::5])
         assert bool(broker.seen(Type.SUBSCRIBE)) == (name is not None)
 
@@ -299,9 +282,7 @@ def test_a_comparison_that_takes_as_long_as_the_send_timeout_is_no_failure(monke
         topic = broker.create(TOPIC)
         producer = open_producer(client, name="me", send_timeout=1.0)
         broker.script(Type.SEND, [lose_answer])
-        send(producer, numbered(3))
-        producer.flush()
-        producer.close()
+        store(producer, numbered(3), closes=True)
         assert topic.values == numbered(3)
 
 
@@ -335,9 +316,7 @@ def test_without_the_right_to_read_a_broker_may_ask_for_time_while_it_stores_an_
         producer = open_producer(client)
         broker.script(Type.SEND, [stores_and_asks_for_time])
         broker.script(Type.SUBSCRIBE, [refuses(pb.AuthorizationError, "no right to consume")] * 99)
-        send(producer, numbered(2))
-        producer.flush()
-        producer.close()
+        store(producer, numbered(2), closes=True)
         assert topic.values == numbered(2)
 
 
@@ -360,9 +339,7 @@ def test_what_belongs_to_a_transaction_says_so_twice(broker, client, topic):
     producer = open_producer(client, transaction=TxnId(0, 5))
     send(producer, numbered(2))
     producer.packer.transaction = None
-    send(producer, numbered(1, 2))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(1, 2), closes=True)
     assert [entry.transaction for entry in topic.entries] == [TxnId(0, 5), TxnId(0, 5), None]
     metadata = topic.entries[0].metadata
     assert (metadata.txnid_most_bits, metadata.txnid_least_bits) == (0, 5)
@@ -372,8 +349,7 @@ def test_what_may_be_stored_twice_is_sent_again_in_a_transaction(broker, client,
     """As the records of a commit: a connection that is lost does not end their query."""
     producer = open_producer(client, transaction=TxnId(0, 5), may_repeat=True)
     broker.script(Type.SEND, [pass_on, lose_answer])
-    send(producer, numbered(3))
-    producer.flush()
+    store(producer, numbered(3))
     topic.end(TxnId(0, 5), commit=True)
     assert set(topic.values) == set(numbered(3))
     assert len(topic.values) > 3

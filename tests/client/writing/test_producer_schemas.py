@@ -21,12 +21,13 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_schema import to_wire_schema
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
-from tests.client.writing.producers import open_producer, send, send_batch
+from tests.client.writing.producers import open_producer, send, send_batch, store
 from tests.client.writing.test_dedup import NoKeys
 from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
+from tests.writes import send_all
 
 A = Schema(SchemaType.AVRO, b'"int"', {"made": "by"}, "a")
 B = Schema(SchemaType.AVRO, b'"long"')
@@ -62,8 +63,7 @@ def test_all_kinds_of_entries_say_the_version(broker, client, topic, others):
     assert producer.schema_version == len(others)
     send(producer, numbered(2))
     send_batch(producer, numbered(3))
-    producer.flush()
-    producer.close()
+    store(producer, closes=True)
     assert versions(topic) == [len(others)] * 3
     (asked,) = broker.seen(Type.PRODUCER)
     assert asked.schema == to_wire_schema(A)
@@ -76,8 +76,7 @@ def test_without_a_schema_nothing_is_said_of_one(broker, client, topic):
     assert producer.schema_version is None
     send(producer, numbered(1))
     send_batch(producer, numbered(2))
-    producer.flush()
-    producer.close()
+    store(producer, closes=True)
     assert versions(topic) == [None, None]
     (asked,) = broker.seen(Type.PRODUCER)
     assert not asked.HasField("schema")
@@ -86,9 +85,7 @@ def test_without_a_schema_nothing_is_said_of_one(broker, client, topic):
 def test_a_schema_that_is_known_keeps_its_version(broker, client, topic):
     known(broker, A, B)
     producer = open_producer(client, schema=A)
-    send(producer, numbered(1))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(1), closes=True)
     assert versions(topic) == [0], "not the topic's latest: the value was not encoded by that"
 
 
@@ -98,8 +95,7 @@ def test_all_chunks_say_the_version(encryptor):
         known(broker, B)
         options = producing(schema=A, batching=False, chunking=True)
         with TopicWriter(client, TOPIC, options, code=UserCode(encryptor=encryptor)) as writer:
-            writer.send(columns([b"x" * 25_000, b"y"]))
-            writer.flush()
+            send_all(writer, columns([b"x" * 25_000, b"y"]))
         stored = broker.topics[str(TOPIC)]
         assert len(stored.entries) > 3
         assert set(versions(stored)) == {1}
@@ -108,8 +104,7 @@ def test_all_chunks_say_the_version(encryptor):
 def test_writers_register_it_for_each_partition(broker, client):
     broker.create("parted", 3)
     with TopicWriter(client, TopicName.parse("parted"), producing(schema=A)) as writer:
-        writer.send(columns(numbered(9), partition=pa.array([0, 1, 2] * 3, pa.int32())))
-        writer.flush()
+        send_all(writer, columns(numbered(9), partition=pa.array([0, 1, 2] * 3, pa.int32())))
     assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 3
     assert {version for topic in broker.topics.values() for version in versions(topic)} == {0}
 
@@ -130,9 +125,7 @@ def test_what_is_stored_is_found_to_be_what_was_sent(chunked):
         with broker.changed:
             broker.schemas.delete(str(TOPIC))
         producer.flush()
-        send(producer, [b"y"])
-        producer.flush()
-        producer.close()
+        store(producer, [b"y"], closes=True)
         *first, last = versions(topic)  # chunks before the last come again: readers drop them
         assert (set(first), last) == ({0}, 2)
         assert topic.stored_ids["me"] == 1
@@ -142,9 +135,7 @@ def test_what_is_stored_is_found_to_be_what_was_sent(chunked):
 def test_under_another_name_the_schema_is_registered_again(broker, client, topic):
     producer = open_producer(client, schema=A, name="one")
     producer.reopen("two", 0)
-    send(producer, numbered(1))
-    producer.flush()
-    producer.close()
+    store(producer, numbered(1), closes=True)
     assert [asked.schema for asked in broker.seen(Type.PRODUCER)] == [to_wire_schema(A)] * 2
     assert versions(topic) == [0]
 
@@ -188,8 +179,7 @@ def run(client, values, **options):
     """One run of a task; gives the task and how many messages may be duplicated."""
     task = DedupTask(client, "query-0", new_origin(0, 0, 0), b"secret", required=True)
     with closing(task), TopicWriter(client, TOPIC, producing(**options), dedup=task) as writer:
-        writer.send(columns(values))
-        writer.flush()
+        send_all(writer, columns(values))
         task.finish()
         return task, told((task, writer.sent))
 
@@ -229,8 +219,7 @@ def test_all_producers_of_a_task_name_the_schema():
         assert task.deduplicates()
         other = DedupTask(client, "query-1", Origin(0, 1, 0), b"secret", required=False)
         with closing(other), TopicWriter(client, TOPIC, producing(schema=A), dedup=other) as writer:
-            writer.send(columns(numbered(1)))
-            writer.flush()
+            send_all(writer, columns(numbered(1)))
         assert other.deduplicates()
         asked = broker.seen(Type.PRODUCER)
         assert len(asked) == 4
@@ -257,9 +246,7 @@ def test_the_version_is_that_of_the_first_partition_with_rows(order):
             task = DedupTask(client, "query-0", new_origin(0, 0, 0), b"secret", required=False)
             with closing(task):
                 for producer in open_all(task, [partition], schema):
-                    send(producer, numbered(1))
-                    producer.flush()
-                    producer.close()
+                    store(producer, numbered(1), closes=True)
         task = DedupTask(client, "query-0", new_origin(0, 0, 0), b"secret", required=False)
         with closing(task):
             for producer in open_all(task, order):

@@ -35,6 +35,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
+from tests.writes import send_all, write_all
 
 # A publish delay after which no test waits: batches close by count, bytes or flush.
 LATE = 1000.0
@@ -86,8 +87,7 @@ def test_a_producer_is_opened_with_the_first_row_of_its_partition(broker, client
     with open_writer(client, topic) as writer:
         assert asked_for(broker) == []
         for numbers in ((5,), (5, 5), (7, 5, 9)):
-            writer.send(to_partitions(*numbers))
-            writer.flush()
+            send_all(writer, to_partitions(*numbers))
         assert asked_for(broker)[:1] == [5]
         assert sorted(asked_for(broker)) == [5, 7, 9]
     assert len(broker.seen(Type.LOOKUP)) == len(broker.seen(Type.CLOSE_PRODUCER)) == 3
@@ -118,8 +118,7 @@ def test_rows_of_partitions_that_come_later_are_stored_in_their_order(broker, cl
 def test_a_partition_that_cannot_be_written_to_fails_with_its_first_row(broker, client):
     topic = parted(broker, 4)
     with open_writer(client, topic) as writer:
-        writer.send(to_partitions(1))
-        writer.flush()
+        send_all(writer, to_partitions(1))
         broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
         for _ in range(2):  # also without rows for it: rows are missing
             with pytest.raises(AuthError, match="no right"):
@@ -136,8 +135,7 @@ def test_writers_of_one_name_exclude_each_other_by_the_first_partition(broker, c
         with pytest.raises(PulsarError, match="already connected"):
             open_writer(other, topic, name="me")
         assert set(asked_for(broker)) == {0}
-        writer.send(to_partitions(3))
-        writer.flush()
+        send_all(writer, to_partitions(3))
     assert stored(broker, topic, 4) == [[], [], [], [b"0"]]
 
 
@@ -194,9 +192,7 @@ def test_a_producer_that_is_refused_leaves_no_other_open(broker, client, place):
 def test_a_key_decides_as_in_java(broker, client):
     """The hash of "a" is 97, of "b" 98, and so on."""
     topic, names = parted(broker), "abcdefabc"
-    with open_writer(client, topic) as writer:
-        writer.send(columns(numbered(9), key=keys(*names)))
-        writer.flush()
+    write_all(open_writer(client, topic), columns(numbered(9), key=keys(*names)))
     expected = [[b"%d" % at for at, name in enumerate(names) if ord(name) % 3 == part] for part in range(3)]
     assert stored(broker, topic) == expected
 
@@ -205,8 +201,7 @@ def test_a_row_may_name_its_partition(broker, client):
     topic = parted(broker)
     partition = pa.array([2, 0, 2, 1, None], pa.int32())
     with open_writer(client, topic) as writer:
-        writer.send(columns(numbered(5), key=keys("a", "a", "a", "a", "a"), partition=partition))
-        writer.flush()
+        send_all(writer, columns(numbered(5), key=keys("a", "a", "a", "a", "a"), partition=partition))
     assert stored(broker, topic) == [[b"1"], [b"3", b"4"], [b"0", b"2"]]
 
 
@@ -225,18 +220,14 @@ def test_with_a_place_rows_without_keys_go_by_count_alone(broker, client, place,
 
 def test_without_batches_rows_without_keys_go_round(broker, client):
     topic = parted(broker)
-    with open_writer(client, topic, place=TaskPlace(0, 1), batching=False) as writer:
-        writer.send(columns(numbered(7)))
-        writer.flush()
+    write_all(open_writer(client, topic, place=TaskPlace(0, 1), batching=False), columns(numbered(7)))
     assert stored(broker, topic) == [[b"2", b"5"], [b"0", b"3", b"6"], [b"1", b"4"]]
 
 
 def test_a_router_of_the_users_own(broker, client):
     topic = parted(broker)
     code = UserCode(router=lambda keys, count: [count - 1] * len(keys))
-    with open_writer(client, topic, code=code, routing_mode=RoutingMode.CUSTOM) as writer:
-        writer.send(columns(numbered(3)))
-        writer.flush()
+    write_all(open_writer(client, topic, code=code, routing_mode=RoutingMode.CUSTOM), columns(numbered(3)))
     assert stored(broker, topic) == [[], [], numbered(3)]
 
 
@@ -256,8 +247,7 @@ def test_partitions_that_are_added_get_rows_too(broker, client):
         broker.script(Type.PARTITIONED_METADATA, [refuses(pb.AuthorizationError)])
         writer.send(columns(numbered(1, 1)))  # a look that fails does not stop the rows
         broker.create(topic, 3)
-        writer.send(columns(numbered(3, 2), partition=pa.array([2, 1, 0], pa.int32())))
-        writer.flush()
+        send_all(writer, columns(numbered(3, 2), partition=pa.array([2, 1, 0], pa.int32())))
         sent = writer.sent
     assert stored(broker, topic) == [[b"0", b"1", b"4"], [b"3"], [b"2"]]
     assert {name.partition: part.messages for name, part in sent.items()} == {0: 3, 1: 1, 2: 1}
@@ -267,8 +257,7 @@ def test_partitions_are_not_looked_for_where_rows_must_stay(broker, client):
     topic = parted(broker, 1)
     with open_writer(client, topic, look_again=None) as writer:
         broker.create(topic, 3)
-        writer.send(columns(numbered(4)))
-        writer.flush()
+        send_all(writer, columns(numbered(4)))
     assert stored(broker, topic) == [numbered(4), [], []]
     assert len(broker.seen(Type.PARTITIONED_METADATA)) == 1
 
@@ -294,9 +283,7 @@ def test_batches_close_by_time_while_the_caller_is_away(broker, client):
 
 
 def test_without_batches_each_row_is_an_entry(broker, client):
-    with open_writer(client, batching=False) as writer:
-        writer.send(columns(numbered(3)))
-        writer.flush()
+    write_all(open_writer(client, batching=False), columns(numbered(3)))
     assert entries_of(broker) == [[b"0"], [b"1"], [b"2"]]
     assert not any(
         entry.metadata.HasField("num_messages_in_batch") for entry in broker.topics[str(TOPIC)].entries
@@ -304,9 +291,7 @@ def test_without_batches_each_row_is_an_entry(broker, client):
 
 
 def test_rows_with_a_time_of_delivery_are_alone(broker, client):
-    with open_writer(client) as writer:
-        writer.send(columns(numbered(6), deliver_at=longs(None, None, 5, 6, None, None)))
-        writer.flush()
+    write_all(open_writer(client), columns(numbered(6), deliver_at=longs(None, None, 5, 6, None, None)))
     assert entries_of(broker) == [[b"0", b"1"], [b"2"], [b"3"], [b"4", b"5"]]
     times = [entry.metadata.deliver_at_time for entry in broker.topics[str(TOPIC)].entries]
     assert times == [0, 5, 6, 0]
@@ -321,8 +306,7 @@ def test_rows_that_may_be_duplicates_share_no_batch_with_new_ones():
         broker.create(TOPIC).stored_ids["me"] = 3
         with open_writer(client, name="me") as writer:
             writer.send(columns(numbered(7, 1), sequence_id=longs(1, 2, 3, 4, 5, 6, 7)))
-            writer.send(columns([b"new"], sequence_id=longs(None)))
-            writer.flush()
+            send_all(writer, columns([b"new"], sequence_id=longs(None)))
             assert writer.sent[TOPIC].messages == 8
         assert broker.topics[str(TOPIC)].values == [b"4", b"5", b"6", b"7", b"new"]
         ids = [(one.sequence_id, one.num_messages) for one in broker.seen(Type.SEND)]
@@ -334,8 +318,7 @@ def test_rows_that_an_earlier_run_has_stored_are_dropped_with_a_warning(batching
     with FakeBroker(deduplicates=True) as broker, client_of(broker) as client:
         for ids in ((1, 2, 3), (2, 3, 4, 5)):
             with open_writer(client, name="me", batching=batching) as writer:
-                writer.send(columns([b"%d" % one for one in ids], sequence_id=longs(*ids)))
-                writer.flush()
+                send_all(writer, columns([b"%d" % one for one in ids], sequence_id=longs(*ids)))
                 assert writer.sent[TOPIC].messages == len(ids)
         assert broker.topics[str(TOPIC)].values == numbered(5, 1)
     (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -357,8 +340,7 @@ def test_rows_of_which_a_broker_drops_some_by_their_ids_are_an_error_in_each_run
 
 
 def write_with_ids(writer, ids):
-    writer.send(columns(numbered(len(ids)), sequence_id=longs(*ids)))
-    writer.flush()
+    send_all(writer, columns(numbered(len(ids)), sequence_id=longs(*ids)))
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -370,9 +352,7 @@ def test_ids_need_not_ascend_where_the_broker_does_not_deduplicate(broker, clien
 
 @pytest.mark.parametrize("batching", [True, False])
 def test_rows_say_their_ids(broker, client, batching):
-    with open_writer(client, batching=batching) as writer:
-        writer.send(columns(numbered(3), sequence_id=longs(10, 20, 30)))
-        writer.flush()
+    write_all(open_writer(client, batching=batching), columns(numbered(3), sequence_id=longs(10, 20, 30)))
     sent = [(one.sequence_id, one.highest_sequence_id) for one in broker.seen(Type.SEND)]
     assert sent == ([(10, 30)] if batching else [(10, 0), (20, 0), (30, 0)])
 
@@ -538,8 +518,7 @@ class Notes(ProducerInterceptor):
 def test_interceptors_change_rows_and_learn_where_they_are(broker, client):
     notes = Notes()
     with open_writer(client, code=UserCode(interceptors=[notes]), batching_max_messages=2) as writer:
-        writer.send(columns(numbered(3)))
-        writer.flush()
+        send_all(writer, columns(numbered(3)))
     topic = broker.topics[str(TOPIC)]
     assert topic.values == [b"<0>", b"<1>", b"<2>"]
     first, second = (entry.id for entry in topic.entries)
@@ -555,8 +534,7 @@ def test_rows_that_an_interceptor_could_not_change_are_not_sent(broker, client):
             return columns
 
     with open_writer(client, code=UserCode(interceptors=[Masks()]), batching=False) as writer:
-        writer.send(columns(numbered(2)))
-        writer.flush()
+        send_all(writer, columns(numbered(2)))
         with pytest.raises(OptionError, match=r"interceptor .*Masks raised ValueError") as caught:
             writer.send(columns(numbered(2, 2)))
     assert caught.value.topic == str(TOPIC)
@@ -700,8 +678,7 @@ def test_rows_of_a_transaction_show_when_it_is_committed():
         with open_writer(
             client, topic, place=TaskPlace(0, 0), transaction=transaction, batching=False
         ) as writer:
-            writer.send(columns(numbered(6)))
-            writer.flush()
+            send_all(writer, columns(numbered(6)))
         assert stored(broker, topic) == [[], [], []]
         transactions.commit(transaction.id)
         assert stored(broker, topic) == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]

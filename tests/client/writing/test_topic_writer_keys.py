@@ -18,6 +18,7 @@ from tests.client.writing.told import new_origin, told
 from tests.fake_broker import FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
+from tests.writes import send_all, write_all
 
 # A publish delay after which no test waits: batches close by count, bytes or flush.
 LATE = 1000.0
@@ -64,8 +65,7 @@ def test_each_batch_has_one_key_and_each_key_its_order(broker, client):
     broker.create(TOPIC)
     with open_writer(client) as writer:
         writer.send(columns(numbered(8), key=binaries("a", "b", "a", None, "c", "b", None, "a")))
-        writer.send(columns([b"x", b"y"], key=binaries("b", "a")))
-        writer.flush()
+        send_all(writer, columns([b"x", b"y"], key=binaries("b", "a")))
     assert entries_of(broker) == [("a", "027y"), ("b", "15x"), ("", "36"), ("c", "4")]
     assert ids_of(broker) == [(0, 3), (4, 6), (7, 8), (9, 9)]
 
@@ -75,9 +75,7 @@ def test_the_ordering_key_wins(broker, client):
     rows = columns(
         numbered(5), key=binaries("a", "b", "a", "o", None), ordering_key=binaries("o", "o", None, None, "p")
     )
-    with open_writer(client) as writer:
-        writer.send(rows)
-        writer.flush()
+    write_all(open_writer(client), rows)
     assert entries_of(broker) == [("o", "013"), ("a", "2"), ("p", "4")]
 
 
@@ -86,9 +84,7 @@ def test_the_ordering_key_wins(broker, client):
 )
 def test_limits_of_batches_hold_for_each_key(broker, client, limit):
     broker.create(TOPIC)
-    with open_writer(client, **limit) as writer:
-        writer.send(columns(numbered(8), key=binaries(*"aabaaaab")))
-        writer.flush()
+    write_all(open_writer(client, **limit), columns(numbered(8), key=binaries(*"aabaaaab")))
     assert entries_of(broker) == [("a", "01"), ("a", "34"), ("a", "56"), ("b", "27")]
 
 
@@ -116,8 +112,7 @@ def test_rows_with_ids_keep_their_order_and_an_entry_ends_where_the_key_changes(
     with open_writer(client) as writer:
         writer.send(columns(numbered(6), key=binaries(*"aabbab"), sequence_id=ids))
         writer.send(columns([b"x"], key=binaries("b"), sequence_id=pa.array([12], pa.int64())))
-        writer.send(columns([b"y"], key=binaries("b")))
-        writer.flush()
+        send_all(writer, columns([b"y"], key=binaries("b")))
     assert entries_of(broker) == [("a", "01"), ("b", "23"), ("a", "4"), ("b", "5"), ("b", "x"), ("b", "y")]
     assert ids_of(broker) == [(5, 6), (8, 9), (10, 10), (11, 11), (12, 12), (13, 13)]
 
@@ -144,9 +139,7 @@ def test_one_row_whose_key_does_not_fit_twice_keeps_the_others_back():
             with pytest.raises(SendError, match="does not fit"):
                 writer.flush()
         assert broker.seen(Type.SEND) == []
-        with open_writer(client, topic, batcher_builder=BatcherBuilder.DEFAULT) as writer:
-            writer.send(rows)
-            writer.flush()
+        write_all(open_writer(client, topic, batcher_builder=BatcherBuilder.DEFAULT), rows)
 
 
 # ---- batches of several keys
@@ -155,8 +148,7 @@ def test_one_row_whose_key_does_not_fit_twice_keeps_the_others_back():
 def test_a_batch_of_several_keys_says_the_first(broker, client):
     broker.create(TOPIC)
     with open_writer(client, batcher_builder=BatcherBuilder.DEFAULT, batching_max_messages=2) as writer:
-        writer.send(columns(numbered(6), key=binaries("a", "b", None, "a", "c", None)))
-        writer.flush()
+        send_all(writer, columns(numbered(6), key=binaries("a", "b", None, "a", "c", None)))
     assert entries_of(broker) == [("a", "01"), ("", "23"), ("c", "45")]
 
 
@@ -248,8 +240,7 @@ def test_rows_without_keys_go_to_the_same_partitions_in_each_run():
         for batch in (0, 0, 1, 1, 4):
             task = DedupTask(client, "query-1", Origin(batch, 1, 0), b"secret", required=True)
             with closing(task), open_writer(client, topic, dedup=task) as writer:
-                writer.send(columns(numbered(2, 2 * batch)))
-                writer.flush()
+                send_all(writer, columns(numbered(2, 2 * batch)))
         parts = [broker.topics[str(topic.of_partition(part))].values for part in range(COUNT)]
         assert parts == [[b"8", b"9"], [b"0", b"1"], [b"2", b"3"]]
 
@@ -262,8 +253,7 @@ def test_keys_as_bytes_go_where_their_text_goes(broker, client, batching):
     topic = parted(broker)
     options = {"key_bytes": True, "batching": batching, "batcher_builder": BatcherBuilder.DEFAULT}
     with open_writer(client, topic, place=TaskPlace(0, 0), **options) as writer:
-        writer.send(columns(numbered(3), key=binaries("a", "b", None)))
-        writer.flush()
+        send_all(writer, columns(numbered(3), key=binaries("a", "b", None)))
     found = []
     for part in range(COUNT):
         (entry,) = broker.topics[str(topic.of_partition(part))].entries
@@ -277,8 +267,7 @@ def test_the_keys_of_a_schema_are_sent_as_java_sends_them(broker, client, encodi
     broker.create(TOPIC)
     properties = {"kv.encoding.type": encoding, "key.schema.type": "STRING", "value.schema.type": "STRING"}
     with open_writer(client, schema=Schema(SchemaType.KEY_VALUE, bytes(8), properties)) as writer:
-        writer.send(columns(numbered(1), key=binaries("a")))
-        writer.flush()
+        send_all(writer, columns(numbered(1), key=binaries("a")))
     assert entries_of(broker) == [(key, "0")]
     (entry,) = broker.topics[str(TOPIC)].entries
     assert entry.metadata.partition_key_b64_encoded == (encoding == "SEPARATED")
@@ -286,7 +275,5 @@ def test_the_keys_of_a_schema_are_sent_as_java_sends_them(broker, client, encodi
 
 def test_batches_of_one_key_as_bytes(broker, client):
     broker.create(TOPIC)
-    with open_writer(client, key_bytes=True) as writer:
-        writer.send(columns(numbered(4), key=binaries("a", "YQ==", "a", None)))
-        writer.flush()
+    write_all(open_writer(client, key_bytes=True), columns(numbered(4), key=binaries("a", "YQ==", "a", None)))
     assert entries_of(broker) == [("YQ==", "02"), ("WVE9PQ==", "1"), ("", "3")]

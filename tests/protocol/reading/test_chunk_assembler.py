@@ -534,17 +534,12 @@ def test_what_is_lost_costs_its_message_only(steps, data):
 # The largest total that is declared below.
 LARGEST = 36
 # What the producers of a few messages declare of them: how many chunks, and how many bytes in all.
-DECLARED = st.fixed_dictionaries(
-    {uuid: st.tuples(st.integers(2, 4), st.integers(-1, 20)) for uuid in "abcd"},
-)
+DECLARED = st.fixed_dictionaries({uuid: st.tuples(st.integers(2, 4), st.integers(-1, 20)) for uuid in "abcd"})
 # A chunk as a producer cuts it: uuid, number, bytes.
 HONEST = st.tuples(UUIDS, st.integers(0, 3), st.binary(max_size=9), st.none())
 # One that contradicts the others of its message: it declares what it likes.
 HOSTILE = st.tuples(
-    UUIDS,
-    st.integers(-2, 6),
-    st.binary(max_size=9),
-    st.tuples(st.integers(2, 5), st.integers(-1, 20)),
+    UUIDS, st.integers(-2, 6), st.binary(max_size=9), st.tuples(st.integers(2, 5), st.integers(-1, 20))
 )
 
 

@@ -178,11 +178,7 @@ def test_an_id_of_a_later_micro_batch_is_waited_for_in_a_replay_only(may_be_repl
 
 @pytest.mark.parametrize(
     ("run", "may_be_replay", "is_known"),
-    [
-        (Origin(7, 3, 1), False, True),
-        (Origin(7, 3, 1), True, False),
-        (Origin(7, 3, 0), False, False),
-    ],
+    [(Origin(7, 3, 1), False, True), (Origin(7, 3, 1), True, False), (Origin(7, 3, 0), False, False)],
 )
 def test_an_entry_of_the_write_before_is_not_waited_for(run, may_be_replay, is_known):
     """Unless an earlier run of the later write can have stored rows."""

@@ -32,14 +32,7 @@ def new_packer(*, chunking=False, **options):
     return Packer(TOPIC, pb.NONE, chunking=chunking, chunk_max_message_size=None, **options)
 
 
-def new_writer(
-    *,
-    max_messages=FULL_AT,
-    chunking=False,
-    is_shared_name=True,
-    budget=None,
-    **options,
-):
+def new_writer(*, max_messages=FULL_AT, chunking=False, is_shared_name=True, budget=None, **options):
     packer = new_packer(chunking=chunking)
     window = PendingWindow(TOPIC, max_messages, budget or MemoryBudget(10**6), TIMEOUT)
     stored = StoredIds(TOPIC, is_shared_name=is_shared_name)

@@ -289,9 +289,7 @@ def by_column(monkeypatch):
     runs = []
     original = EncodedSingles.sections
     monkeypatch.setattr(
-        EncodedSingles,
-        "sections",
-        lambda self, *fields: runs.append(len(self)) or original(self, *fields),
+        EncodedSingles, "sections", lambda self, *fields: runs.append(len(self)) or original(self, *fields)
     )
     return runs
 

@@ -10,14 +10,7 @@ from pulsar_spark.errors import NotReadyError, ProtocolError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow, SendTimeoutError
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.protocol.writing.partition_writers import (
-    MAX_MESSAGE,
-    chunk,
-    new_packer,
-    outgoing,
-    run_of,
-    singles,
-)
+from tests.protocol.writing.partition_writers import MAX_MESSAGE, chunk, new_packer, outgoing, run_of, singles
 
 
 def window(max_messages=1000, max_bytes=10**6, send_timeout=30):
@@ -200,10 +193,7 @@ PROGRESS = {
     "anew, after a loss": ([("lost", 111), ("bytes", 112), ("lost", 113), ("anew", 115), ("lost", 116)], 145),
     "a chunk's receipt": ([("receipt of a chunk", 110)], 140),
     "a chunk's receipt, lost": ([("receipt of a chunk", 110), ("lost", 111)], 140),
-    "the resend of chunks is lost": (
-        [("lost", 111), *[("receipt of a chunk", 120), ("lost", 121)] * 3],
-        130,
-    ),
+    "the resend of chunks is lost": ([("lost", 111), *[("receipt of a chunk", 120), ("lost", 121)] * 3], 130),
 }
 
 

@@ -14,15 +14,8 @@ def test_the_service_url_is_required():
 @pytest.mark.parametrize(
     "url",
     [
-        "http://user:secret@h:8080",
-        "http://secret@h",
-        "secret",
-        "ftp://secret",
-        "http://h:secret",
-        "http://h:0/secret",
-        "http://h?token=secret",
-        "http://h1,http://secret",
-        "http://[secret",
+        *("http://user:secret@h:8080", "http://secret@h", "secret", "ftp://secret", "http://h:secret"),
+        *("http://h:0/secret", "http://h?token=secret", "http://h1,http://secret", "http://[secret"),
     ],
 )
 def test_a_bad_admin_url_is_not_repeated(url):

@@ -19,6 +19,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import (
     DecryptionOptions,
     EncryptionOptions,
+    check_key_reader,
     decryptor_of,
     encryptor_of,
     own_decryptor,
@@ -48,7 +49,7 @@ def function():
 
 
 def test_one_for_all_tasks_of_a_process():
-    for text in ("/keys", f"{HERE}.Keys"):
+    for text in (Path("/keys"), f"{HERE}.Keys"):
         options = DecryptionOptions(text, FAIL)
         assert decryptor_of(options) is decryptor_of(pickle.loads(pickle.dumps(options)))
         written = EncryptionOptions(text, ("a",), ProducerCryptoFailureAction.FAIL)
@@ -68,6 +69,17 @@ def test_one_for_all_tasks_of_a_process():
 def test_what_is_no_key_reader(name, text):
     with pytest.raises(OptionError, match=rf"cryptoKeyReader is {name}.*{text}"):
         decryptor_of(DecryptionOptions(name, FAIL))
+    with pytest.raises(OptionError, match=rf"cryptoKeyReader is {name}.*{text}"):
+        check_key_reader(name)
+
+
+def test_a_folder_that_the_driver_does_not_have_is_no_key_reader(tmp_path, monkeypatch):
+    (tmp_path / "keys").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for found in (None, tmp_path, Path("keys"), f"{HERE}.Keys"):
+        check_key_reader(found)
+    with pytest.raises(OptionError, match=rf"is keyz, and there is no such folder in {tmp_path}\. Put the"):
+        check_key_reader(Path("keyz"))
 
 
 def test_a_sink_can_read_what_it_has_encrypted_if_it_has_the_private_key(tmp_path):
@@ -75,7 +87,7 @@ def test_a_sink_can_read_what_it_has_encrypted_if_it_has_the_private_key(tmp_pat
     key, pem = ec.generate_private_key(ec.SECP256R1()), serialization.Encoding.PEM
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
     (tmp_path / "own.public.pem").write_bytes(public)
-    options = EncryptionOptions(str(tmp_path), ("own",), ProducerCryptoFailureAction.FAIL)
+    options = EncryptionOptions(tmp_path, ("own",), ProducerCryptoFailureAction.FAIL)
     fields, sealed = encryptor_of(options).seal(b"a row")
     metadata = pb.MessageMetadata(producer_name=b"p", sequence_id=0, publish_time=1)
     metadata.MergeFromString(fields)

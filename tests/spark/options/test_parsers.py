@@ -1,16 +1,29 @@
 import enum
+from pathlib import Path
 
 import pytest
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
+from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
 from tests.spark.options.parsing import sink, source
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("1500", 1.5), ("100ms", 0.1), ("5s", 5.0), ("2m", 120.0), ("1.5h", 5400.0), (" 7 s ", 7.0)],
+    [
+        ("1500", 1.5),
+        ("100ms", 0.1),
+        ("5s", 5.0),
+        ("2m", 120.0),
+        ("1.5h", 5400.0),
+        (" 7 s ", 7.0),
+        ("30 seconds", 30.0),
+        ("1 Day", 86400.0),
+        ("100", 0.1),
+        ("99ms", 0.099),
+    ],
 )
 def test_times_take_units_and_plain_milliseconds(text, seconds):
     assert source(pollTimeoutMs=text).poll_timeout == pytest.approx(seconds)
@@ -29,10 +42,16 @@ def test_sizes_take_units(text, size):
     assert sink(pulsar_producer_batchingMaxBytes=text).producer.batching_max_bytes == size
 
 
-@pytest.mark.parametrize("text", ["keys", "./keys", "file:keys", "http://keys", "my.2", ""])
-def test_a_key_reader_is_a_folder_or_a_name(text):
-    with pytest.raises(OptionError, match=r"pulsar\.reader\.cryptoKeyReader .*/path or file:///path"):
+@pytest.mark.parametrize("text", ["keys", "my.2", ""])
+def test_what_is_neither_a_folder_nor_a_name(text):
+    with pytest.raises(OptionError, match=r"pulsar\.reader\.cryptoKeyReader .*PATH/NAME or file:PATH"):
         source(pulsar_reader_cryptoKeyReader=text)
+
+
+def test_a_key_reader_is_a_folder_or_a_name():
+    for text in ("./keys", "keys/", "file:keys"):
+        assert source(pulsar_reader_cryptoKeyReader=text).decryption.key_reader == Path("keys")
+    assert source(pulsar_reader_cryptoKeyReader="my.Keys").decryption.key_reader == "my.Keys"
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,,b"])
@@ -43,6 +62,10 @@ def test_names_of_keys_are_not_empty(text):
 
 def test_metadata_columns_may_be_none_at_all():
     assert source(metadataColumns=" ").columns.metadata == ()
+
+
+def test_metadata_columns_may_be_all():
+    assert source(metadataColumns="*").columns.metadata == tuple(METADATA_COLUMNS)
 
 
 class Colour(enum.Enum):

@@ -79,10 +79,12 @@ class SimulatedTopic:
         self._next += 1
         return self._markers[-1]
 
-    def roll_over(self, ledger: int | None = None) -> None:
-        """Begin the next ledger."""
+    def roll_over(self, ledger: int | None = None, *, trims: bool = False) -> None:
+        """Begin the next ledger, and perhaps remove all before it."""
         self.ledgers.append(self.ledgers[-1] + 10 if ledger is None else ledger)
         self._next = 0
+        if trims:
+            self.trim()
 
     def reload(self) -> None:
         """Have the broker load the topic again: it forgets what is not stored any more."""
@@ -91,8 +93,7 @@ class SimulatedTopic:
     def compact_and_trim(self, *kept: MessageId) -> None:
         """Remove all ledgers, but have these entries for those who read what compaction left."""
         self.compacted = [entry for entry in self.entries if entry.id in kept]
-        self.roll_over()
-        self.trim()
+        self.roll_over(trims=True)
 
     def trim(self) -> None:
         """Remove all ledgers but the last; cursors in them stand before the next ledger then."""

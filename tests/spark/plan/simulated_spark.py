@@ -61,7 +61,7 @@ class SimulatedSpark:
 
     def restart(self, *, available_now: bool = False, **options: str) -> None:
         """Stop the run, if there is one, and begin another."""
-        self.planner.close()
+        self.stop()
         self.start(available_now=available_now, **options)
 
     def trigger(self, *, fails: bool = False) -> list[Row] | None:
@@ -103,6 +103,18 @@ class SimulatedSpark:
             found += rows
         return found
 
+    def play(self, words: str) -> None:
+        """Calls methods by their names: ``drain stop start``; a trigger may also ``fail``."""
+        for word in words.split():
+            if word == "fail":
+                self.trigger(fails=True)
+            else:
+                getattr(self, word)()
+
+    def stop(self) -> None:
+        """End the run."""
+        self.planner.close()
+
     @property
     def subscription(self) -> str:
         return self._logged(-1).subscription
@@ -115,6 +127,14 @@ class SimulatedSpark:
 
     def _copy(self, offsets: Offsets) -> Offsets:
         return Offsets.from_json(json.loads(json.dumps(offsets.to_json())))
+
+
+def reading(cluster, topic, count=2, **options):
+    """A query that has read a topic's first messages."""
+    spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
+    topic.produce(count)
+    spark.drain()
+    return spark
 
 
 def at(text):

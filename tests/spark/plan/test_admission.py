@@ -87,9 +87,7 @@ def brokers(draw, *, indexed):
 
 
 limits = st.builds(
-    Limits,
-    max_messages=st.none() | st.integers(1, 200),
-    max_bytes=st.none() | st.integers(1, 10_000),
+    Limits, max_messages=st.none() | st.integers(1, 200), max_bytes=st.none() | st.integers(1, 10_000)
 )
 
 

@@ -10,17 +10,7 @@ from pulsar_spark.errors import AuthError, DeadlineError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.plan import chunk_probes
 from tests.client.clients import wait_until
-from tests.spark.plan.subscriptions import (
-    P0,
-    P1,
-    P2,
-    ask,
-    mark,
-    marks,
-    opened,
-    processed,
-    three_partitions,
-)
+from tests.spark.plan.subscriptions import P0, P1, P2, ask, mark, marks, opened, processed, three_partitions
 
 
 @pytest.fixture

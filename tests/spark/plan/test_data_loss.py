@@ -23,12 +23,8 @@ from tests.spark.plan.simulated_spark import at
 T = TopicName.parse("t-partition-3")
 STRICT = LossReporter(fail_on_data_loss=True)
 FINE, ASK, MOVED, LOST, UNSURE, SET_BACK = (
-    LossVerdict.FINE,
-    LossVerdict.ASK,
-    LossVerdict.MOVED,
-    LossVerdict.LOST,
-    LossVerdict.UNSURE,
-    LossVerdict.SET_BACK,
+    *(LossVerdict.FINE, LossVerdict.ASK, LossVerdict.MOVED, LossVerdict.LOST),
+    *(LossVerdict.UNSURE, LossVerdict.SET_BACK),
 )
 
 
@@ -256,12 +252,7 @@ def test_a_subscription_at_a_processed_message_was_not_moved_if_the_query_may_ha
 
 @pytest.mark.parametrize(
     ("seen", "deleted", "verdict"),
-    [
-        ("5:9", True, LossVerdict.RECREATED),
-        ("5:9", False, LOST),
-        ("6:3", True, LOST),
-        ("6:3", False, LOST),
-    ],
+    [("5:9", True, LossVerdict.RECREATED), ("5:9", False, LOST), ("6:3", True, LOST), ("6:3", False, LOST)],
 )
 def test_loss_where_the_topic_was_deleted_and_made_again(seen, deleted, verdict):
     found = judge_answer(

@@ -30,13 +30,7 @@ TOPICS = [T.of_partition(number) for number in range(3)]
 
 @pytest.mark.parametrize(
     ("seconds", "has_news", "due"),
-    [
-        (0.04, True, False),
-        (0.05, True, True),
-        (0.05, False, False),
-        (9.9, False, False),
-        (10.0, False, True),
-    ],
+    [(0.04, True, False), (0.05, True, True), (0.05, False, False), (9.9, False, False), (10.0, False, True)],
 )
 def test_when_a_partition_is_asked(seconds, has_news, due):
     schedule = EndSchedule.of(MessageId(1, 1), 100.0)

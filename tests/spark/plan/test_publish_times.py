@@ -98,8 +98,7 @@ def read_stream(seed, **options):
             case "trigger":
                 spark.trigger()
             case "fail":
-                spark.trigger(fails=True)
-                spark.restart()
+                spark.play("fail restart")
             case "restart":
                 spark.restart()
         topic.write(topic.random.randint(0, 20))

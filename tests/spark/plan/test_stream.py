@@ -24,6 +24,7 @@ from tests.spark.plan.simulated_spark import (
     at,
     iso_time,
     mark,
+    reading,
     rows_of,
 )
 
@@ -170,9 +171,7 @@ def test_a_topic_that_does_not_exist_is_an_error_at_once(cluster):
 
 
 def test_an_acknowledgement_that_a_crashed_broker_forgot_is_sent_again(cluster, topic, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(3)
-    spark.drain()
+    spark = reading(cluster, topic, 3)
     topic.cursors[spark.subscription] = at("10:0")
     cluster.clock += 20.0  # a tail follows the end, so it is requested rarely
     assert spark.trigger() is None
@@ -184,9 +183,7 @@ def test_nothing_is_acknowledged_by_a_commit_before_the_first_trigger(cluster, t
     topic.produce(3)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.planner.commit()
-    spark.trigger(fails=True)
-    spark.restart()
-    spark.trigger()
+    spark.play("fail restart trigger")
     spark.planner.commit()
     assert acked(cluster) == []
 
@@ -260,9 +257,7 @@ def test_nothing_is_done_for_what_has_not_moved(cluster):
 def follow_quietly(cluster, **options):
     """A query on one partition, whose tail follows, and which has nothing to do."""
     (topic,) = cluster.create("t", 1, ledger=500)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest", **options)
-    topic.produce(5)
-    spark.drain()
+    spark = reading(cluster, topic, 5, **options)
     spark.poll(3.0)
     assert topic.tails
     return spark, topic
@@ -352,9 +347,7 @@ def test_a_micro_batch_costs_two_requests_a_partition(cluster):
 
 def test_it_waits_for_news_only_where_there_was_none(cluster, topic, monkeypatch):
     monkeypatch.setattr(quiet_time, "_MIN_WAIT", HANG)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(1)
-    spark.drain()
+    spark = reading(cluster, topic, 1)
     start = Offsets.from_json(json.loads(spark.offsets[-1]))
     began = time.monotonic()
     spark.planner.await_news()  # as much was found last

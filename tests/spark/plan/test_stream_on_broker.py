@@ -94,19 +94,9 @@ class Weather:
         self.numbers = iter(range(10**6))
         self.query = None
         self.events = (
-            self.publish,
-            self.publish,
-            self.publish,
-            self.publish_batches,
-            self.publish_large,
-            self.publish_chunks,
-            self.publish_wrong_count,
-            self.transact,
-            self.roll,
-            self.trim,
-            self.unload,
-            self.cut,
-            self.restart,
+            *(self.publish, self.publish, self.publish, self.publish_batches, self.publish_large),
+            *(self.publish_chunks, self.publish_wrong_count, self.transact, self.roll, self.trim),
+            *(self.unload, self.cut, self.restart),
         )
 
     def happen(self, query):

@@ -5,7 +5,7 @@ import pytest
 from pulsar_spark.errors import DataLossError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
 from tests.spark.plan import simulated_cluster
-from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, rows_of
+from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, reading, rows_of
 
 
 def move(topic, name, remove):
@@ -22,9 +22,7 @@ def move(topic, name, remove):
 @pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("remove", [True, False])
 def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remove, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     processed, name = topic.last, spark.subscription
     if stopped:
         spark.planner.close()
@@ -41,9 +39,7 @@ def test_a_subscription_that_was_moved_holds_again(cluster, topic, stopped, remo
 
 
 def test_a_restart_is_judged_by_the_start_of_a_batch_that_did_not_finish(cluster, topic, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     topic.produce(3)
     topic.roll_over()
     ids = topic.produce(2)
@@ -57,9 +53,7 @@ def test_a_restart_is_judged_by_the_start_of_a_batch_that_did_not_finish(cluster
 @pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("remove", [True, False])
 def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic, stopped, remove, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     name = spark.subscription
     if stopped:
         spark.planner.close()
@@ -82,9 +76,7 @@ def test_a_subscription_that_was_moved_over_what_is_gone_is_loss(cluster, topic,
 
 def test_what_the_broker_says_counts_also_where_a_tail_fails(cluster, topic, monkeypatch):
     """A tail of a topic that was made again may wait for its broker until it gives up."""
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     for _ in range(3):
         cluster.clock += 0.3
         spark.trigger()
@@ -104,16 +96,12 @@ def test_what_the_broker_says_counts_also_where_a_tail_fails(cluster, topic, mon
 
 
 def test_a_consumed_ledger_that_goes_away_is_no_loss(cluster, topic, caplog):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
-    topic.roll_over()
-    topic.trim()
+    spark = reading(cluster, topic)
+    topic.roll_over(trims=True)
     assert spark.trigger() is None
     ids = topic.produce(2)
     assert spark.drain() == rows_of(T, ids)
-    topic.roll_over()
-    topic.trim()
+    topic.roll_over(trims=True)
     spark.restart()
     assert spark.trigger() is None
     assert caplog.text == ""
@@ -132,8 +120,7 @@ def test_what_somebody_removes_up_to_a_ledger_while_the_query_runs_is_loss(clust
         spark.trigger()
         assert mark(spark) < topic.last
     topic.produce(3)
-    topic.roll_over()
-    topic.trim()
+    topic.roll_over(trims=True)
     topic.produce(later)
     topic.cursors[spark.subscription] = topic.begin
     with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
@@ -149,8 +136,7 @@ def test_what_was_seen_and_waits_for_its_turn_is_loss_where_a_ledger_is_removed(
         topic.produce(5)
         spark.trigger()
     processed = spark.planner.latest(spark._logged(-1)) and mark(spark)
-    topic.roll_over()
-    topic.trim()
+    topic.roll_over(trims=True)
     topic.produce(1)
     with pytest.raises(DataLossError, match=rf"\({processed}, 20:-1\]"):
         spark.trigger()
@@ -170,8 +156,7 @@ def test_what_is_removed_before_an_acknowledgement_could_be_sent_is_loss(cluster
             return acknowledge(entry)
         lost.pop()
         topic.produce(3)
-        topic.roll_over()
-        topic.trim()
+        topic.roll_over(trims=True)
         topic.produce(1)
         return None
 
@@ -190,13 +175,10 @@ def fail_to_open(*_):
 @pytest.mark.parametrize("later", [0, 2])
 def test_what_may_be_removed_up_to_a_ledger_while_the_query_is_stopped(cluster, topic, later, caplog):
     """Once more was written, nobody knows where the ledger ended."""
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     spark.planner.close()
     topic.produce(3)
-    topic.roll_over()
-    topic.trim()
+    topic.roll_over(trims=True)
     ids = topic.produce(later)
     topic.cursors[spark.subscription] = topic.begin
     if later:
@@ -214,9 +196,7 @@ def test_what_may_be_removed_up_to_a_ledger_while_the_query_is_stopped(cluster, 
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_consumed_ledger_that_goes_away_while_the_query_is_stopped(cluster, topic, is_stored, caplog):
     """With retention it is still there, and shows that nothing is lost."""
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     spark.planner.close()
     topic.roll_over()
     if not is_stored:
@@ -260,8 +240,7 @@ def test_restarts_of_a_healthy_query_warn_once_and_not_of_partitions_that_were_a
 def _load_again(spark, topics):
     spark.planner.close()
     for topic in topics:
-        topic.roll_over()
-        topic.trim()
+        topic.roll_over(trims=True)
         topic.reload()
     spark.start()
 
@@ -272,9 +251,7 @@ def set_back(cluster):
 
     def make(*, stopped, fail=True, restored=False):
         (old,) = cluster.create("t", ledger=500)
-        spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss=str(fail).lower())
-        old.produce(5)
-        spark.drain()
+        spark = reading(cluster, old, 5, failOnDataLoss=str(fail).lower())
         if stopped:
             spark.planner.close()
         cluster.delete("t")
@@ -302,8 +279,7 @@ def test_a_topic_that_ends_before_what_was_processed_is_an_error(set_back, stopp
             spark.trigger()
         if stopped:
             assert new.cursors == before, "the broker is left as it was"
-        spark.planner.close()
-        spark.start()
+        spark.play("stop start")
     assert len(spark.rows) == 5
 
 
@@ -317,8 +293,7 @@ def test_such_a_topic_is_read_from_its_end_where_loss_is_no_error(set_back, capl
     if fails:
         new.produce(1)
         ids = new.ids[2:]
-        spark.restart()
-        spark.trigger()
+        spark.play("restart trigger")
         assert spark.ranges == [], "nothing is read twice"
     else:
         ids = new.produce(1)
@@ -348,8 +323,7 @@ def test_a_query_may_begin_at_a_marker_in_a_later_ledger_than_the_last_message(
         topic.roll_over()
         topic.cursors[spark.subscription] = MessageId(topic.ledgers[-1], -1)
         spark.drain()
-    spark.restart()
-    spark.drain()
+    spark.play("restart drain")
     ids = topic.produce(1)
     assert spark.drain() == rows_of(T, ids)
     assert caplog.text == ""
@@ -361,8 +335,7 @@ def test_an_unfinished_batch_of_a_topic_that_is_set_back_reads_nothing(cluster, 
     spark = SimulatedSpark(cluster, startingOffsets="earliest", failOnDataLoss="false")
     spark.drain()
     topic.produce(1)
-    spark.trigger(fails=True)
-    spark.planner.close()
+    spark.play("fail stop")
     (new,) = cluster.create("t", ledger=30)
     new.produce(2)
     spark.start()
@@ -385,9 +358,7 @@ def test_a_start_after_all_there_is_is_waited_for(cluster, topic):
 
 def test_a_topic_that_is_made_again_under_the_running_query_is_read_from_its_beginning(cluster):
     (old,) = cluster.create("t", 1, ledger=500)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    old.produce(5)
-    spark.drain()
+    spark = reading(cluster, old, 5)
     cluster.delete("t")
     cluster.clock += 5.0
     assert spark.trigger() == []
@@ -420,9 +391,7 @@ def test_a_topic_that_is_deleted_and_made_again_at_once(cluster, caplog, is_repo
 
 
 def test_an_old_report_of_a_deletion_does_not_hide_loss(cluster, topic):
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    topic.produce(2)
-    spark.drain()
+    spark = reading(cluster, topic)
     cluster.deleted.add(T)
     topic.produce(1)
     spark.drain()

@@ -7,7 +7,7 @@ import pytest
 from pulsar_spark.errors import BusyError
 from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.ranges import Range
-from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, rows_of
+from tests.spark.plan.simulated_spark import P1, POLL, SimulatedSpark, T, acked, at, mark, reading, rows_of
 
 # ---- a fresh query
 
@@ -95,18 +95,14 @@ def test_a_run_that_plans_nothing_removes_no_subscription_but_its_own(cluster, t
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
     topic.produce(1)
-    spark.trigger(fails=True)
-    spark.restart()
-    spark.trigger(fails=True)
-    spark.planner.close()
+    spark.play("fail restart fail stop")
     assert topic.cursors.keys() == {"mine", spark.subscription}
 
 
 @pytest.mark.parametrize("retain", [True, False])
 def test_a_planned_query_leaves_its_subscription_if_asked(cluster, topic, retain):
     spark = SimulatedSpark(cluster, retainSubscription=str(retain).lower())
-    spark.trigger()
-    spark.planner.close()
+    spark.play("trigger stop")
     assert bool(topic.cursors) is retain
     assert cluster.open_readers == 0
     assert spark.planner.report()["topics"] == {}
@@ -119,19 +115,31 @@ def test_a_restart_goes_on_after_what_is_checkpointed(cluster, topic):
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     for _ in range(3):
         topic.produce(2)
-        spark.drain()
-        spark.restart()
+        spark.play("drain restart")
     topic.produce(1)
     spark.drain()
     assert spark.rows == rows_of(T, topic.ids)
     assert list(topic.cursors) == [spark.subscription]
 
 
+@pytest.mark.parametrize("given", [{}, {"startingTime": "2024-05-01"}])
+def test_a_start_that_a_checkpoint_makes_useless_is_told_once(cluster, topic, caplog, given):
+    spark = SimulatedSpark(cluster, **given)
+    told = "startingTime is not used: the query continues from its checkpoint"
+    with caplog.at_level(logging.INFO):
+        topic.produce(2)
+        spark.drain()
+        assert told not in caplog.messages
+        spark.restart(**given)
+        topic.produce(2)
+        spark.drain()
+    assert caplog.messages.count(told) == len(given)
+
+
 def test_a_restart_looks_for_old_ends_after_what_is_processed(cluster, topic, monkeypatch):
     spark, seen = SimulatedSpark(cluster, startingOffsets="earliest"), []
     topic.produce(3)
-    spark.drain()
-    spark.restart()
+    spark.play("drain restart")
     monkeypatch.setattr(cluster, "may_have_old_end", lambda topic: True)
     monkeypatch.setattr(cluster, "visible_end", lambda topic, told, after: seen.append(after) or told)
     spark.trigger()
@@ -171,12 +179,10 @@ def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
 def test_a_batch_0_that_did_not_finish_is_judged_by_its_end(cluster, topic, caplog):
     """The start that a restart finds may come after it."""
     spark = SimulatedSpark(cluster, startingOffsets="latest")
-    spark.trigger(fails=True)
-    spark.planner.close()
+    spark.play("fail stop")
     del topic.cursors[spark.subscription]
     topic.produce(2)
-    spark.start()
-    spark.trigger()
+    spark.play("start trigger")
     assert "nothing is lost" in caplog.text
 
 
@@ -189,8 +195,7 @@ def test_a_named_subscription_of_a_batch_0_that_did_not_finish_goes_on_from_the_
     spark = SimulatedSpark(cluster, predefinedSubscription="mine", **start)
     spark.trigger(fails=True)
     more = topic.produce(3)
-    spark.restart()
-    spark.trigger()
+    spark.play("restart trigger")
     assert topic.cursors["mine"] == before[0], "what Spark has not checkpointed is not acknowledged"
     spark.drain()
     assert spark.rows == rows_of(T, before[1:] + more if not start else more)
@@ -214,25 +219,19 @@ def test_a_subscription_that_is_removed_while_a_restart_opens_it_holds_again(
 
 def test_a_restart_judges_partitions_of_which_its_batch_has_nothing(cluster, caplog):
     first, second = cluster.create("t", 2)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    second.produce(3)
-    spark.drain()
+    spark = reading(cluster, second, 3)
     first.produce(1)
-    spark.trigger(fails=True)
-    spark.planner.close()
+    spark.play("fail stop")
     ids = second.produce(2)
     second.cursors[spark.subscription] = second.last
-    spark.start()
-    spark.trigger()
+    spark.play("start trigger")
     assert "nothing is lost" in caplog.text
     assert mark(spark, P1) < ids[0]
 
 
 def test_a_restart_that_fails_leaves_the_subscription_as_it_was(cluster):
     first, second = cluster.create("t", 2)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    first.produce(1)
-    spark.drain()
+    spark = reading(cluster, first, 1)
     second.held.add(spark.subscription)
     spark.restart()
     with pytest.raises(BusyError, match="predefinedSubscription"):

@@ -13,7 +13,7 @@ from pulsar_spark.spark.plan import micro_batch, stream
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, rows_of
+from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, reading, rows_of
 
 
 def make_late(patch, cluster, operation):
@@ -238,9 +238,7 @@ def test_a_partition_that_is_deleted_with_unread_messages_is_loss(cluster, fails
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_partition_that_is_deleted_when_all_is_read_is_left_out(cluster, caplog, available_now):
     first, second = cluster.create("t", 2)
-    spark = SimulatedSpark(cluster, startingOffsets="earliest")
-    second.produce(1)
-    spark.drain()
+    spark = reading(cluster, second, 1)
     cluster.delete(str(P1))
     ids = first.produce(1)
     if available_now:
@@ -274,8 +272,7 @@ def test_a_topic_that_is_deleted_while_the_query_is_stopped_is_loss(cluster, fai
     del spark.options["topic"]
     spark.restart(topics="t,u")
     second.produce(1)
-    spark.drain()
-    spark.planner.close()
+    spark.play("drain stop")
     cluster.delete("u")
     ids = first.produce(1)
     spark.start()
@@ -490,8 +487,7 @@ def test_a_topic_that_is_deleted_when_a_restart_judges_it(cluster, several, monk
     (first,) = cluster.create("t")
     cluster.create("u")[0].produce(1)
     spark = several(failOnDataLoss="false")
-    spark.drain()
-    spark.planner.close()
+    spark.play("drain stop")
     del cluster.topics[U].cursors[spark.subscription]
 
     real = getattr(cluster, what)
@@ -586,8 +582,7 @@ def test_what_compaction_left_begins_before_the_log(options, later, fails):
         expected = [at("10:1"), at("10:4"), *topic.ids]
         assert spark.rows == [(T, each) for each in expected]
         topic.produce(1)
-        spark.drain()
-        spark.restart()
+        spark.play("drain restart")
 
 
 def test_a_log_that_compaction_has_emptied_behind_a_query_is_no_loss():

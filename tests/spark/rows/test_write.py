@@ -321,6 +321,20 @@ def test_without_any_topic():
         message_shape(schema(value=TEXT), None)
 
 
+def test_fields_that_only_have_kafkas_names_are_written():
+    avro, pair = SinkValues(SinkFormat.AVRO), SinkValues(SinkFormat.AVRO, ("key",))
+    for columns, values in (
+        ({"key": TEXT, "value": TEXT}, pair),
+        ({"key": TEXT, "value": LongType()}, avro),
+        ({"key": TEXT, "value": TEXT, "id": TEXT}, avro),
+        ({"key": TEXT, "topic": TEXT}, avro),
+        ({"value": schema(key=TEXT, value=TEXT)}, avro),
+    ):
+        message_shape(schema(**columns), OUT, values=values)
+    with pytest.raises(OptionError, match="Kafka's sink: key"):
+        message_shape(schema(key=TEXT, value=TEXT, id=TEXT), OUT)
+
+
 def test_rows_can_be_written_as_they_were_read():
     shape = message_shape(SOURCE_SCHEMA, None)
     assert shape.value == "value"

@@ -74,10 +74,7 @@ NEXT = Intent(6, (THREE,), ONE)
 STATES = {
     "nothing": ([], state()),
     "tasks have opened": ([OpenedRecord(ONE), OpenedRecord(TWO)], state(opened=[ONE, TWO])),
-    "an intent names some": (
-        [OpenedRecord(ONE), OpenedRecord(THREE), INTENT],
-        state(INTENT, opened=[THREE]),
-    ),
+    "an intent names some": ([OpenedRecord(ONE), OpenedRecord(THREE), INTENT], state(INTENT, opened=[THREE])),
     "the first marker": ([INTENT, CommittedRecord(ONE)], state(INTENT, [ONE])),
     "a token": ([INTENT, TokenRecord("a")], state(INTENT)),
     "the next intent": ([INTENT, NEXT], state(NEXT)),
@@ -104,10 +101,7 @@ _records = st.lists(
         st.builds(OpenedRecord, _txns),
         st.builds(CommittedRecord, _txns),
         st.builds(
-            Intent,
-            st.integers(0, 3),
-            st.lists(_txns, min_size=1, unique=True).map(tuple),
-            st.none() | _txns,
+            Intent, st.integers(0, 3), st.lists(_txns, min_size=1, unique=True).map(tuple), st.none() | _txns
         ),
     )
 )

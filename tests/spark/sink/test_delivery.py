@@ -258,10 +258,7 @@ def nothing_logged(monkeypatch, caplog):
 
 
 def logged(
-    caplog,
-    batch: MicroBatch | None,
-    dedup: DedupTask | Asked | None,
-    given: Mapping[str, str] | None = None,
+    caplog, batch: MicroBatch | None, dedup: DedupTask | Asked | None, given: Mapping[str, str] | None = None
 ) -> str:
     """What a task logs, and what the driver is to warn of."""
     caplog.clear()

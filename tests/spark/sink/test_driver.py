@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_spark.client import Origin, SentTotals
-from pulsar_spark.errors import AuthError, DuplicatesError, SendError, TransactionError
+from pulsar_spark.errors import AuthError, DuplicatesError, OptionError, SendError, TransactionError
 from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.sink import driver
@@ -78,6 +78,18 @@ def test_what_is_committed_is_reported(calls, given, messages, batch, commits):
         ("find_duplicates", URL, messages[:1], query_secret("query"), given is ENCRYPTED),
         ("report_batch", messages[:1], TWICE, batch, "users.note"),
     ]
+
+
+def test_a_batch_write_cannot_be_effectively_once(calls):
+    """Its tasks have written nothing. Rows without any partition have no task, also in foreachBatch."""
+    options = parse_sink({**PLAIN, "delivery": "effectively-once"})
+    for batch in (None, 3):
+        with pytest.raises(OptionError, match="not possible in a plain batch write"):
+            finish_batch(options, [TaskReport({}), TaskReport({})], batch)
+    assert not calls
+    finish_batch(options, [], None)
+    finish_batch(options, [TaskReport({}), REPORT], None)
+    assert [call[0] for call in calls].count("report_batch") == 2
 
 
 @pytest.mark.parametrize("batch", [3, None], ids=["stream", "foreachBatch"])

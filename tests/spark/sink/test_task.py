@@ -343,6 +343,13 @@ def test_the_driver_is_told_what_is_not_promised(fakes, monkeypatch):
     assert given == [micro_batch(), fakes.given["dedup"]]
 
 
+def test_a_task_writes_nothing_where_effectively_once_is_not_possible(fakes, monkeypatch):
+    """The driver then fails the write: tests/spark/sink/test_driver.py."""
+    run_as(monkeypatch, FakeTask())
+    assert write([rows(("a", "t"))], delivery="effectively-once") == TaskReport({})
+    assert not fakes.calls
+
+
 def test_a_replay_without_rows_looks_at_the_topic_all_the_same(fakes, monkeypatch):
     """An earlier run may have had rows."""
     run_as(monkeypatch, of_micro_batch(5))
@@ -431,10 +438,7 @@ def test_what_is_not_what_the_option_asks_for_is_not_called(fakes, given):
 
 def test_payloads_are_encrypted_with_the_keys_of_the_options(fakes, tmp_path):
     (tmp_path / "own.public.pem").touch()
-    keys = {
-        "pulsar.producer.encryptionKeys": "own",
-        "pulsar.producer.cryptoKeyReader": str(tmp_path),
-    }
+    keys = {"pulsar.producer.encryptionKeys": "own", "pulsar.producer.cryptoKeyReader": str(tmp_path)}
     write(**keys)
     assert fakes.given["code"].encryptor is not None
 

@@ -18,12 +18,7 @@ from pulsar_spark.ids import TopicName, TxnId
 from pulsar_spark.spark.sink.commit_log import CommitLog, LogProtection, QueryLog
 from pulsar_spark.spark.sink.commit_records import Intent, OpenedRecord, encode_record
 from pulsar_spark.spark.sink.report import TaskReport
-from pulsar_spark.spark.sink.transactional import (
-    abort_batch,
-    commit_batch,
-    commit_once,
-    write_in_transaction,
-)
+from pulsar_spark.spark.sink.transactional import abort_batch, commit_batch, commit_once, write_in_transaction
 from tests.spark.sink.simulated_broker import Crash, Fault, SimulatedBroker, plug_in
 
 DATA = TopicName.parse("orders")

@@ -192,10 +192,7 @@ VERSIONS = [
 ]
 
 
-@for_each(
-    ("writer", "reader", "value", "row"),
-    VERSIONS,
-)
+@for_each(("writer", "reader", "value", "row"), VERSIONS)
 def test_values_of_another_version(writer, reader, value, row):
     assert rows(made(writer, reader), [encoded(writer, value)] * 3) == [row] * 3
 

@@ -152,10 +152,7 @@ TYPES = [
     (["null", "int", "long"], pa.int64()),
     (["long", "int"], pa.int64()),
     (["float", "null", "double"], pa.float64()),
-    (
-        ["int", logical("long", "timestamp-micros")],
-        pa.struct([("member0", pa.int32()), ("member1", UTC)]),
-    ),
+    (["int", logical("long", "timestamp-micros")], pa.struct([("member0", pa.int32()), ("member1", UTC)])),
     (["int", "float"], pa.struct([("member0", pa.int32()), ("member1", pa.float32())])),
     (
         ["string", "null", "int", "long"],

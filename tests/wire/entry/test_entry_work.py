@@ -28,13 +28,7 @@ def test_others_have_their_share_of_the_bytes():
     assert rates.tolist() == [0.5 + 1 / 32, np.inf, 1 / 32]
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 1 << 23), st.integers(0, 1 << 31)),
-        min_size=1,
-        max_size=20,
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 1 << 23), st.integers(0, 1 << 31)), min_size=1, max_size=20))
 def test_no_entry_has_more_items_than_its_bytes_pay_for(entries):
     stored, uncompressed = array(*(each for each, _ in entries)), array(*(each for _, each in entries))
     rates = items_per_byte(stored, uncompressed)

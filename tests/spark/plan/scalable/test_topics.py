@@ -37,6 +37,24 @@ def query(topic, cluster, **options):
     return SimulatedSpark(cluster, str(topic.name), **options)
 
 
+def play(words, topic, spark=None):
+    """What happens, in words: a message of each key is written, the first segment split, all merged."""
+    for word in words.split():
+        match word:
+            case "write":
+                topic.write(KEYS)
+            case "split":
+                topic.split(topic.active[0])
+            case "merge":
+                topic.merge(*topic.active)
+            case "clean":
+                topic.clean_up()
+            case "now":
+                spark.restart(available_now=True)
+            case _:
+                spark.play(word)
+
+
 def positions(spark):
     """The offset of a query as JSON, without the subscription."""
     return json.loads(spark.offsets[-1])["topics"]
@@ -59,11 +77,7 @@ def assert_complete(topic, spark):
 
 def test_children_wait_for_the_end_of_their_parent(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("write drain write split write", topic, spark)
     first, second, third = spark.trigger(), spark.trigger(), spark.trigger()
     assert {row[0].partition for row in first} == {0}
     assert {row[0].partition for row in second} == {1, 2}
@@ -73,10 +87,7 @@ def test_children_wait_for_the_end_of_their_parent(cluster, topic):
 
 def test_the_offset_names_segments_and_those_that_are_done(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.drain()
+    play("write split write drain", topic, spark)
     assert positions(spark) == {
         "topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "2:7", "8000-ffff-2": "3:7"}
     }
@@ -85,8 +96,7 @@ def test_the_offset_names_segments_and_those_that_are_done(cluster, topic):
 def test_unrelated_branches_are_read_side_by_side(cluster, topic):
     topic.split(topic.active[0])
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
+    play("drain write", topic, spark)
     topic.split(topic.named(1))
     topic.write(KEYS)
     assert {row[0].partition for row in spark.trigger()} == {1, 2}
@@ -94,10 +104,7 @@ def test_unrelated_branches_are_read_side_by_side(cluster, topic):
 
 def test_an_empty_parent_does_not_release_its_children_before_its_own_parent_is_done(cluster, topic):
     """Three generations, of which the second got nothing."""
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.merge(*topic.active)
-    topic.write(KEYS)
+    play("write split merge write", topic)
     spark = query(topic, cluster)
     spark.drain()
     assert_complete(topic, spark)
@@ -105,24 +112,16 @@ def test_an_empty_parent_does_not_release_its_children_before_its_own_parent_is_
 
 def test_an_empty_segment_that_a_running_query_meets_is_nothing_to_warn_of(cluster, topic, caplog):
     spark = query(topic, cluster)
-    spark.drain()
-    topic.split(topic.active[0])
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.drain()
+    play("drain split split write drain", topic, spark)
     assert_complete(topic, spark)
     assert caplog.text == ""
 
 
 def test_a_segment_that_is_done_costs_no_request(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.drain()
+    play("write split write drain", topic, spark)
     cluster.requests.clear()
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     asked = {request[1] for request in cluster.requests if len(request) > 1 and request[0] != "layout"}
     assert topic.named(0) not in asked
     assert topic.named(1) in asked
@@ -130,17 +129,12 @@ def test_a_segment_that_is_done_costs_no_request(cluster, topic):
 
 def test_what_is_done_is_acknowledged_and_then_deleted_and_no_batch_comes_of_that(cluster, topic):
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.clean_up()
+    play("drain write split clean", topic, spark)
     assert [name.partition for name in topic.sealed] == [0]
-    spark.drain()
-    topic.clean_up()
+    play("drain clean", topic, spark)
     assert topic.sealed == []
     assert spark.trigger() is None
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     assert set(positions(spark)[str(topic.name)]) == {"0000-7fff-1", "8000-ffff-2"}
     assert_complete(topic, spark)
 
@@ -148,33 +142,24 @@ def test_what_is_done_is_acknowledged_and_then_deleted_and_no_batch_comes_of_tha
 def test_a_done_segment_is_acknowledged_by_a_later_run(cluster, topic):
     """The run that read its last message ended before it could do that, and the first answer is lost."""
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    spark.trigger()
+    play("drain write split trigger", topic, spark)
     assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
     segment = topic.named(0)
     cluster.held["ack", segment] = []
-    spark.restart()
-    spark.trigger()
+    play("restart trigger", topic, spark)
     (answer,) = cluster.held.pop(("ack", segment))
     answer.set_exception(ConnectError("lost"))
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     assert cluster.topics[segment].cursors[spark.subscription] == cluster.topics[segment].last
 
 
 def test_a_done_segment_is_not_read_again_if_the_answer_to_its_acknowledgement_is_lost(cluster, topic):
     """And the broker, which has it, removes the segment."""
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
+    play("drain write split", topic, spark)
     segment = topic.named(0)
     cluster.held["ack", segment] = []
-    spark.trigger()
-    topic.write(KEYS)
-    spark.trigger()
+    play("trigger write trigger", topic, spark)
     found = cluster.topics[segment]
     cluster.held["last message", segment] = []
     spark.trigger()
@@ -182,31 +167,24 @@ def test_a_done_segment_is_not_read_again_if_the_answer_to_its_acknowledgement_i
     topic.clean_up()
     assert topic.sealed == []
     for _ in range(3):
-        topic.write(KEYS)
-        spark.trigger()
+        play("write trigger", topic, spark)
         assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
     assert_complete(topic, spark)
 
 
 def test_a_batch_is_planned_again_after_a_restart_with_segments_that_it_ended(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
+    play("write drain write split", topic, spark)
     spark.trigger(fails=True)
     assert positions(spark)[str(topic.name)]["0000-ffff-0"] == "done"
-    spark.restart()
-    topic.write(KEYS)
-    spark.drain()
+    play("restart write drain", topic, spark)
     assert_complete(topic, spark)
 
 
 def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segment(cluster, topic):
     """Its children wait for it."""
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     parent = cluster.topics[topic.named(0)]
     place = parent.mark_transaction()
     parent.is_withheld = True
@@ -225,11 +203,9 @@ def test_a_message_of_a_transaction_may_still_come_at_the_end_of_a_sealed_segmen
 def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, available_now, monkeypatch):
     """Such as the marker of a transaction. A run over what there is waits until the broker says so."""
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
+    play("drain write", topic, spark)
     cluster.topics[topic.named(0)].mark_transaction()
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("split write", topic)
     spark.restart(available_now=available_now)
     if available_now:
         monkeypatch.setattr(segments, "PROMPT", 0.0)
@@ -244,24 +220,17 @@ def test_a_sealed_segment_may_end_with_what_readers_never_see(cluster, topic, av
 def test_what_waits_for_an_open_transaction_says_so(cluster, topic, caplog):
     """A run that reads what is there fails: it did not."""
     spark = query(topic, cluster)
-    spark.drain()
-    topic.write(KEYS)
+    play("drain write", topic, spark)
     parent = cluster.topics[topic.named(0)]
     parent.mark_transaction()
     parent.is_withheld = True
-    topic.split(topic.active[0])
-    spark.restart(available_now=True)
-    spark.drain()
-    spark.restart()
-    topic.write(KEYS)
-    spark.drain()
+    play("split now drain restart write drain", topic, spark)
     assert caplog.text.count("[PULSAR_NOT_READY] the segment is sealed") == 2, "once in each run"
     spark.restart(available_now=True)
     with pytest.raises(NotReadyError, match="0000-ffff-0"):
         spark.drain()
     parent.is_withheld = False
-    spark.restart(available_now=True)
-    spark.drain()
+    play("now drain", topic, spark)
     assert_complete(topic, spark)
 
 
@@ -277,8 +246,7 @@ def test_a_partition_that_is_called_sealed_before_it_is(cluster, is_listed):
     end, old.topic_end = old.topic_end, None
     topic.write(KEYS)
     if not is_listed:
-        topic.clean_up()
-        topic.clean_up()
+        play("clean clean", topic)
         assert topic.sealed == []
     spark.restart(topic=str(topic.name), admin__url="http://localhost:1")
     spark.drain()
@@ -294,13 +262,7 @@ def test_available_now_reads_all_generations(cluster, topic):
     spark = query(topic, cluster)
     spark.drain()
     for _ in range(3):
-        topic.write(KEYS)
-        topic.split(topic.active[0])
-        topic.write(KEYS)
-        topic.merge(*topic.active)
-        topic.write(KEYS)
-        spark.restart(available_now=True)
-        spark.drain()
+        play("write split write merge write now drain", topic, spark)
         assert_complete(topic, spark)
         topic.clean_up()
 
@@ -308,39 +270,26 @@ def test_available_now_reads_all_generations(cluster, topic):
 def test_available_now_ends_though_segments_came_after_it_began(cluster, topic):
     """They are read up to where they were found."""
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    spark.restart(available_now=True)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("write drain now split write", topic, spark)
     for _ in range(6):
         rows = spark.trigger()
         topic.write(KEYS)
     assert rows is None
-    spark.restart()
-    spark.drain()
+    play("restart drain", topic, spark)
     assert_complete(topic, spark)
 
 
 def test_a_start_at_the_latest_message_leaves_out_sealed_segments(cluster, topic):
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("write split write", topic)
     old = sum(topic.counts.values())
     spark = query(topic, cluster, startingOffsets="latest")
-    spark.drain()
-    topic.write(KEYS)
-    spark.drain()
+    play("drain write drain", topic, spark)
     assert len(spark.rows) == sum(topic.counts.values()) - old
 
 
 def test_a_shown_offset_is_a_start(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.drain()
-    spark.trigger()
+    play("write split write drain trigger", topic, spark)
     topic.clean_up()  # one that is done
     assert topic.sealed == []
     again = query(topic, cluster, startingOffsets=spark.offsets[-1])
@@ -352,14 +301,9 @@ def test_a_shown_offset_is_a_start(cluster, topic):
 
 def test_what_nobody_held_is_reported_with_its_segment(cluster, topic):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    topic.write(KEYS)
-    spark.planner.close()
+    play("write drain write stop", topic, spark)
     cluster.registered[topic.name].clear()
-    topic.split(topic.active[0])
-    topic.clean_up()
-    spark.start()
+    play("split clean start", topic, spark)
     with pytest.raises(DataLossError, match=r"segment://public/default/st/0000-ffff-0"):
         spark.trigger()
 
@@ -380,13 +324,7 @@ def test_a_query_that_cannot_be_registered_does_not_start(cluster, topic, monkey
         with pytest.raises(ConnectError, match=r"PULSAR_CONNECT.*registered"):
             spark.trigger()
     monkeypatch.undo()
-    spark.restart()
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.clean_up()
-    topic.write(KEYS)
-    spark.drain()
+    play("restart drain write split clean write drain", topic, spark)
     assert len(spark.rows) == len(KEYS) * (2 if "startingOffsets" in options else 3)
 
 
@@ -395,12 +333,9 @@ def test_a_start_that_cannot_be_registered_does_not_hide_the_loss_from_the_next_
 ):
     """The subscription was removed while the query was stopped, and then a segment."""
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    spark.planner.close()
+    play("write drain stop", topic, spark)
     cluster.admin("").release_scalable(topic.name, spark.subscription)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
+    play("write split", topic)
     monkeypatch.setattr(cluster, "admin", lambda url: NoAdmin())
     spark.start()
     with pytest.raises(ConnectError):
@@ -419,32 +354,20 @@ def test_a_subscription_that_is_removed_from_a_running_query_is_registered_again
     cluster, topic, caplog, stopped
 ):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     if stopped:
-        spark.restart()
-        spark.drain()
+        play("restart drain", topic, spark)
     cluster.registered[topic.name].clear()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.trigger()
+    play("write split write trigger", topic, spark)
     assert cluster.registered[topic.name] == {spark.subscription}
     assert "was removed" in caplog.text
-    topic.clean_up()
-    spark.drain()
-    topic.split(topic.active[0])
-    topic.clean_up()
-    topic.write(KEYS)
-    spark.drain()
+    play("clean drain split clean write drain", topic, spark)
     assert_complete(topic, spark)
 
 
 def test_only_what_nothing_held_may_be_unread(cluster, topic):
     """Of the segments that are gone; and only where not all of one was read, as far as its end is known."""
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.split(topic.active[0])
+    play("write split split", topic)
     full, empty, taking, other = map(topic.named, range(4))
     end = cluster.topics[full].last
     admin, options = cluster.admin(""), options_of(topic=str(topic.name), admin__url="http://localhost:1")
@@ -488,10 +411,7 @@ def test_a_running_query_asks_an_admin_service_again_that_has_failed(
     cluster, topic, monkeypatch, caplog, error
 ):
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("write drain split write", topic, spark)
 
     class Failing:
         def scalable_subscriptions(self, name):
@@ -522,25 +442,21 @@ def remove_unread(cluster, topic, generations):
 def test_what_a_running_query_did_not_hold_is_reported(cluster, topic, generations, caplog):
     """The segments that it had read, and those that it never saw."""
     spark = query(topic, cluster, failOnDataLoss="false")
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     remove_unread(cluster, topic, generations)
-    topic.write(KEYS)
-    spark.drain()
+    play("write drain", topic, spark)
     assert "[PULSAR_DATA_LOSS]" in caplog.text
     assert "segment://public/default/st/0000-ffff-0" in caplog.text
     assert ("segments that the query never saw" in caplog.text) == (generations > 1)
     spark.options["failOnDataLoss"] = "true"
-    spark.restart()
-    spark.trigger()
+    play("restart trigger", topic, spark)
     remove_unread(cluster, topic, 1)
     with pytest.raises(DataLossError):
         spark.drain()
 
 
 def test_a_segment_that_nothing_held_is_a_loss_where_not_all_of_it_was_read(cluster, topic):
-    topic.write(KEYS)
-    topic.split(topic.active[0])
+    play("write split", topic)
     spark = query(topic, cluster, maxMessagesPerTrigger="4")
     spark.trigger()
     remove_unread(cluster, topic, 0)
@@ -552,8 +468,7 @@ def test_a_segment_that_nothing_held_is_a_loss_where_not_all_of_it_was_read(clus
 def test_a_new_segment_that_goes_before_it_is_opened(cluster, topic, monkeypatch, caplog, is_held):
     """It was empty, unless nothing held it."""
     spark = query(topic, cluster, failOnDataLoss="false")
-    spark.drain()
-    topic.split(topic.active[0])
+    play("drain split", topic, spark)
     gone, real = topic.named(1), cluster.subscribe
 
     def subscribe(name, options):
@@ -570,16 +485,9 @@ def test_a_new_segment_that_goes_before_it_is_opened(cluster, topic, monkeypatch
 def test_segments_that_came_and_went_while_the_query_was_stopped_are_reported(cluster, topic):
     """Also if all that it knew were done."""
     spark = query(topic, cluster)
-    topic.write(KEYS)
-    spark.drain()
-    topic.split(topic.active[0])
-    spark.drain()
-    spark.planner.close()
+    play("write drain split drain stop", topic, spark)
     remove_unread(cluster, topic, 0)
-    topic.merge(*topic.active)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.clean_up()
+    play("merge write split clean", topic)
     for _ in range(2):
         spark.restart()
         with pytest.raises(DataLossError, match="1 segments that the query never saw"):
@@ -599,15 +507,10 @@ def test_a_query_moves_with_a_topic_that_becomes_scalable(cluster, partitions, l
         each.produce(left)
     spark.planner.close()
     topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
-    topic.write(KEYS)
-    topic.clean_up()
-    topic.clean_up()
+    play("write clean clean", topic)
     assert topic.sealed == []
     spark.start(topic=str(topic.name), admin__url="http://localhost:1", maxMessagesPerTrigger="2")
-    spark.drain()
-    topic.write(KEYS)
-    spark.restart()
-    spark.drain()
+    play("drain write restart drain", topic, spark)
     count = len(old) * (3 + left)
     assert not any(name.is_segment for name, _ in spark.rows[:count])
     assert len(set(spark.rows)) == len(spark.rows) == count + 2 * len(KEYS)
@@ -621,8 +524,7 @@ def test_old_partitions_that_leave_the_layout_while_they_are_read_come_first(clu
     spark = query(topic, cluster, maxMessagesPerTrigger="2")
     spark.trigger()
     cluster.registered[topic.name].clear()
-    topic.clean_up()
-    spark.drain()
+    play("clean drain", topic, spark)
     assert not any(name.is_segment for name, _ in spark.rows[:6])
     assert len(spark.rows) == 6 + len(KEYS)
 
@@ -652,9 +554,7 @@ def test_an_old_partition_that_is_deleted_while_it_is_read_holds_no_segment_back
     spark.drain()
     topic = ScalableTopic(cluster, "topic://public/default/t", list(cluster.topics))
     old.topic_end = None
-    topic.write(KEYS)
-    topic.clean_up()
-    topic.clean_up()
+    play("write clean clean", topic)
     spark.restart(topic=str(topic.name), admin__url="http://localhost:1")
     assert spark.drain() == []
     cluster.delete("t")
@@ -665,9 +565,7 @@ def test_an_old_partition_that_is_deleted_while_it_is_read_holds_no_segment_back
 def test_a_topic_that_is_made_again_is_not_taken_as_read(cluster, topic, restarts):
     """Its segments have the same names, of which the query has read one to the end."""
     spark = query(topic, cluster, failOnDataLoss="false")
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    spark.drain()
+    play("write split drain", topic, spark)
     for name in [name for name in cluster.topics if name.is_segment]:
         del cluster.topics[name]
     again = ScalableTopic(cluster)
@@ -685,11 +583,9 @@ def test_a_topic_that_is_made_again_is_not_taken_as_read(cluster, topic, restart
 def test_a_topic_that_is_made_again_and_split_is_not_taken_as_read(cluster, topic, fails, splits):
     """Its sealed segment has the name of one that is done, and newer ledgers than what its children had."""
     spark = query(topic, cluster, failOnDataLoss=fails)
-    topic.write(KEYS)
-    topic.split(topic.active[0])
+    play("write split", topic)
     for _ in range(splits):
-        topic.write(KEYS)
-        spark.drain()
+        play("write drain", topic, spark)
         if splits == 2:
             topic.split(topic.active[0])
     spark.planner.close()
@@ -718,10 +614,7 @@ def test_a_parent_that_got_a_ledger_while_it_was_split_is_not_another_one(cluste
     cluster.topics[parent].roll_over(50)
     topic.write(KEYS)
     topic.split(parent)
-    topic.write(KEYS)
-    spark.drain()
-    spark.restart()
-    spark.drain()
+    play("write drain restart drain", topic, spark)
     assert_complete(topic, spark)
 
 
@@ -734,8 +627,7 @@ def test_the_subscription_is_registered_by_each_run_and_removed_with_the_first_o
     spark = query(topic, cluster)
     spark.drain()
     cluster.registered[topic.name].clear()
-    spark.restart()
-    spark.drain()
+    play("restart drain", topic, spark)
     assert cluster.registered[topic.name] == {spark.subscription}
 
 
@@ -746,11 +638,7 @@ def test_a_stream_needs_the_admin_service(cluster, topic):
 
 def test_a_topic_that_is_deleted_is_a_loss_of_what_was_seen_and_not_read(cluster, topic, caplog):
     spark = query(topic, cluster, failOnDataLoss="false", maxMessagesPerTrigger="1")
-    spark.drain()
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
-    spark.trigger()
+    play("drain write split write trigger", topic, spark)
     del cluster.layouts[topic.name]
     for name in [name for name in cluster.topics if name.is_segment]:
         del cluster.topics[name]
@@ -760,9 +648,7 @@ def test_a_topic_that_is_deleted_is_a_loss_of_what_was_seen_and_not_read(cluster
 
 
 def test_a_batch_reads_all_segments_that_are_left(cluster, topic):
-    topic.write(KEYS)
-    topic.split(topic.active[0])
-    topic.write(KEYS)
+    play("write split write", topic)
     options = options_of(Mode.BATCH, topic=str(topic.name))
     ranges = plan_read(options, cluster)
     assert {(each.topic.partition, str(each.end)) for each in ranges} == {(0, "1:15"), (1, "2:7"), (2, "3:7")}
@@ -815,7 +701,6 @@ def random_history(rng):
 
     for _ in range(rng.randint(5, 40)):
         rng.choice((write, write, split, merge, topic.clean_up, trigger, trigger, restart))()
-    spark.restart()
-    spark.drain()
+    play("restart drain", topic, spark)
     assert_complete(topic, spark)
     assert MessageId.LATEST not in [each.end for each in spark.ranges]
