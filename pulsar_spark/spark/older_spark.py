@@ -47,13 +47,13 @@ class OlderStreamReader(PulsarStreamReader):
         processed = self._calls.latest()
         if processed is None:
             return self._calls.answered(self._calls.first_end or self._current_ends())
-        run_end = self._calls.run_end and Offsets.from_json(self._calls.run_end)
+        run_end = self._calls.run_end
         if run_end is not None:
-            self._planner().freeze(run_end.positions)
+            self._planner().freeze(Offsets.from_json(run_end).positions)
         found = self._next_end(processed, limited=run_end is None)
         self.reportLatestOffset()
         if run_end is not None:
-            _require_progress(Offsets.from_json(processed), Offsets.from_json(found), run_end)
+            _require_progress(*(Offsets.from_json(each) for each in (processed, found, run_end)))
         return self._calls.answered(found)
 
     @short_errors

@@ -5,6 +5,8 @@ These two pass no start and no limit to ``latestOffset``, see :mod:`older_spark`
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
@@ -35,7 +37,7 @@ except ImportError:
 
 
 # Since Spark 4.2 times have no zone without it; before that they are in UTC.
-_UTC = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
+_UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
