@@ -97,7 +97,7 @@ class OlderStreamReader(PulsarStreamReader):
 
 
 def _require_progress(processed: Offsets, found: Offsets, run_end: Offsets) -> None:
-    """Refuse a run whose end, which Spark has already, lies before the checkpoint: rows would come twice."""
+    """Refuse a run that Spark ends before the checkpoint, because rows would be duplicated."""
     for topic, position in processed.positions.items():
         is_set_back = found.positions.get(topic) != position
         if not is_set_back and run_end.positions.get(topic, position) < position:

@@ -7,7 +7,6 @@ import pytest
 
 from pulsar_spark.errors import DataLossError, NotReadyError, OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark import older_spark
 from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
@@ -247,7 +246,7 @@ def test_an_end_before_the_checkpoint_is_refused(cluster, topic, monkeypatch):
 
 def test_the_report_goes_to_the_file_of_the_planner(cluster, topic, monkeypatch):
     reports = []
-    monkeypatch.setattr(older_spark.PulsarStreamReader, "reportLatestOffset", lambda self: reports.append(1))
+    monkeypatch.setattr(OlderStreamReader, "reportLatestOffset", lambda self: reports.append(1))
     topic.produce(1)
     spark = SimulatedOlderSpark(cluster, startingOffsets="earliest")
     spark.run()

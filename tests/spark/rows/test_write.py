@@ -2,6 +2,7 @@ import datetime
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,7 +33,7 @@ from pulsar_spark.wire.columns.batches import encode_batch_messages
 from tests.work import calls
 
 # Times have the session's zone; Spark 4.0 and 4.1 have no argument for it here.
-ZONE = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
+ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 OUT = TopicName.parse("out")
 TEXT = StringType()

@@ -1,6 +1,7 @@
 """Which columns are values of a schema, and the rows that are made of them."""
 
 import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,7 +36,7 @@ from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
 from tests.loops import for_each
 
 # Times have the session's zone; Spark 4.0 and 4.1 have no argument for it here.
-ZONE = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
+ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 UTC = datetime.timezone.utc
 INT, LONG, TEXT, BINARY, VOID = IntegerType(), LongType(), StringType(), BinaryType(), NullType()
