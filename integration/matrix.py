@@ -3,14 +3,15 @@
     python -m integration.matrix corners    the oldest Python, Spark and libraries, and the newest Python
     python -m integration.matrix full       wheel and sdist with every Spark, in fresh environments
 
-With a Spark, a user's script reads and writes in a batch and in a stream, with a real broker. A Python that
-this machine does not have is a failure.
+With a Spark, a user's script reads and writes in a batch and in a stream, with a real broker, and another one
+copies a topic in a stream while its driver is killed. A Python that this machine does not have is a failure.
 """
 
 from __future__ import annotations
 
 import configparser
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
+from integration.deploy.killed_copies import copy_over_kills, prepare
 from integration.deploy.ways import by_pip
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import ROOT
@@ -63,6 +65,10 @@ class Versions:
 
 # pyspark 4.3 needs Python 3.11.
 FULL = (
+    Versions("3.10", ("pyspark[sql]==4.0.*", *_OLDEST)),
+    Versions("3.12", ("pyspark[sql]==4.0.*", "protobuf==6.*")),
+    Versions("3.11", ("pyspark[sql]==4.1.*", *_OLDEST)),
+    Versions("3.13", ("pyspark[sql]==4.1.*",)),
     Versions("3.10", ("pyspark[sql]==4.2.*", *_OLDEST)),
     Versions("3.11", ("pyspark[sql]==4.2.*", "protobuf==6.*")),
     Versions("3.12", ("pyspark[sql]==4.2.*", "protobuf==7.*")),
@@ -91,11 +97,12 @@ def corners() -> int:
         home = Path(name)
         newest = pool.submit(without_spark, _NEWEST_CORNER, home / "newest")
         with StandaloneBroker(jvm=TEST_JVM) as broker:
+            prepare(broker)
             oldest = with_spark(
                 _OLDEST_CORNER,
                 home / "oldest",
                 build_wheel(home / "wheel"),
-                broker.service_url,
+                broker,
                 _BYTES + _ROWS,
             )
         return exit_code([oldest, newest.result()])
@@ -105,11 +112,12 @@ def full() -> int:
     """Try each combination with Spark, one after the other, to the last; returns the exit code."""
     with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
         home = Path(name)
+        prepare(broker)
         # Both are what users may get; they take turns.
         packages = build_wheel(home / "wheel"), build_sdist(home / "sdist")
         return exit_code(
             [
-                with_spark(versions, home / str(number), packages[number % 2], broker.service_url, _ALL)
+                with_spark(versions, home / str(number), packages[number % 2], broker, _ALL)
                 for number, versions in enumerate(FULL)
             ]
         )
@@ -121,7 +129,7 @@ def exit_code(codes: Iterable[int]) -> int:
 
 
 def with_spark(
-    versions: Versions, folder: Path, package: Path, service_url: str, tests: Sequence[str]
+    versions: Versions, folder: Path, package: Path, broker: StandaloneBroker, tests: Sequence[str]
 ) -> int:
     """Install a package and a Spark, run a user's script and unit tests; returns the exit code.
 
@@ -129,7 +137,7 @@ def with_spark(
         versions: Python, Spark and libraries.
         folder: for the environment and the files of a run; it is removed.
         package: a wheel or an sdist.
-        service_url: of a broker.
+        broker: a broker that is prepared for copies.
         tests: what pytest is told.
     """
     python = find_python(versions.python)
@@ -137,7 +145,7 @@ def with_spark(
         return _missing(versions)
     environment = installed(folder / "environment", python, str(package), *versions.libraries)
     with ThreadPoolExecutor() as pool:
-        copies = pool.submit(_copies, environment, versions, folder, service_url)
+        copies = pool.submit(_copies, environment, versions, folder, broker)
         # Not into the environment: the script has what users have.
         environment.pip("--target", str(folder / "tools"), *tools_of_tests())
         codes = [_unit_tests(environment, versions, tests, PYTHONPATH=str(folder / "tools"))]
@@ -146,20 +154,28 @@ def with_spark(
     return exit_code(codes)
 
 
-def _copies(environment: Environment, versions: Versions, folder: Path, service_url: str) -> int:
-    """Run a user's script that copies a topic in a batch and in a stream; returns the exit code."""
+def _copies(environment: Environment, versions: Versions, folder: Path, broker: StandaloneBroker) -> int:
+    """Run users' scripts that copy a topic in a batch and in streams; returns the exit code."""
     began = time.monotonic()
     topic = f"persistent://public/default/matrix-{folder.name}"
     records = [Record(b"%d" % n, key=f"key-{n % 7}") for n in range(1000)]
-    with Peer(service_url) as peer:
+    with Peer(broker.service_url) as peer:
         peer.produce(topic, records, batch_size=100)
-        by_pip(environment, folder, "local[2]", service_url, topic)
+        by_pip(environment, folder, "local[2]", broker.service_url, topic)
         for copy in ("batch", "stream"):
             # One topic without partitions, and one task: the order is that of the rows.
             if peer.read_all(f"{topic}-{copy}") != records:
                 _tell(versions, f"the rows of the {copy} differ from what was written")
                 return 1
     _tell(versions, f"a batch and a stream: {len(records)} rows each, in {time.monotonic() - began:.0f} s")
+    began = time.monotonic()
+    try:
+        place = folder / f"killed-{folder.name}"
+        copy_over_kills(environment, broker, place, "limits", rows=20_000, kills=1, chance=random.Random())
+    except (AssertionError, TimeoutError) as error:
+        _tell(versions, f"the copy over a kill -9 failed: {error}")
+        return 1
+    _tell(versions, f"a stream whose driver was killed: each row once, in {time.monotonic() - began:.0f} s")
     return 0
 
 
@@ -168,7 +184,8 @@ def without_spark(versions: Versions, folder: Path) -> int:
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
-    requirements = ("pyarrow", "numpy", "protobuf", "crc32c", "msgspec", *tools_of_tests(), *versions.libraries)
+    libraries = ("pyarrow", "numpy", "protobuf", "crc32c", "msgspec")
+    requirements = (*libraries, *tools_of_tests(), *versions.libraries)
     # Most of what pip would compile is not used.
     environment = installed(folder / "environment", python, "--no-compile", *requirements)
     return _unit_tests(environment, versions, _PROTOBUF)

@@ -218,7 +218,7 @@ class LibraryError(PulsarError, ImportError):
     code = "PULSAR_LIBRARY"
     usual_advice = (
         "Install the libraries that docs/deploying.md names for the Python of the driver and of all "
-        "executors: pip install 'pyspark[sql]>=4.2' 'protobuf>=5.29.6' crc32c msgspec"
+        "executors: pip install 'pyspark[sql]>=4.0' 'protobuf>=5.29.6' crc32c msgspec"
     )
 
 

@@ -119,7 +119,7 @@ def test_a_pyspark_that_is_too_old_is_an_error():
     missing = names_had_with("types.ModuleType('pyspark')")
     assert missing.keys() == NEEDS_PYSPARK
     for error in missing.values():
-        assert "[PULSAR_LIBRARY] this pyspark is too old: pulsar_spark needs 4.2 or newer" in error
+        assert "[PULSAR_LIBRARY] this pyspark is too old: pulsar_spark needs 4.0 or newer" in error
 
 
 def test_a_pyspark_that_cannot_be_imported_is_not_called_too_old(tmp_path):

@@ -5,7 +5,6 @@ import random
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -21,6 +20,7 @@ from integration.helpers.java_peer import partitions_in_java, read_in_java
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.writing.routing import HashingScheme, partitions_for_keys
 from pulsar_spark.spark.rows.write import message_shape
+from pulsar_spark.spark.spark_api import arrow_schema
 from pulsar_spark.wire import pulsar_pb2 as pb
 
 ALPHABETS = (
@@ -87,7 +87,7 @@ ROWS = [
 def test_rows_are_read_by_both_clients_as_they_were_written(client, cluster, admin, peer, topic, batching):
     admin.create_partitioned_topic(topic, 2)
     batch = pa.RecordBatch.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], to_arrow_schema(SCHEMA, timezone="UTC")
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in ROWS], arrow_schema(SCHEMA)
     )
     ((_, columns),) = message_shape(SCHEMA, TopicName.parse(topic)).messages(batch)
     with open_writer(client, topic, batching=batching, compression=pb.LZ4) as writer:

@@ -22,12 +22,14 @@ from pyspark.sql.types import StructType
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
 from pulsar_spark.spark.logs import REDACTED, set_up_logs
+from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.short_errors import short_errors
+from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
 from pulsar_spark.spark.worker_python import use_this_python
 
 # Spark settings, with their defaults: options whose names match one of these patterns are not shown.
@@ -89,7 +91,8 @@ class PulsarDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
         options, columns = read_with(self.options, schema)
-        return PulsarStreamReader(options, columns, self._rows)
+        made = PulsarStreamReader if HAS_READ_LIMITS else OlderStreamReader
+        return made(options, columns, self._rows)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -134,7 +137,12 @@ def register(spark: SparkSession) -> None:
         use_this_python(spark.sparkContext)
         spark.createDataFrame([], "value binary")  # which makes it the active session of this thread
     for source in (PulsarSparkDataSource, PulsarDataSource):
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except PySparkException as error:
+            # Spark 4.0 and 4.1 found it themselves, and do not let it be replaced.
+            if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
+                raise
     _log_shown_options(spark, has_server=has_server)
     if has_server:
         _require_on_server(spark)
@@ -191,7 +199,7 @@ def _require_on_server(spark: SparkSession) -> None:
 def _link_for_streams(archives: list[str] | None) -> None:
     """Let the streaming planner import packages that were added as files.
 
-    Spark 4.2 and 4.3 let that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
+    Spark lets that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
     created there.
 
     Args:

@@ -16,12 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import LostRange, now, prefetch, read_ranges, shared_client
@@ -42,6 +36,12 @@ from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.joined_batches import joined
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.spark.short_errors import short_errors, with_short_errors
+from pulsar_spark.spark.spark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         If Spark calls again and again, it waits a moment for new entries: that costs less, and shows them
         sooner.
         """
-        planner, limited = self._planner(), not isinstance(limit, ReadAllAvailable)
+        return self._next_end(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def _next_end(self, start: Json, *, limited: bool) -> Json:
+        planner = self._planner()
         position = self._offsets.from_json(start)
         planner.await_news()
         end = planner.latest(position, limited=limited)

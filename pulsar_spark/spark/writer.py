@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable, impatient_client, shared_client
@@ -31,6 +31,7 @@ from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import load_user_code, write_task
 from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_topic_format
 from pulsar_spark.spark.sink.write_numbers import read_write_numbers
+from pulsar_spark.spark.spark_api import DataSourceStreamArrowWriter
 
 _log = logging.getLogger(__name__)
 

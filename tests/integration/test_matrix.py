@@ -8,7 +8,7 @@ NO_PYTHON = Versions("3.0")
 
 def test_a_python_that_is_missing_is_a_failure(tmp_path, capsys):
     assert without_spark(NO_PYTHON, tmp_path) != 0
-    assert with_spark(NO_PYTHON, tmp_path, tmp_path, "pulsar://nowhere", ["tests"]) != 0
+    assert with_spark(NO_PYTHON, tmp_path, tmp_path, None, ["tests"]) != 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all("no python3.0" in line and "integration test tests" in line for line in lines)

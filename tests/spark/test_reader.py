@@ -12,8 +12,6 @@ from contextlib import nullcontext
 import pytest
 from pyspark import SparkFiles
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
 from pulsar_spark.client import PlanningClient, Schema, SchemaType, now
@@ -29,6 +27,7 @@ from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows import joined_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.spark_api import ReadMaxRows, arrow_schema
 from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
 from tests.fake_broker import HANG
@@ -244,7 +243,7 @@ def typed(request, broker, monkeypatch):
             made = source.reader(schema) if request.param is PulsarReader else source.streamReader(schema)
             task = pickle.loads(pickle.dumps(made))
             batches = list(task.read(InputPartition((Range(TOPIC, START, last),))))
-            assert all(batch.schema.equals(to_arrow_schema(schema, timezone="UTC")) for batch in batches)
+            assert all(batch.schema.equals(arrow_schema(schema)) for batch in batches)
             return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
         yield run

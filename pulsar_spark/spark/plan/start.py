@@ -21,7 +21,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from pulsar_spark.client import Calls, InitialPosition, LastMessageId, PlanningClient
-from pulsar_spark.errors import TopicNotFoundError
+from pulsar_spark.errors import OptionError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.positions import AtTime, Position, PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
@@ -120,6 +120,32 @@ def start_query(
             subscription.close()
         raise
     return QueryStart(subscription, answers, positions)
+
+
+def start_before(
+    started: QueryStart, ends: Mapping[TopicName, MessageId], options: SourceOptions
+) -> dict[TopicName, MessageId]:
+    """The start positions, none after the end of the first batch: messages between would be skipped.
+
+    Raises:
+        OptionError: the user gave a message id after that end.
+    """
+    late = {
+        topic: ends[topic]
+        for topic, position in started.positions.items()
+        if topic in ends and position > ends[topic]
+    }
+    given = options.start.of(started.positions)
+    for topic in late:
+        if isinstance(given[topic], MessageId):
+            raise OptionError(
+                f"the start is after {given[topic]}, but the topic ends at {ends[topic]}; Spark before 4.2 "
+                "cannot wait for it",
+                topic=str(topic),
+                advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
+            )
+    _put_back(started.subscription, late)
+    return {**started.positions, **late}
 
 
 def _existing(

@@ -44,7 +44,7 @@ from pulsar_spark.spark.plan.scalable.segments import (
     without_done,
 )
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
-from pulsar_spark.spark.plan.start import start_query
+from pulsar_spark.spark.plan.start import start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
@@ -99,22 +99,34 @@ class QueryPlanner:
 
     # ---- called by Spark
 
-    def initial(self) -> Offsets:
-        """The start of a query that has no checkpoint; the same in all calls of one run."""
+    def initial(self, end: Offsets | None = None) -> Offsets:
+        """The start of a query that has no checkpoint; the same in all calls of one run.
+
+        Args:
+            end: end of the first batch, if Spark has it before the start.
+        """
         if self._fresh is None:
             started = start_query(
                 self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
             )
             self._subscription = started.subscription
             self._track(started.answers)
-            self._fresh = Offsets(started.subscription.name, started.positions)
+            positions = started.positions
+            if end is not None:
+                positions = start_before(started, end.positions, self._options)
+                self._start_is_durable = True  # when latest() is called
+            self._fresh = Offsets(started.subscription.name, positions)
             self._scalable.subscription = started.subscription.name
         return self._fresh
 
-    def freeze(self) -> None:
-        """Limit the run to what the topics hold now (Trigger.AvailableNow)."""
+    def ends(self) -> dict[TopicName, MessageId]:
+        """Where all topic partitions end now."""
         bounds = probe_bounds(self._client, self._topics.partitions, must_exist=False)
-        self._frozen = {topic: each.last for topic, each in bounds.items()}
+        return {topic: each.last for topic, each in bounds.items()}
+
+    def freeze(self, ends: _Positions | None = None) -> None:
+        """Limit the run to ``ends``, by default to what the topics hold now (Trigger.AvailableNow)."""
+        self._frozen = self.ends() if ends is None else ends
         for topic, state in self._partitions.items():
             state.frozen_end = self._frozen.get(topic)
 

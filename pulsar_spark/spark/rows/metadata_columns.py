@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
 
 from pulsar_spark.client import DecodedMessages, EntryField
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.spark_api import arrow_type
 
 KEY = "__key"
 TOPIC = "__topic"
@@ -58,8 +58,8 @@ KEPT_ROWS = 2 * MAX_ROWS
 
 _MAX_MS = (1 << 63) // 1000 - 1  # latest time in ms that fits into an int64 of microseconds
 _TIMESTAMP, _PROPERTIES = TimestampType(), MapType(StringType(), StringType())
-_ARROW_TIMESTAMP = to_arrow_type(_TIMESTAMP, timezone="UTC")
-_ARROW_PROPERTIES = to_arrow_type(_PROPERTIES)
+_ARROW_TIMESTAMP = arrow_type(_TIMESTAMP)
+_ARROW_PROPERTIES = arrow_type(_PROPERTIES)
 
 Maker: TypeAlias = Callable[[DecodedMessages], pa.Array]
 

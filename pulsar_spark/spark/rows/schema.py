@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructField, StructType
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS, Maker
+from pulsar_spark.spark.spark_api import arrow_schema
 
 VALUE = "value"
 
@@ -58,7 +59,7 @@ class RowColumns:
 
         Spark compares it exactly with a read's first batch; it does not check later batches.
         """
-        return to_arrow_schema(self.schema, timezone="UTC")
+        return arrow_schema(self.schema)
 
     @property
     def has_fields(self) -> bool:

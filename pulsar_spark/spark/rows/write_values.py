@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,6 +34,7 @@ from pyspark.sql.types import (
 
 from pulsar_spark.client import KeyValueEncoding, PartKind, PartType, RowType
 from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.spark_api import arrow_type
 
 
 class SinkFormat(Enum):
@@ -228,7 +228,7 @@ def _key_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartCo
 def _record_part(fields: Sequence[StructField], kind: PartKind, *, is_whole: bool) -> PartColumns:
     record = fields[0].dataType if is_whole else StructType(list(fields))
     names = tuple(field.name for field in fields)
-    return PartColumns(names, is_record=not is_whole, type=PartType(kind, _arrow(record)))
+    return PartColumns(names, is_record=not is_whole, type=PartType(kind, arrow_type(record)))
 
 
 def _primitive_part(field: StructField) -> PartColumns:
@@ -238,12 +238,8 @@ def _primitive_part(field: StructField) -> PartColumns:
             advice="Cast it, or set valueFormat to avro or json",
         )
     return PartColumns(
-        (field.name,), is_record=False, type=PartType(PartKind.PRIMITIVE, _arrow(field.dataType))
+        (field.name,), is_record=False, type=PartType(PartKind.PRIMITIVE, arrow_type(field.dataType))
     )
-
-
-def _arrow(kind: DataType) -> pa.DataType:
-    return to_arrow_type(kind, timezone="UTC")
 
 
 def _check_type(path: str, kind: DataType) -> None:

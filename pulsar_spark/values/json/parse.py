@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from math import isfinite
@@ -40,7 +39,6 @@ _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
 _STEP: Final = np.zeros(256, np.int8)  # of the depth, at a bracket
 _STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
-_raised_limit = threading.Lock()
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
@@ -133,17 +131,13 @@ if msgspec is not None:
 
 
 def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
-    """Call what goes ``MAX_DEPTH`` deep into Python's stack, however deep it is already."""
+    """Call what goes ``MAX_DEPTH`` deep into Python's stack, from a place that is up to as deep."""
     try:
         return call(value)
     except RecursionError:
-        with _raised_limit:
-            before = sys.getrecursionlimit()
-            sys.setrecursionlimit(before + 2 * MAX_DEPTH)
-            try:
-                return call(value)
-            finally:
-                sys.setrecursionlimit(before)
+        # Not set back: another thread may parse at the same time.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * MAX_DEPTH))
+        return call(value)
 
 
 def is_too_deep(payload: bytes) -> bool:

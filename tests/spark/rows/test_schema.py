@@ -4,7 +4,6 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,6 +21,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
+from pulsar_spark.spark.spark_api import arrow_schema
 
 
 def test_the_default_columns():
@@ -41,7 +41,7 @@ def test_the_default_columns():
 def test_columns_come_in_the_order_that_is_asked_for(wanted):
     assert RowColumns(wanted).schema.names == ["value", *wanted]
     assert RowColumns(wanted).arrow_schema.equals(
-        to_arrow_schema(RowColumns(wanted).schema, timezone="UTC"), check_metadata=True
+        arrow_schema(RowColumns(wanted).schema), check_metadata=True
     )
 
 

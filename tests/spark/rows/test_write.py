@@ -2,6 +2,7 @@ import datetime
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,9 +28,13 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.rows.write import message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.spark.spark_api import HAS_READ_LIMITS, arrow_schema
 from pulsar_spark.values.interfaces import EncodedValues
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from tests.work import calls
+
+# Times have the session's zone; Spark 4.0 and 4.1 have no argument for it here.
+ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 OUT = TopicName.parse("out")
 TEXT = StringType()
@@ -48,7 +53,7 @@ def schema(**columns: DataType) -> StructType:
 
 def messages(topic: TopicName | None, spark_schema: StructType, **columns: list):
     """The messages of one record batch as Spark would hand it over."""
-    arrow = to_arrow_schema(spark_schema, timezone="America/Lima")
+    arrow = to_arrow_schema(spark_schema, **ZONE)
     batch = pa.RecordBatch.from_pydict(columns, schema=arrow)
     return list(message_shape(spark_schema, topic).messages(batch))
 
@@ -342,7 +347,7 @@ def test_upserts_need_keys():
     with pytest.raises(OptionError, match="upsert is true, but the rows have no column __key"):
         message_shape(schema(value=TEXT), OUT, upsert=True)
     keyed = schema(__key=TEXT, value=TEXT)
-    arrow = to_arrow_schema(keyed, timezone="UTC")
+    arrow = arrow_schema(keyed)
     shape = message_shape(keyed, OUT, upsert=True)
     ((_, columns),) = shape.messages(pa.RecordBatch.from_pydict({"__key": [""], "value": [None]}, arrow))
     assert columns.value.null_count == 1
@@ -387,7 +392,7 @@ def typed(encoders: FakeEncoders, spark_schema: StructType, *key: str, upsert: b
     values = SinkValues(SinkFormat.AVRO, key)
     topic = None if "__topic" in columns else OUT
     shape = message_shape(spark_schema, topic, upsert=upsert, values=values)
-    arrow = to_arrow_schema(spark_schema, timezone="America/Lima")
+    arrow = to_arrow_schema(spark_schema, **ZONE)
     return list(shape.messages(pa.RecordBatch.from_pydict(columns, arrow), encoders))
 
 

@@ -1,6 +1,7 @@
 """Which columns are values of a schema, and the rows that are made of them."""
 
 import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,11 @@ from pulsar_spark.spark.rows.write_values import (
     to_binary,
     value_columns,
 )
+from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
 from tests.loops import for_each
+
+# Times have the session's zone; Spark 4.0 and 4.1 have no argument for it here.
+ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 UTC = datetime.timezone.utc
 INT, LONG, TEXT, BINARY, VOID = IntegerType(), LongType(), StringType(), BinaryType(), NullType()
@@ -51,7 +56,7 @@ def columns(schema: StructType, kind: SinkFormat = AVRO, *key: str):
 
 def rows(schema: StructType, *given: dict, kind: SinkFormat = AVRO, key: tuple[str, ...] = ()):
     """The rows of a record batch as Spark hands it over."""
-    arrow = to_arrow_schema(schema, timezone="America/Lima")
+    arrow = to_arrow_schema(schema, **ZONE)
     made = columns(schema, kind, *key)
     found = made.rows(pa.RecordBatch.from_pylist(list(given), arrow))
     assert found.type == made.type.arrow

@@ -8,7 +8,7 @@ import pyarrow.json as pj
 import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json import arrow_read, json_read
+from pulsar_spark.values.json import arrow_read, json_read, objects
 from pulsar_spark.values.json.arrow_read import ArrowReader
 from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.make_tree import make_tree
@@ -289,7 +289,7 @@ def test_a_form_that_another_thread_learns_meanwhile_is_not_taken_for_these_payl
 
 def test_flat_payloads_are_read_by_lines_alone(monkeypatch):
     schema = Schema(SchemaType.JSON, json.dumps(record(a="long", t="string")).encode())
-    monkeypatch.setattr(json_read.ObjectReader, "read", None)
+    monkeypatch.setattr(objects.ObjectReader, "read", None)
     made = json_read._JsonDecoder(make_tree(schema, schema, column_type(schema)))
     values = pa.array([b'{"t":"%d","a":%d}' % (row, row) for row in range(1000)], pa.binary())
     assert made.decode(values, values).column.field("a").to_pylist() == list(range(1000))

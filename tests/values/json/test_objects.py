@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.values.json import objects
+from pulsar_spark.values.json import leaves, objects
 from pulsar_spark.values.json.objects import ObjectReader, explain
 from tests.loops import for_each
 from tests.values.json_payloads import JAVA, plain, read_objects, tree_of
@@ -226,7 +226,7 @@ def nested_unions(depth):
 
 def test_a_value_of_nested_unions_is_read_once_at_each_level(monkeypatch):
     numbers = []
-    convert = objects.convert
+    convert = leaves.convert
     monkeypatch.setattr(objects, "convert", lambda *of: numbers.append(of) or convert(*of))
     text = '"1"'
     for _ in range(10):

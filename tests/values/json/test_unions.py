@@ -45,14 +45,15 @@ def as_first(kind, value):
         if not isinstance(value, list if name == "array" else dict):
             return NONE
         items = value if name == "array" else value.values()
-        found = [as_first(kind["items" if name == "array" else "values"], each) for each in items]
-        if name == "map" and NONE not in found:
-            return list(zip(value, found, strict=True))
+        parts = [as_first(kind["items" if name == "array" else "values"], each) for each in items]
+        if NONE in parts:
+            return NONE
+        return list(zip(value, parts, strict=True)) if name == "map" else parts
     elif name == "string":
         return value if isinstance(value, str) else str(value) if type(value) is int else NONE
     else:
         return value if type(value) is {"int": int, "boolean": bool}[name] else NONE
-    return NONE if NONE in (found if isinstance(found, list) else found.values()) else found
+    return NONE if NONE in found.values() else found
 
 
 def as_union(members, value):

@@ -1,0 +1,50 @@
+"""The names of pyspark that are not the same in all versions, with stand-ins for Spark 4.0 and 4.1.
+
+These two pass no start and no limit to ``latestOffset``, see :mod:`older_spark`, and never use the stand-ins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+__all__ = ["HAS_READ_LIMITS", "DataSourceStreamArrowWriter", "arrow_schema", "arrow_type"]
+__all__ += ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_READ_LIMITS = True
+except ImportError:
+    HAS_READ_LIMITS = False
+    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = type("Absent", (), {})  # type: ignore[misc, assignment]
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
+        """For Spark 4.0, which gives Arrow to a streaming sink that has the class of a batch sink, too."""
+
+
+# Since Spark 4.2 times have no zone without it; before that they are in UTC.
+_UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark has for columns; times are in UTC."""
+    return to_arrow_schema(schema, **_UTC)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type that Spark has for a type; times are in UTC."""
+    return to_arrow_type(kind, **_UTC)
