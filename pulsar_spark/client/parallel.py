@@ -78,7 +78,7 @@ def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
     """Yields the same items; a thread makes the next item while the caller uses the one before.
 
     No item may be None. One more item is in memory. Closing early waits without limit for the item that is
-    being made. An error is raised in the place of its item.
+    being made. An error is raised instead of its item.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="pulsar prefetch") as pool:
         following = pool.submit(next, items, None)
@@ -96,8 +96,8 @@ def prefetch_each(
 ) -> Generator[Generator[T, None, None], None, None]:
     """Yields the items of each stream in turn, while threads prefetch the items of the next streams.
 
-    An error of a stream is raised in the place of its next item; the next streams can still be used. When the
-    next stream is requested, the rest of the stream before is dropped. A single stream has no thread.
+    An error of a stream is raised instead of its next item; the next streams can still be used. When the next
+    stream is requested, the rest of the stream before is dropped. A single stream has no thread.
 
     Args:
         streams: functions that make streams; the thread that makes a stream's items also closes it.

@@ -35,9 +35,8 @@ _log = logging.getLogger(__name__)
 class ConsumerLink:
     """Finds the broker, subscribes, and sends the consumer's requests; not thread-safe.
 
-    Each subscription has an id and an inbox of its own, so late frames of an older one do not reach the
-    consumer. When it subscribes again, messages that were not taken are dropped, because the broker sends
-    them again.
+    Each subscription has its own id and inbox, so late frames of an older one do not reach the consumer. When
+    it subscribes again, messages that were not taken are dropped, because the broker sends them again.
 
     The arguments are those of ``Consumer``.
 

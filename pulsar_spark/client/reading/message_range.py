@@ -84,7 +84,7 @@ def read_ranges(
     read to the end must close the generator, because garbage collection runs in any thread, and might wait
     for locks of that thread.
 
-    An error of a range is raised in the place of its entries, and the next ranges can still be read. When the
+    An error of a range is raised instead of its entries, and the next ranges can still be read. When the
     next range is requested, the rest of the range before is dropped. Entries are decrypted, and chunks put
     together, on the caller's thread.
 

@@ -408,7 +408,7 @@ class _Totals:
         self._bytes += sum(entry.size for entry in found)
 
     def entries_for(self, messages: int, size: int) -> int:
-        """Returns the estimated number of entries with so many messages or bytes; 1 at first."""
+        """Returns the estimated number of entries with this many messages or bytes; 1 at first."""
         if self._entries == 0:
             return 1
         estimate = min(messages * self._entries // self._messages, size * self._entries // self._bytes)

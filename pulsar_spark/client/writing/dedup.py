@@ -2,8 +2,7 @@
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
 Each run reads the rows that earlier runs have stored, and does not send these again (``StoredRows`` compares
-them). Sequence ids only show whether there is anything to read: the ids of a micro-batch begin at a number of
-its own.
+them). Sequence ids only show whether there is anything to read: each micro-batch has its own first id.
 """
 
 from __future__ import annotations

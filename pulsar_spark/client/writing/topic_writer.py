@@ -378,7 +378,7 @@ class TopicWriter(Closing):
                 self._send_cut(*rows)
 
     def _hold(self, rows: RoutedRows) -> None:
-        """Holds rows until a window is full, then sends the rows of each key in batches of their own."""
+        """Holds rows until a window is full, then sends the rows of each key in separate batches."""
         encoded = encode_batch_messages(rows.columns, rows.keys)
         for window in self._window.add(keyed_rows(rows.columns, encoded, rows.partitions)):
             self._send_window(window)
