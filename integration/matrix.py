@@ -44,7 +44,7 @@ _ROWS = (
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")
 # Of pytest: the two corners run side by side, and some of their tests wait.
 _PROCESSES = "3"
-_OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.6", "crc32c==2.7.*")
+_OLDEST = ("pyarrow==18.0.*", "numpy==1.26.*", "protobuf==5.29.6", "crc32c==2.7.*", "msgspec==0.19.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,8 @@ def without_spark(versions: Versions, folder: Path) -> int:
     python = find_python(versions.python)
     if python is None:
         return _missing(versions)
-    requirements = ("pyarrow", "numpy", "protobuf", "crc32c", *tools_of_tests(), *versions.libraries)
+    libraries = ("pyarrow", "numpy", "protobuf", "crc32c", "msgspec")
+    requirements = (*libraries, *tools_of_tests(), *versions.libraries)
     # Most of what pip would compile is not used.
     environment = installed(folder / "environment", python, "--no-compile", *requirements)
     return _unit_tests(environment, versions, _PROTOBUF)

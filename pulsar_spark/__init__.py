@@ -40,7 +40,7 @@ from pulsar_spark.errors import (
     UnsupportedError,
 )
 from pulsar_spark.ids import MessageId
-from pulsar_spark.late_names import late_names
+from pulsar_spark.lazy_imports import lazy_imports
 from pulsar_spark.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
 else:  # The same for Python. What is below spark/ can be used where there is no pyspark.
-    __getattr__ = late_names(
+    __getattr__ = lazy_imports(
         __name__,
         {
             "pulsar_spark.client": (

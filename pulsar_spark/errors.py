@@ -1,4 +1,4 @@
-"""The error tree: what went wrong, where, what to do, and whether trying again can help.
+"""The error tree: each error has the fault, its place, advice, and whether a retry can help.
 
     PulsarError                         code               retriable
     ├── OptionError                     PULSAR_OPTION
@@ -29,8 +29,8 @@
         ├── SendError                   PULSAR_SEND
         └── TransactionError            PULSAR_TRANSACTION
 
-Retry loops depend on the flag only; each try begins with a lookup. No message
-ever holds a secret: callers pass none.
+Retry loops depend on the flag only; each try begins with a lookup. Callers pass no secrets, so no message
+has one.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Characters that begin a line or change what a terminal shows: control characters, separators of lines, marks
-# of writing direction. And halves of characters, which cannot be written at all.
+# Characters that begin a line or change a terminal's display: control characters, line separators, marks of
+# writing direction; and halves of characters, which cannot be encoded.
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def is_shown(text: str) -> bool:
-    """Whether a text of others can be shown as it is, in a log or on a terminal."""
+    """Whether a foreign text can be shown unchanged in a log or on a terminal."""
     return _NOT_SHOWN.search(text) is None
 
 
 def shown(text: str) -> str:
-    """The text with escapes instead of what cannot be shown as it is, in one line."""
+    """Returns the text in one line, with escapes for characters that cannot be shown."""
     return _NOT_SHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class PulsarError(Exception):
     """Base of all errors; its text is "[CODE] what happened; where. What to do".
 
-    What happened and where may be texts of others: of a broker, or the name of a topic. They are escaped.
+    Parts of the text may come from a broker or a topic's name, so they are escaped.
 
     Args:
-        what: what happened, without a final full stop.
-        topic: full topic name, with the partition in it where there is one.
+        what: description of the fault, without a final full stop.
+        topic: full topic name, of the partition if there is one.
         message_id: text form of the message id or range concerned.
-        advice: what the user can do about it; without it the class's usual advice.
+        advice: advice to the user; None: the class's usual advice.
     """
 
     code: ClassVar[str] = "PULSAR_ERROR"
@@ -84,7 +84,7 @@ class PulsarError(Exception):
 
     @property
     def facts(self) -> str:
-        """The text without the advice: what happened, and where."""
+        """The text without the advice."""
         text = f"[{self.code}] {self.what}"
         if self.topic is not None:
             text += f"; topic {self.topic}"
@@ -96,7 +96,7 @@ class PulsarError(Exception):
         return self.facts if self.advice is None else f"{self.facts}. {self.advice}"
 
     def located(self, topic: str, message_id: str | None = None) -> Self:
-        """Add where it happened to this error, if that was not known when the error was made."""
+        """Returns the error with topic and message id, unless it has them."""
         kind = type(self)
         return kind(
             self.what,
@@ -106,13 +106,13 @@ class PulsarError(Exception):
         )
 
     def noting(self, what: str) -> Self:
-        """Add to what happened."""
+        """Returns the error with an addition to its description."""
         kind = type(self)
         return kind(f"{self.what}; {what}", topic=self.topic, message_id=self.message_id, advice=self.advice)
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later, although it has timed out now."""
+        """Whether the same request may succeed later, also after a timeout."""
         return self.retriable or isinstance(self, DeadlineError)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -218,7 +218,7 @@ class LibraryError(PulsarError, ImportError):
     code = "PULSAR_LIBRARY"
     usual_advice = (
         "Install the libraries that docs/deploying.md names for the Python of the driver and of all "
-        "executors: pip install 'pyspark[sql]>=4.0' 'protobuf>=5.29.6' crc32c"
+        "executors: pip install 'pyspark[sql]>=4.0' 'protobuf>=5.29.6' crc32c msgspec"
     )
 
 
@@ -344,7 +344,7 @@ class TransactionError(BrokerError):
 
 
 class _ServerError(NamedTuple):
-    """The class for a ServerError of PulsarApi.proto; ``advice`` defaults to the class's."""
+    """Name and class of a ServerError in PulsarApi.proto; ``advice`` defaults to the class's."""
 
     name: str
     kind: type[BrokerError]
@@ -419,12 +419,12 @@ _SERVER_ERRORS = {
 }
 
 
-# What it says where a namespace takes encrypted messages only: there is no separate code for that, and to
-# try again does not help.
+# Texts of a broker whose namespace accepts encrypted messages only; there is no separate code, and a retry
+# does not help.
 _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
-# The response to GET_LAST_MESSAGE_ID while the topic's last entry has metadata that the broker cannot parse.
-# Whoever may produce can write such an entry; readers are not given it.
+# The response to GET_LAST_MESSAGE_ID while the broker cannot parse the metadata of the topic's last entry.
+# Any producer can write such an entry; brokers do not send it to readers.
 _LAST_UNPARSABLE = "Failed to get batch size for entry"
 
 
@@ -432,12 +432,12 @@ _LAST_UNPARSABLE = "Failed to get batch size for entry"
 _UNKNOWN_ERROR = 0
 _RECOVERY_FAILED = "Failed to recover Transaction Buffer"
 
-# Brokers remove a non-durable subscription some time after its consumer is closed. The planner opens one when
-# it looks whether a durable subscription of that name exists.
+# Brokers remove a non-durable subscription some time after its consumer is closed. The planner opens a
+# non-durable subscription to check whether a durable subscription of that name exists.
 _NOT_ALLOWED = 22
 _IS_NON_DURABLE = "NonDurable subscription with the same name already exists"
 _TOO_MANY_SUBSCRIPTIONS = "Exceed the maximum number of subscriptions of the topic"
-# How brokers refuse messages by policies of the topic or the namespace, and what to do.
+# Texts of brokers that refuse messages by a policy of the topic or namespace, and advice.
 _REFUSED_MESSAGES = {
     "Exceed maximum message size": "Raise the topic's maxMessageSize (pulsar-admin topicPolicies "
     "set-max-message-size), or send smaller entries: lower pulsar.producer.batchingMaxBytes, compress, or "
@@ -447,7 +447,7 @@ _REFUSED_MESSAGES = {
 }
 
 
-# Refused schemas: the reason has the strategy, and both schemas on many lines; then all of it comes again.
+# A refused schema's reason has the strategy, and both schemas on many lines; then all of it is repeated.
 _INCOMPATIBLE_SCHEMA = 18
 _SAID_AGAIN = " caused by "
 _JAVA_CLASS = re.compile(r"\b(?:\w+\.)+\w*Exception: ")
@@ -455,10 +455,10 @@ _MAX_REASON, _MAX_SCHEMA_REASON = 300, 2000
 
 
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
-    """Make the exception for a ServerError code.
+    """Makes the exception for a ServerError code.
 
-    Only the first line of the broker's text is kept; of a refused schema the whole reason on one line. Where
-    there is no text, the code's name stands for it.
+    It keeps the first line of the broker's text, or the whole reason of a refused schema on one line. The
+    code's name replaces an empty text.
     """
     known = _SERVER_ERRORS.get(error, _ServerError("an unknown error", BrokerError))
     if error == _INCOMPATIBLE_SCHEMA:
@@ -473,7 +473,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # Without a reason: for example of a segment that the broker is about to delete.
+    # Brokers send no reason, for example, for a segment that they are about to delete.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:
@@ -488,8 +488,5 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
 
 
 def assert_never(member: NoReturn) -> NoReturn:
-    """For a member of an enum that a ``match`` leaves out: mypy refuses it, and so does this.
-
-    It is ``typing``'s of Python 3.11.
-    """
+    """Refuses an enum member that a ``match`` does not handle, as in Python 3.11's typing."""
     raise AssertionError(f"{member!r} is not handled")

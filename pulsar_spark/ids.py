@@ -18,12 +18,12 @@ _MAX_INDEX = (1 << 31) - 1
 class MessageId:
     """Position in a topic partition: ``ledger``, ``entry`` (-1: before the ledger's first), ``batch_index``.
 
-    ``batch_index`` -1 means the whole entry, so it sorts after every index of that entry: the order is that
-    of "taken up to here".
+    ``batch_index`` -1 means the whole entry, and sorts after every index of the entry, because a position
+    means "read up to here".
 
     Attributes:
-        EARLIEST: the position before everything, ``(-1, -1)``.
-        LATEST: the position after everything.
+        EARLIEST: position before all messages, ``(-1, -1)``.
+        LATEST: position after all messages.
     """
 
     EARLIEST: ClassVar[MessageId]
@@ -33,7 +33,7 @@ class MessageId:
     entry: int
     batch_index: int = -1
 
-    # Each by itself: a planner of thousands of partitions compares their positions many times a trigger.
+    # Four methods for speed: a planner compares the positions of thousands of partitions at each trigger.
 
     def __lt__(self, other: MessageId) -> bool:
         return self._key() < other._key()
@@ -56,7 +56,7 @@ class MessageId:
 
     @property
     def is_message(self) -> bool:
-        """Whether an entry is named; False for a position before the first entry of a ledger."""
+        """Whether the position is an entry; False before the first entry of a ledger."""
         return self.entry >= 0
 
     @property
@@ -66,17 +66,17 @@ class MessageId:
 
     @property
     def next_entry(self) -> MessageId:
-        """The first entry after this position, as its ledger numbers them; EARLIEST stays what it is."""
+        """The first entry after this position, if it is in the same ledger; EARLIEST stays EARLIEST."""
         return self if self.ledger < 0 else MessageId(self.ledger, self.entry + 1)
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """The last entry of which no message comes after this position: what may be acknowledged here."""
+        """The last entry without messages after this position, which may be acknowledged here."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
     def previous(self) -> MessageId:
-        """The position directly before this message: reading from there gives this message first."""
+        """The position directly before this message: a reader from there receives this message first."""
         if self.batch_index > 0:
             return MessageId(self.ledger, self.entry, self.batch_index - 1)
         return MessageId(self.ledger, max(self.entry, 0) - 1)
@@ -87,19 +87,16 @@ class MessageId:
         return MessageId(self.ledger, -1)
 
     def back(self, entries: int) -> MessageId:
-        """The position a number of whole entries before this one, no further than :attr:`ledger_start`."""
+        """Returns the position this number of whole entries before, no further than :attr:`ledger_start`."""
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:
-        """How many entries lie in ``(start, self]``; None where they are in two ledgers.
-
-        A ledger numbers its entries without gaps.
-        """
+        """Returns the number of entries in ``(start, self]``; None across ledgers. Ledgers have no gaps."""
         return self.entry - start.entry if self.ledger == start.ledger else None
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """Read ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for anything else."""
+        """Parses ``ledger:entry[:batch]``, each -1 or unsigned; raises OptionError for any other text."""
         match = _TEXT.fullmatch(text)
         ids = [int(part or -1) for part in match.groups()] if match else []
         if not ids or max(ids[:2]) > _MAX_ID or ids[2] > _MAX_INDEX:
@@ -113,25 +110,25 @@ MessageId.EARLIEST = MessageId(-1, -1)
 MessageId.LATEST = MessageId(_MAX_ID, _MAX_ID)
 
 
-# How the name of a streaming query's commit log begins (delivery=transactional); the query's id follows.
+# Prefix of a streaming query's commit log (delivery=transactional), before the query's id.
 COMMIT_LOG_PREFIX = "spark-transactions-"
 _COMMIT_LOG = re.compile(COMMIT_LOG_PREFIX + r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # Brokers refuse longer regular expressions (subscriptionPatternMaxLength).
 _MAX_BROKER_REGEX = 50
 _OR_PARTITION = "(-p.*)?"
-# How a regular expression begins that matches names which begin like this; a dot stands for itself, too.
+# Literal first part of a regular expression, with which all matching names begin; an escaped dot is a dot.
 _LITERAL = re.compile(r"((?:[A-Za-z0-9_]|-|\\[-._])+)")
 
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 _PART = re.compile(r"[-=:.\w]+")
-# What names a segment within its scalable topic: its range of hashes, and its number.
+# A segment's name within its scalable topic: range of hashes, and number.
 _SEGMENT = re.compile(r"[0-9a-f]{4}-[0-9a-f]{4}-(0|[1-9][0-9]{0,17})")
 _SCALABLE, _SEGMENT_DOMAIN = "topic", "segment"
 
 
 class TxnId(NamedTuple):
-    """A transaction: ``most_bits`` is the number of its coordinator, ``least_bits`` its own one there."""
+    """A transaction: ``most_bits`` is its coordinator's number, ``least_bits`` its own number there."""
 
     most_bits: int
     least_bits: int
@@ -141,7 +138,7 @@ class TxnId(NamedTuple):
 
 
 class TopicName(NamedTuple):
-    """A full topic name, taken apart: ``domain://tenant/namespace/local``.
+    """The parts of a full topic name, ``domain://tenant/namespace/local``.
 
     A scalable topic (``topic://``) has segments instead of partitions. The local name of a segment is
     ``topic/0000-7fff-0``.
@@ -157,16 +154,13 @@ class TopicName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, *, scalable: bool = False) -> TopicName:
-        """Read a short or full name (``t``, ``tenant/ns/t``, ``persistent://tenant/ns/t``).
+        """Parses a short or full name (``t``, ``tenant/ns/t``, ``persistent://tenant/ns/t``).
 
-        Args:
-            text: the name.
-            scalable: whether it may be that of a scalable topic.
+        ``scalable``: whether the name may be a scalable topic's.
 
         Raises:
-            OptionError: the name is malformed or not persistent: Spark must be able to read a range again,
-                which a non-persistent topic cannot serve.
-            UnsupportedError: it is that of a scalable topic.
+            OptionError: the name is malformed, or not persistent: Spark must be able to read a range again.
+            UnsupportedError: the name is a scalable topic's, and must not be.
         """
         domain, parts = _split(text)
         if domain == "non-persistent":
@@ -193,7 +187,7 @@ class TopicName(NamedTuple):
 
     @classmethod
     def found(cls, text: str) -> TopicName | None:
-        """Read a full name as a broker sends it; None if it is invalid or not in its full form."""
+        """Parses a full name from a broker; None if it is invalid or not in its full form."""
         try:
             topic = cls.parse(text)
         except (OptionError, UnsupportedError):
@@ -202,7 +196,7 @@ class TopicName(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """Number of the partition or segment that this name stands for, or -1."""
+        """Number of the partition or segment, or -1."""
         if self.is_segment:
             return int(self.local.rpartition("-")[2])
         if self.is_scalable:
@@ -212,7 +206,7 @@ class TopicName(NamedTuple):
 
     @property
     def base(self) -> TopicName:
-        """The topic that a partition or segment belongs to; the name itself if it is neither."""
+        """The topic of a partition or segment; any other name itself."""
         if self.is_segment:
             return self._replace(domain=_SCALABLE, local=self.local.rpartition("/")[0])
         if self.is_scalable:
@@ -221,26 +215,26 @@ class TopicName(NamedTuple):
         return self._replace(local=match[1]) if match else self
 
     def of_partition(self, number: int) -> TopicName:
-        """The name of one partition of this topic."""
+        """Returns the name of one partition of this topic."""
         return self._replace(local=f"{self.local}-partition-{number}")
 
     @property
     def is_scalable(self) -> bool:
-        """Whether it is a scalable topic, which is read by its segments."""
+        """Whether the name is a scalable topic's, which is read by its segments."""
         return self.domain == _SCALABLE
 
     @property
     def is_segment(self) -> bool:
-        """Whether it is a segment of a scalable topic."""
+        """Whether the name is a scalable topic's segment."""
         return self.domain == _SEGMENT_DOMAIN
 
     @property
     def scalable(self) -> TopicName:
-        """The scalable topic that a segment belongs to, or that this topic, or its partition, may become."""
+        """The scalable topic of a segment, or the scalable topic that this topic may become."""
         return self.base._replace(domain=_SCALABLE)
 
     def segment(self, first_hash: int, last_hash: int, number: int) -> TopicName:
-        """The name of one segment of this scalable topic, which has the keys with these hashes."""
+        """Returns the name of this scalable topic's segment for the keys with these hashes."""
         local = f"{self.local}/{first_hash:04x}-{last_hash:04x}-{number}"
         return self._replace(domain=_SEGMENT_DOMAIN, local=local)
 
@@ -250,7 +244,7 @@ class TopicName(NamedTuple):
         return self.local.rpartition("/")[2] if self.is_segment else str(self.partition)
 
     def of_part(self, part: str) -> TopicName:
-        """The inverse of :attr:`part` and :attr:`base`; raises ValueError for what is not such a text."""
+        """The inverse of :attr:`part` and :attr:`base`; raises ValueError for any other text."""
         if not self.is_scalable:
             number = int(part)
             return self if number < 0 else self.of_partition(number)
@@ -260,7 +254,7 @@ class TopicName(NamedTuple):
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """The domain of a short or full name, and its parts: tenant, namespace and the rest, if it is one."""
+    """Returns the domain of a short or full name, and its parts: tenant, namespace and the rest."""
     domain, separator, rest = text.strip().partition("://")
     if not separator:
         domain, rest = "persistent", text.strip()
@@ -271,7 +265,7 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _why_invalid(parts: list[str]) -> str | None:
-    """What is wrong with the parts of a topic's name; None for a valid one."""
+    """Returns the fault in the parts of a topic's name; None for a valid name."""
     if len(parts) == 1:
         return "tenant and namespace are missing"
     if len(parts) == 2:
@@ -283,7 +277,7 @@ def _why_invalid(parts: list[str]) -> str | None:
             return f"the {what} {part!r} may have only letters, digits and _-=:."
     if not parts[2]:
         return "the topic is missing"
-    # Any producer may have chosen the name: it must not be able to write lines into logs.
+    # Any producer may have chosen the name, so it must not add lines to logs.
     return None if is_shown(parts[2]) else "it contains characters that cannot be shown"
 
 
@@ -300,9 +294,9 @@ class TopicPattern:
     """All topics of one namespace whose local name a regular expression matches in full.
 
     Attributes:
-        tenant: of the namespace.
-        namespace: its name within the tenant.
-        regex: Python's; for the local name, of the partitioned topic where there are partitions.
+        tenant: tenant of the namespace.
+        namespace: name within the tenant.
+        regex: regular expression in Python's dialect, for local names of topics without ``-partition-N``.
     """
 
     tenant: str
@@ -314,9 +308,9 @@ class TopicPattern:
 
     @classmethod
     def parse(cls, text: str) -> TopicPattern:
-        """Read ``regex`` (in public/default), ``tenant/ns/regex`` or ``persistent://tenant/ns/regex``.
+        """Parses ``regex`` (in public/default), ``tenant/ns/regex`` or ``persistent://tenant/ns/regex``.
 
-        Raises OptionError for another form, a bad regular expression, a domain that is not persistent.
+        Raises OptionError for any other form, an invalid regular expression, or another domain.
         """
         domain, parts = _split(text)
         if domain == "non-persistent":
@@ -341,15 +335,15 @@ class TopicPattern:
 
     @classmethod
     def of(cls, topic: TopicName) -> TopicPattern:
-        """The pattern that means one topic, and its partitions."""
+        """Returns the pattern for one topic and its partitions."""
         return cls(topic.tenant, topic.namespace, re.compile(re.escape(topic.base.local)))
 
     @property
     def broker_regex(self) -> str | None:
-        """A regular expression for brokers, for ``tenant/namespace/name``, that matches all that is meant.
+        """A regular expression for brokers that matches ``tenant/namespace/name`` of all these topics.
 
-        It may match more. Brokers have another dialect and a limit of length, so it is the beginning that all
-        names have, and anything after it. None where that is not known: all topics of the namespace match.
+        It may match more topics. Brokers have another dialect and a limit of length, so it is the common
+        first part of all names, and any rest. None if no first part is known: all topics match.
         """
         found = _LITERAL.match(self.regex.pattern)
         if found is None or "|" in self.regex.pattern:
@@ -365,10 +359,10 @@ class TopicPattern:
         return f"{head}.*" if len(head) > len(namespace) else None
 
     def matches(self, topic: TopicName) -> bool:
-        """Whether ``topic``, or the partitioned topic that it is a partition of, is meant.
+        """Whether the pattern includes ``topic``, or the topic of this partition.
 
-        Topics without data of users never are: Pulsar's own (``__change_events``, pending acknowledgements)
-        and the commit logs of this package's sink.
+        It never includes topics without users' data: Pulsar's own (``__change_events``, pending
+        acknowledgements) and the commit logs of this package's sink.
         """
         local = topic.base.local
         is_pulsars = local.startswith("__") or local.endswith("__transaction_pending_ack")

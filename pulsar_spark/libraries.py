@@ -1,7 +1,7 @@
-"""Finds the libraries that the package needs besides Spark, installed or in the jar; else raises an error.
+"""Imports the libraries that the package needs besides Spark, installed or in the jar; else raises an error.
 
-The jar that ``pulsar_spark package`` builds carries what is pure Python. That is put at the end of the path,
-so what is installed wins.
+The jar that ``pulsar_spark package`` builds contains the pure Python libraries. They are put at the end of
+the path, so installed libraries win.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from pulsar_spark.errors import LibraryError
 
 CARRIED = Path(__file__).parent / "carried"
-# setup.cfg says the same, and docs/developers/dependencies.md why each is needed.
+# As in setup.cfg; docs/developers/dependencies.md has the reason for each.
 OLDEST = {"numpy": (1, 26), "pyarrow": (18,), "protobuf": (5, 29, 6)}
 
-# Within an archive there are no folders to ask for.
+# An archive has no folders that could be checked.
 if (CARRIED.is_dir() or not Path(__file__).exists()) and str(CARRIED) not in sys.path:
     sys.path.append(str(CARRIED))
 

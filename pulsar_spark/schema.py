@@ -1,4 +1,4 @@
-"""Schema: what a broker keeps of a topic's values, as it keeps it."""
+"""Schema: the description of a topic's values, in the form that a broker stores."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Schema:
     """One version of a topic's schema.
 
     Attributes:
-        type: its kind.
-        data: the definition: Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
-        properties: what clients have written beside it.
-        name: as the broker says it, such as the topic's; without meaning, also for equality.
+        type: kind of the schema.
+        data: definition: Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
+        properties: properties from clients.
+        name: name from the broker, such as the topic's; without meaning, also for equality.
     """
 
     type: SchemaType

@@ -21,7 +21,7 @@ __all__ = ["PulsarForTests", "pulsar"]
 
 _SERVICE_URL, _ADMIN_URL = "PULSAR_SPARK_TEST_SERVICE_URL", "PULSAR_SPARK_TEST_ADMIN_URL"
 
-# Of a session that the fixture makes itself: small, and at addresses of this machine only.
+# Settings of the fixture's own session: small, and at addresses of this machine only.
 _SPARK: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,11 +32,11 @@ _SPARK: dict[str, bool | float | int | str | None] = {
 
 
 class PulsarForTests:
-    """A broker, and short ways to write to it and to read from it through Spark.
+    """A broker, with methods to write to it and read from it through Spark.
 
     Attributes:
-        service_url: for the option ``service.url``.
-        admin_url: for the option ``admin.url`` and the command line.
+        service_url: value for the option ``service.url``.
+        admin_url: value for the option ``admin.url`` and the command line.
     """
 
     def __init__(self, service_url: str, admin_url: str) -> None:
@@ -45,7 +45,7 @@ class PulsarForTests:
 
     @property
     def spark(self) -> SparkSession:
-        """The active session; if there is none, a new one with two cores, which finds the package."""
+        """The active session, or a new session with two cores, which finds the package."""
         session = SparkSession.getActiveSession()
         if session is None:
             session = SparkSession.builder.master("local[2]").config(map=_SPARK).getOrCreate()
@@ -53,10 +53,10 @@ class PulsarForTests:
         return session
 
     def new_topic(self, partitions: int = 0) -> str:
-        """Create a topic that no other test uses; returns its full name.
+        """Creates a topic that no other test uses; returns its full name.
 
         Args:
-            partitions: how many; 0: it is not partitioned.
+            partitions: number of partitions; 0: not partitioned.
         """
         topic = TopicName("persistent", "public", "default", f"test-{uuid.uuid4().hex}")
         admin = Admin(self.admin_url)
@@ -73,20 +73,20 @@ class PulsarForTests:
         schema: str = "__key string, value string",
         **options: str,
     ) -> None:
-        """Write rows as messages, in their order.
+        """Writes rows as messages, in their order.
 
         Args:
-            topic: the topic.
-            rows: a tuple of columns each.
+            topic: name of the topic.
+            rows: rows, each a tuple of columns.
             schema: names and types of the columns, as Spark writes them.
-            options: of the sink, such as ``valueFormat="avro"``.
+            options: options of the sink, such as ``valueFormat="avro"``.
         """
         frame = self.spark.createDataFrame(list(rows), schema).coalesce(1)
         writer = frame.write.format("pulsar").options(**self._places(topic), **options)
         writer.mode("append").save()
 
     def read_all(self, topic: str, **options: str) -> list[Row]:
-        """All messages that the topic holds, as rows of a batch read; options are those of the source."""
+        """Returns all messages of the topic, as rows of a batch read with these options of the source."""
         reader = self.spark.read.format("pulsar").options(**self._places(topic), **options)
         return list(reader.load().collect())
 
@@ -98,9 +98,9 @@ class PulsarForTests:
 def pulsar() -> Iterator[PulsarForTests]:
     """A Pulsar for all tests of a run, with deduplication and transactions.
 
-    It is the one that the variables PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL name.
-    Without them a broker is started from published jars, and stopped at the end: it needs Java 17 or newer,
-    and the first start fetches the jars.
+    The variables PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL name a running Pulsar. Without
+    these variables a broker is started from published jars, and stopped at the end: this needs Java 17 or
+    newer, and the first start downloads the jars.
     """
     with _broker() as (service_url, admin_url):
         yield PulsarForTests(service_url, admin_url)
@@ -108,7 +108,6 @@ def pulsar() -> Iterator[PulsarForTests]:
 
 @contextmanager
 def _broker() -> Iterator[tuple[str, str]]:
-    """The service URL and the admin URL of a broker that runs."""
     if _SERVICE_URL in os.environ:
         yield os.environ[_SERVICE_URL], os.environ[_ADMIN_URL]
         return

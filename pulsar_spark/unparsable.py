@@ -1,6 +1,6 @@
 """Errors that protobuf raises for bytes that are no message.
 
-The last two come from its runtime without C code, whose older versions have no limit for nested groups.
+The runtime without C code raises the last two, because its older versions have no limit for nested groups.
 """
 
 from google.protobuf.message import DecodeError

@@ -1,3 +1,3 @@
-"""The version of the package and of the jar, which CONNECT also names."""
+"""The version of the package and the jar, which CONNECT sends."""
 
 VERSION = "0.1.0"

@@ -9,8 +9,8 @@ from google.protobuf.message import Message
 
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import to_wire_id
 from pulsar_spark.wire.frames import encode_command_head
+from pulsar_spark.wire.wire_values import to_wire_id
 from tests.fake_topics import FakeCursor, FakeTopic
 
 if TYPE_CHECKING:

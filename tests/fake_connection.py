@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pulsar_spark.errors import ProtocolError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import from_wire_id
 from pulsar_spark.wire.frames import Frame, FrameReader, encode_command, is_intact
+from pulsar_spark.wire.wire_values import from_wire_id
 from tests.fake_clients import UNASKED, FakeConsumer, FakeProducer, Type, body_of, command_of
 from tests.fake_topics import NO_MESSAGE, FakeCursor, FakeTopic, transaction_of
 

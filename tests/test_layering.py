@@ -22,10 +22,9 @@ PACKAGES = ("pulsar_spark", "pulsar_spark_broker", "pyspark_pulsar", "pyspark_pu
 # What a layer may import of this project, besides itself.
 BELOW = {
     "errors": set(),
-    "error_table": {"errors"},
     "ids": {"errors"},
     "libraries": {"errors"},
-    "late_names": set(),
+    "lazy_imports": set(),
     "version": set(),
     "schema": set(),
     "unparsable": set(),
@@ -33,12 +32,12 @@ BELOW = {
     "wire": {"errors", "ids", "schema", "unparsable", "arrow"},
     "values": {"errors", "schema", "unparsable", "arrow"},
     "protocol": {"errors", "ids", "schema", "version", "arrow", "wire", "values"},
-    "client": {"errors", "ids", "late_names", "schema", "arrow", "wire", "values", "protocol"},
+    "client": {"errors", "ids", "lazy_imports", "schema", "arrow", "wire", "values", "protocol"},
     "spark": {"errors", "ids", "version", "client"},
-    "cli": {"errors", "error_table", "ids", "version", "client", "spark", "pulsar_spark_broker"},
+    "cli": {"errors", "ids", "version", "client", "spark", "pulsar_spark_broker"},
     "testing": {"ids", "client", "spark", "pulsar_spark_broker"},
     "__main__": {"cli"},
-    "pulsar_spark": {"errors", "ids", "late_names", "libraries", "version", "client", "spark"},
+    "pulsar_spark": {"errors", "ids", "lazy_imports", "libraries", "version", "client", "spark"},
     "pulsar_spark_broker": set(),
     "pyspark_pulsar": {"spark"},
     "pyspark_pulsar_spark": {"spark"},
@@ -49,7 +48,7 @@ BELOW = {
 FRONT = ""
 ORDER = {
     "protocol": (
-        {"encryption", "layout", "lookup", "outgoing_queue", "pauses", "reopening"} | {"reading", "writing"},
+        {"encryption", "lookup", "outgoing_queue", "pauses", "segments"} | {"reading", "writing"},
         {"connection", "replay", FRONT},
     ),
     "client": (
@@ -87,8 +86,8 @@ ONLY_IN = {
 # Ways to import past the import statement, and who may use them.
 BACK_DOORS = {
     **{name: set() for name in ("__import__", "run_module", "run_path", "exec", "eval")},
-    # What packages give; test_late_names compares it with imports for types, which are looked at here.
-    "import_module": {"pulsar_spark.late_names"},
+    # What packages give; test_lazy_imports compares it with imports for types, which are looked at here.
+    "import_module": {"pulsar_spark.lazy_imports"},
     "resolve_name": {
         "pulsar_spark.spark.options.user_code",  # what users name in options
         "pulsar_spark.client.net.auth",  # the same, of logins, which the command line takes too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.pages.links import with_links
-from pulsar_spark.error_table import explanations
+from pulsar_spark.cli.explain import explanations
 
 
 def docs_page() -> str:

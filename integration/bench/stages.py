@@ -21,8 +21,7 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.client import Entries, ProducerOptions
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.writing.batcher import Batch, Batcher
-from pulsar_spark.protocol.writing.key_groups import stable_order
+from pulsar_spark.protocol.writing.batcher import Batch, Batcher, stable_order
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.routing import Router
@@ -32,8 +31,8 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.entries import decode
+from pulsar_spark.wire.frame_runs import Messages
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE, FrameReader, encode_command_head
-from pulsar_spark.wire.messages import Messages
 
 _TOPIC = TopicName.parse("bench-partition-0")
 _MEBIBYTES = 12  # of values

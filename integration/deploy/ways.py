@@ -42,7 +42,7 @@ def by_py_files(environment: Environment, home: Path, master: str, service_url: 
 
 def by_archives(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
     """``--archives`` with a packed environment, without pyspark, which executors have with their Spark."""
-    libraries = ("pyarrow", "pandas<3", "protobuf", "crc32c", "venv-pack")
+    libraries = ("pyarrow", "pandas<3", "protobuf", "crc32c", "msgspec", "venv-pack")
     own = installed(home / "environment", sys.executable, *libraries)
     own.pip("--no-deps", str(build_wheel(home / "wheel")))
     packed = home / "environment.tar.gz"

@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entry
+from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import (
     Frame,
     FrameReader,
@@ -30,7 +31,6 @@ from pulsar_spark.wire.frames import (
     encode_command_head,
     encode_section_head,
 )
-from pulsar_spark.wire.receipts import Receipts
 
 _TIMEOUT = 60.0
 
@@ -118,7 +118,7 @@ def _command_of(frame: Received) -> pb.BaseCommand:
         receipt = pb.CommandSendReceipt(
             producer_id=frame.producer_id,
             sequence_id=sequence_id,
-            message_id=commands.to_wire_id(MessageId(ledger, entry)),
+            message_id=wire_values.to_wire_id(MessageId(ledger, entry)),
         )
         return pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
     assert isinstance(frame, Frame)  # there are no consumers
@@ -188,4 +188,4 @@ class RawProducer:
         answer = self._connection.exchange(frame_head, head, payload)
         if not answer.HasField("send_receipt"):
             raise RuntimeError(f"no receipt: {answer}")
-        return commands.from_wire_id(answer.send_receipt.message_id)
+        return wire_values.from_wire_id(answer.send_receipt.message_id)

@@ -25,7 +25,7 @@ from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.reader import PulsarReader
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.wire.wire_values import from_wire_id
 
 # How often Spark's default trigger asks for news, in seconds.
 POLL = 0.012

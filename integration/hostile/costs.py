@@ -4,14 +4,18 @@ That is at most 2 s of CPU more than honest entries take which have as many mess
 and 200 MB. Such entries decompress to as much as is accepted, or more: few large values or many small ones,
 good or bad, of random schemas. They are decoded as a task does it: messages, their columns, values, and the
 first error.
+
+    python3 -m integration.hostile.costs FIRST LAST    # the figures of the tasks of these seeds
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
 import random
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +32,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 _SECONDS = 2.0
 _MEMORY = 200 << 20  # bytes
@@ -65,8 +69,8 @@ def warm_up() -> None:
         _cost(_reader(schema), [_packed(value_of(_ROW), 10, pb.ZSTD, [])])
 
 
-def one_task(seed: str) -> None:
-    """Decode some entries as those of a task; raises CostlyError."""
+def one_task(seed: str, *, shows: bool = False) -> None:
+    """Decode some entries as those of a task; raises CostlyError. If it ``shows``, print what they take."""
     rnd = random.Random(seed)
     kind = rnd.choice(list(KINDS))
     schema, value_of = KINDS[kind](rnd)
@@ -77,6 +81,8 @@ def one_task(seed: str) -> None:
         took, memory = _cost(_reader(schema), entries)
     except (SchemaError, UnsupportedError):
         return
+    if shows:
+        print(f"  {seed}: {kind}, {took:.2f} s of CPU, {memory >> 20} MiB", flush=True)
     if took <= _SECONDS and memory <= _MEMORY:
         return
     honest = {id(each.payload): _honest(HONEST[kind], each) for each in distinct}
@@ -394,3 +400,16 @@ def peak() -> int:
         return 0
     (line,) = [each for each in status.read_text().splitlines() if each.startswith("VmHWM")]
     return int(line.split()[1]) << 10
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # of what is left out
+    warm_up()
+    failed = 0
+    for number in range(int(sys.argv[1]), int(sys.argv[2]) + 1):
+        try:
+            one_task(str(number), shows=True)
+        except CostlyError as error:
+            failed += 1
+            print(error, flush=True)
+    sys.exit(failed > 0)

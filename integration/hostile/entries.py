@@ -21,7 +21,7 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.columns.message_ids import parse_message_id
 from pulsar_spark.wire.entry.entries import Entries, decode
-from pulsar_spark.wire.messages import Messages, joined
+from pulsar_spark.wire.frame_runs import Messages, joined
 
 _TOPIC = TopicName.parse("persistent://a/b/t-partition-3")
 _LEDGER = 7

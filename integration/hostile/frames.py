@@ -33,19 +33,18 @@ from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import decode_batches
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.message_ids import parse_message_id
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.unbatched import EncodedSingle, encode_singles
 from pulsar_spark.wire.entry.codecs import decompress, decompress_together
 from pulsar_spark.wire.entry.entries import Entries, Entry, decode
 from pulsar_spark.wire.entry.entry_fields import EntryField
 from pulsar_spark.wire.entry.origin import Origin, decode_origin, encode_origin
+from pulsar_spark.wire.frame_runs import Messages, Receipts
 from pulsar_spark.wire.frames import FrameReader, decode_payload_section, encode_command
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
 
 _SECONDS = 1.0
 _MEMORY = 200 << 20  # bytes
@@ -143,9 +142,9 @@ def _heard(connection: Connection, writer: PartitionWriter, event: object) -> No
         if answer.type == pb.BaseCommand.LOOKUP_RESPONSE:
             Lookup(_TOPIC, Address("h", 6650)).answered(answer.lookupTopicResponse)
         elif answer.type == pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE:
-            str(commands.from_wire_id(answer.getLastMessageIdResponse.last_message_id))
+            str(wire_values.from_wire_id(answer.getLastMessageIdResponse.last_message_id))
         elif answer.type == pb.BaseCommand.CONSUMER_STATS_RESPONSE:
-            commands.from_wire_count(answer.consumerStatsResponse.msgBacklog)
+            wire_values.from_wire_count(answer.consumerStatsResponse.msgBacklog)
         elif answer.type == pb.BaseCommand.PRODUCER_SUCCESS:
             writer.registering()
             writer.registered(answer.producer_success, 5000)

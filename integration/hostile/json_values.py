@@ -1,8 +1,9 @@
-"""The fuzzer of JSON: read by columns, values and verdicts are those of reading one by one.
+"""The fuzzer of JSON: values and verdicts are those of a second reader, and of reading one by one.
 
-A round draws a schema and payloads, half of them near each other's: names in any order, unions, long arrays,
-escapes, lenient forms, and bytes that are changed. Then all are read together and each by itself, some
-also by PyArrow.
+A round draws a schema and payloads: names in any order, unions, long arrays, escapes, lenient forms, and
+bytes that are changed. Payloads of the tests' generator are also read by the tests' model, over
+``json.loads``. Others, whose schemas the model does not have, are read together and each by itself, some also
+by PyArrow.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from integration.hostile.entries import DifferenceError
 from integration.hostile.rounds import bad_rows, rounds
 from integration.hostile.values import as_python
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
-from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json.arrow_read import ArrowReader
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
+from pulsar_spark.values.json.objects import ObjectReader
 from pulsar_spark.values.json.tree import JsonNode
+from tests.values.json_payloads import Maker, ModelError, UnknownError, json_schema, model, plain
+from tests.values.json_payloads import broken as change
 
 ROWS = 1000  # payloads of a round
 _LINES = 200  # of them, that are also read by PyArrow alone
@@ -55,7 +58,36 @@ _ODD = (
 
 def run(seed: int, payloads: int) -> Iterator[int]:
     """Read at least so many payloads; see ``rounds``."""
-    return rounds(seed, payloads, one_round)
+    return rounds(seed, payloads, model_round, one_round)
+
+
+def model_round(seed: str, counts: Counter[str]) -> int:
+    """Compare the payloads of one schema with the model; returns how many were."""
+    maker = Maker(f"json model {seed}")
+    tree = maker.record()
+    schema = json_schema(tree)
+    payloads = [maker.payload(tree) for _ in range(ROWS)]
+    damaged = maker.random.choice((0.0, 0.005, 0.15))
+    for row in range(ROWS):
+        if maker.random.random() < damaged:
+            payloads[row] = change(maker.random, payloads[row], payloads[row - 1])
+    column = pa.array(payloads, pa.binary())
+    found = decoder(schema, schema, column_type(schema)).decode(column, pa.nulls(ROWS, pa.binary()))
+    for payload, row, is_bad in zip(payloads, plain(found.column), bad_rows(found), strict=True):
+        try:
+            expected, is_bad_there = model(tree, payload), False
+        except ModelError:
+            expected, is_bad_there = None, True
+        except UnknownError:
+            continue
+        if is_bad != is_bad_there or repr(row) != repr(expected):
+            raise DifferenceError(
+                f"seed {seed}: {payload!r} is {row!r}, bad {is_bad}; "
+                f"by the model {expected!r}, bad {is_bad_there}"
+            )
+        counts["bad by the model" if is_bad else "good by the model"] += 1
+    counts["schemas of the model"] += 1
+    return ROWS
 
 
 def one_round(seed: str, counts: Counter[str]) -> int:
@@ -74,9 +106,10 @@ def one_round(seed: str, counts: Counter[str]) -> int:
     found = decoder(schema, schema, kind).decode(column, pa.nulls(ROWS, pa.binary()))
     found.column.validate(full=True)
     node = make_tree(schema, schema, kind)
-    alone = read_rows(node, payloads)
-    mine, other = as_python(found.column), as_python(alone.column)
-    bad, bad_alone = bad_rows(found), bad_rows(alone)
+    reader = ObjectReader(node)
+    alone = [reader.read(column[row : row + 1]) for row in range(ROWS)]
+    mine, other = as_python(found.column), [as_python(each.column)[0] for each in alone]
+    bad, bad_alone = bad_rows(found), [bad_rows(each)[0] for each in alone]
     for row, payload in enumerate(payloads):
         if bad[row] != bad_alone[row] or repr(mine[row]) != repr(other[row]):
             raise DifferenceError(

@@ -9,7 +9,7 @@ from base64 import b64encode
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.entry.codecs import compress
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 CODECS = (pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY)
 EXTREMES = (0, 1, 2, 127, 128, 255, 2**14, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1)

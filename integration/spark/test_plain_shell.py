@@ -36,7 +36,7 @@ print(sorted(row.n for row in values))
 def environment(tmp_path):
     """A virtual environment that nobody has activated, with the checkout's package."""
     made = linked(tmp_path / "environment")
-    for name in ("protobuf", "crc32c"):
+    for name in ("protobuf", "crc32c", "msgspec"):
         link(name, made.site)
     for name in ("pulsar_spark", "pyspark_pulsar"):
         (made.site / name).symlink_to(ROOT / name)

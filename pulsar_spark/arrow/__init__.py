@@ -1,1 +1,1 @@
-"""Arrow arrays and bytes, whatever they hold: what the wire protocol and the formats of values both need."""
+"""Arrow arrays and bytes of any content, for the wire protocol and the formats of values."""

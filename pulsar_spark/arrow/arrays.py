@@ -1,4 +1,4 @@
-"""Arrow arrays: where rows begin, rows cut and joined, nulls; and the types of numpy's arrays beside them."""
+"""Arrow arrays: offsets of rows, parts and joins of rows, nulls; and types of numpy's arrays."""
 
 from __future__ import annotations
 
@@ -17,53 +17,43 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
 def every(flags: Flags) -> bool:
-    """Like ``flags.all()``, which takes five times as long for a thousand flags."""
+    """Like ``flags.all()``, in a fifth of the time for a thousand flags."""
     return int(np.count_nonzero(flags)) == len(flags)
 
 
 def with_nulls(values: pa.Array, is_null: Flags) -> pa.Array:
-    """Replace some of n values of a flat type by nulls.
+    """Replaces the values of a flat type whose ``is_null``, bool[n], is true by nulls.
 
-    ``if_else`` with a null makes wrong offsets for a slice of binary or string in PyArrow 18, and takes ten
-    times as long.
-
-    Args:
-        values: values, [n], of fixed width, binary or string.
-        is_null: values to replace, bool[n].
+    ``if_else`` takes ten times as long, and in PyArrow 18 makes wrong offsets for slices of binary or string.
     """
     return pc.replace_with_mask(values, pa.array(is_null), pa.scalar(None, values.type))
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each of n rows begins in the data buffer, or among the items, and where the last one ends.
+    """Returns the starts of n rows in the data buffer, or among the items, and the last end, int32[n + 1].
 
-    Args:
-        values: n rows, at least one, of binary, string, list or map; may be a slice.
-
-    Returns:
-        int32[n + 1], a view.
+    The result is a view. ``values``: at least one row of binary, string, list or map; may be a slice.
     """
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
 
 
 def bytes_of(values: pa.Array) -> Bytes:
-    """The bytes from the first of n rows to the last, uint8, a view.
+    """Returns a view of the bytes from the first row to the last, with bytes below nulls, uint8.
 
-    Args:
-        values: n rows, at least one, of binary or string; may be a slice. Bytes below nulls are included.
+    ``values``: at least one row of binary or string; may be a slice.
     """
     bounds = offsets_of(values)
     return np.frombuffer(values.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
 
 
 def bytes_and_offsets(values: pa.Array) -> tuple[Bytes, Ints]:
-    """:func:`bytes_of`, and where each of the n rows begins in them and the last one ends, int64[n + 1]."""
+    """Returns :func:`bytes_of`, and the starts of n rows in these bytes and the last end, int64[n + 1]."""
     offsets = offsets_of(values).astype(np.int64)
     return bytes_of(values), offsets - offsets[0]
 
 
 def count_bytes(values: pa.Array, counted: Flags) -> Ints:
-    """Count in each of n rows the bytes whose flag in bool[256] is set, int64[n]."""
+    """Counts in each row the bytes whose flag in ``counted``, bool[256], is set; int64[n]."""
     data, offsets = bytes_and_offsets(values)
     has = np.flatnonzero(np.diff(offsets))
     found = np.zeros(len(values), np.int64)
@@ -75,15 +65,15 @@ def count_bytes(values: pa.Array, counted: Flags) -> Ints:
 def parts_by_size(
     offsets: npt.NDArray[np.integer], max_size: int, max_rows: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Cut n rows into parts of at most ``max_size`` bytes and ``max_rows`` rows; a larger row is a part.
+    """Cuts n rows into parts of at most ``max_size`` bytes and ``max_rows`` rows; a larger row is a part.
 
     Args:
-        offsets: where each row begins, and where the last one ends, ascending, int[n + 1].
-        max_size: bytes.
-        max_rows: at least 1; None: any number.
+        offsets: start of each row, and end of the last, ascending, int[n + 1].
+        max_size: maximum bytes.
+        max_rows: maximum rows, at least 1; None: any number.
 
     Yields:
-        The first row of a part, and the one after its last.
+        Index of the first row of a part, and index after its last row.
     """
     count, whole = len(offsets) - 1, int(offsets[-1])
     first = 0
@@ -96,14 +86,14 @@ def parts_by_size(
 
 
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
-    """Put the columns of some rows each together, in the order of their rows.
+    """Joins columns of some rows each, in the order of the rows.
 
-    Fields of structs are joined one after the other. So not all values are in memory twice, if the caller
-    keeps none of the parts.
+    Fields of structs are joined one after the other, and parts are dropped then. So not all values are in
+    memory twice, if the caller keeps no part.
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.
-        rows: which rows, of all from 0 on, each part has; None: those after the part's before.
+        rows: row numbers of each part; None: each part continues the rows of the part before.
     """
     if rows is None:
         return _joined(parts, None)

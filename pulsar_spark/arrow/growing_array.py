@@ -12,13 +12,13 @@ _MAX_OFFSET = 2**31 - 1
 
 
 class GrowingArray:
-    """Copies each part when it is added, so that the caller can free it; Arrow needs all parts at once.
+    """Copies each part when it is added, so that the caller can free the part; Arrow needs all at once.
 
     A single part is not copied.
 
     Args:
-        kind: type of the array and of each part: null, bool, a type of fixed width, binary, string, or a
-            struct, list or map of these.
+        kind: type of the array and its parts: null, bool, a type of fixed width, binary, string, or a struct,
+            list or map of these types.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -27,7 +27,7 @@ class GrowingArray:
         self._grown: _Grown | None = None
 
     def add(self, part: pa.Array) -> None:
-        """Append a part.
+        """Appends a part.
 
         Raises:
             pa.ArrowInvalid: the array would have more than 2 ** 31 - 1 bytes of text or items.
@@ -42,15 +42,13 @@ class GrowingArray:
         self._grown.add(part)
 
     def finish(self) -> pa.Array:
-        """Return all parts as one array; nothing may be added after this."""
+        """Returns all parts as one array; nothing may be added afterwards."""
         if self._grown is not None:
             return self._grown.finish()
         return pa.array([], self._kind) if self._first is None else self._first
 
 
 class _Bits:
-    """A bitmap."""
-
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._rest: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # fewer than 8 bits
@@ -67,7 +65,7 @@ class _Bits:
 
 
 class _Grown:
-    """Rows of the null type. Other types also have buffers and children."""
+    """Rows of the null type; base of other types, which also have buffers or children."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
@@ -126,7 +124,7 @@ class _Offsets(_Grown):
         self._end = 0
 
     def taken(self, part: pa.Array) -> tuple[int, int]:
-        """Add the offsets of a part; returns where its bytes or items begin and end."""
+        """Adds the offsets of a part; returns start and end of its bytes or items."""
         _Grown.add(self, part)
         if not len(part):
             return 0, 0

@@ -1,9 +1,8 @@
 """Columns of bytes that are joined row by row.
 
-Each part of a row is an :class:`EncodedField`: a column with the part's bytes for every row, empty if the row
-lacks it. :func:`join` then joins the parts of each row in one call, so no Python object is made per row.
-Numbers are encoded through a table of the distinct numbers, if they are lengths, or through a matrix of bytes
-with one row per number.
+Each part of a row is an :class:`EncodedField`: a column with the part's bytes in every row, empty if a row
+lacks the part. :func:`join` then joins the parts of each row in one call, so no Python object is made per
+row. Lengths are encoded through a table of the distinct numbers, other numbers through a matrix of bytes.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every, offsets_of
 from pulsar_spark.errors import OptionError
 
 _MAX_SIZE = 2**31 - 1  # maximum bytes; Arrow's binary offsets are int32
-_BLOCK = 1 << 18  # bytes of rows that are joined at a time
-_SHORT = 64  # bytes of a column between shared fields that are copied together
+_BLOCK = 1 << 18  # bytes of rows joined at a time
+_SHORT = 64  # maximum bytes of a column whose neighbouring shared fields are copied as one
 
 
 class EncodedField(NamedTuple):
     """One field, or a part of a field, for n rows.
 
     Attributes:
-        data: binary[n] in which null counts as empty, or a binary scalar, not null, that all rows share.
+        data: binary[n] in which null counts as empty, or a scalar for all rows, not null.
         size: bytes per row, int64[n], or one number for all rows.
     """
 
@@ -42,8 +41,8 @@ class EncodedMessages:
     """n encoded items, one after another.
 
     Attributes:
-        buffer: the bytes of all items.
-        offsets: int64[n + 1]; items i up to j are ``buffer[offsets[i]:offsets[j]]``.
+        buffer: bytes of all items.
+        offsets: bounds of the items, int64[n + 1]; items i up to j are ``buffer[offsets[i]:offsets[j]]``.
     """
 
     buffer: memoryview
@@ -51,7 +50,7 @@ class EncodedMessages:
 
 
 def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
-    """Encode a length-delimited field. A null row lacks it; None gives no fields."""
+    """Encodes a length-delimited field; null rows lack the field. Returns no fields for None."""
     if data is None or data.null_count == len(data):
         return []
     sizes = lengths(data)
@@ -63,17 +62,17 @@ def bytes_field(tag: bytes, data: pa.BinaryArray | None) -> list[EncodedField]:
 
 
 def shared_field(data: bytes) -> EncodedField:
-    """Bytes that all rows have."""
+    """Returns a field with the same bytes in all rows."""
     return EncodedField(pa.scalar(data, pa.binary()), len(data))
 
 
 def big_endian(sizes: Ints) -> EncodedField:
-    """Encode a 4-byte number, efficient for numbers that repeat."""
+    """Encodes 4-byte numbers, efficient for repeated numbers."""
     return by_class(sizes, lambda different: fixed_width(different.astype(">u4").tobytes(), 4))
 
 
 def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedField:
-    """Encode each distinct number only once; ``make`` receives the distinct numbers."""
+    """Encodes each distinct number only once; ``make`` receives the distinct numbers."""
     if len(numbers) and every(numbers == numbers[0]):  # found in a tenth of the time
         (shared,) = make(numbers[:1])
         return EncodedField(shared, len(shared.as_py()))
@@ -82,14 +81,14 @@ def by_class(numbers: Ints, make: Callable[[Ints], pa.BinaryArray]) -> EncodedFi
 
 
 def lengths(data: pa.BinaryArray) -> Ints:
-    """The number of bytes in each row, int64[n]; 0 for null."""
+    """Returns the number of bytes in each row, int64[n]; 0 for null."""
     found = pc.binary_length(data)
     sizes: Ints = (found.fill_null(0) if found.null_count else found).to_numpy().astype(np.int64)
     return sizes
 
 
 def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
-    """The number of bytes of all fields of each row, int64[count]."""
+    """Returns the number of bytes of all fields in each row, int64[count]."""
     total = np.zeros(count, np.int64)
     for piece in pieces:
         total += piece.size
@@ -97,10 +96,10 @@ def total_sizes(pieces: Sequence[EncodedField], count: int) -> Ints:
 
 
 def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
-    """Join the fields of each of ``count`` rows.
+    """Joins the fields of each of ``count`` rows.
 
     Raises:
-        OptionError: there are more than 2 GiB in total.
+        OptionError: the rows have more than 2 GiB in total.
     """
     alike = _join_alike(pieces, count, None)
     if alike is not None:
@@ -116,16 +115,9 @@ def join(pieces: Sequence[EncodedField], count: int) -> EncodedMessages:
 
 
 def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessages:
-    """Join the fields of each row, and give the rows in another order.
+    """Joins the fields of the rows with the numbers ``order``, int64[m]; costs less than sorting the columns.
 
-    It costs less than to sort the columns before.
-
-    Args:
-        pieces: fields of n rows; the last one is no scalar.
-        order: numbers of rows, int64[m].
-
-    Raises:
-        OptionError: as ``join``.
+    The last field must not be a scalar. Raises what ``join`` raises.
     """
     *before, (last, _) = pieces
     count = len(last)
@@ -147,9 +139,9 @@ def join_in_order(pieces: Sequence[EncodedField], order: Ints) -> EncodedMessage
 
 
 def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) -> EncodedMessages | None:
-    """Join fields that have the same size in all rows, in a third of the time; None if one has not.
+    """Joins fields of equal size in all rows, in a third of the time; None if a field has several sizes.
 
-    A block of rows is made at a time, so that it stays in the processor's cache.
+    Rows are made in blocks, which stay in the processor's cache.
     """
     found = (_one_size(piece.size) for piece in pieces)
     sizes = [size for size in found if size is not None]
@@ -173,10 +165,10 @@ def _join_alike(pieces: Sequence[EncodedField], count: int, order: Ints | None) 
 
 
 def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[int, npt.NDArray[np.void]]]:
-    """What a row is made of, in the order in which it is copied: its index in the row, and one item or n.
+    """Returns the parts of a row in the order of copying: offset in the row, and one item or n items.
 
-    Shared fields come first. Those around a short column are one item, with zeros which the column replaces:
-    one copy takes less time than two.
+    Shared fields are copied first. Shared fields around a short column are one item, with zeros that the
+    column then replaces, because one copy takes less time than two.
     """
     shared, columns = [], []
     run, end = bytearray(), 0
@@ -198,21 +190,21 @@ def _parts(pieces: Sequence[EncodedField], sizes: Sequence[int]) -> list[tuple[i
 
 
 def _one_size(sizes: Ints | int) -> int | None:
-    """The size that all rows have; None if they differ, or there are none."""
+    """Returns the size of all rows; None if sizes differ, or there are no rows."""
     if isinstance(sizes, int):
         return sizes
     return int(sizes[0]) if len(sizes) and every(sizes == sizes[0]) else None
 
 
 def _items(data: pa.BinaryArray, size: int) -> npt.NDArray[np.void]:
-    """The bytes of each row; all have one size, which is not 0, so none is null."""
+    """Returns the bytes of rows of one size, which is not 0, so that no row is null."""
     kind, begin = np.dtype((np.void, size)), int(offsets_of(data)[0])
     items: npt.NDArray[np.void] = np.ndarray((len(data),), kind, data.buffers()[2], begin)
     return items
 
 
 def _merged(pieces: Sequence[EncodedField]) -> list[EncodedField]:
-    """The fields; shared ones that follow one another become one, as each takes up to 10 ns a row."""
+    """Merges neighbouring shared fields, because each field takes up to 10 ns a row."""
     merged: list[EncodedField] = []
     for piece in pieces:
         if merged and isinstance(merged[-1].data, pa.Scalar) and isinstance(piece.data, pa.Scalar):
@@ -223,7 +215,7 @@ def _merged(pieces: Sequence[EncodedField]) -> list[EncodedField]:
 
 
 def binary_of(data: Buffer, offsets: Ints) -> pa.BinaryArray:
-    """The items ``data[offsets[i]:offsets[i + 1]]``, not copied; offsets are below 2 GiB."""
+    """Returns the items ``data[offsets[i]:offsets[i + 1]]``, not copied; offsets must be below 2 GiB."""
     bounds = pa.py_buffer(offsets.astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, bounds, pa.py_buffer(data)])
 
@@ -241,18 +233,18 @@ def _data(array: pa.BinaryArray) -> memoryview:
 
 
 def one_field(data: pa.BinaryArray) -> EncodedField:
-    """A column that is a part of each row."""
+    """Returns a column as a field."""
     return EncodedField(data, lengths(data))
 
 
 def to_mask(array: pa.BooleanArray) -> Flags:
-    """The values of a column without nulls."""
+    """Returns the values of a column without nulls."""
     found: Flags = array.to_numpy(zero_copy_only=False)
     return found
 
 
 def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
-    """Cut ``data`` into items of ``width`` bytes."""
+    """Cuts ``data`` into items of ``width`` bytes."""
     offsets = np.arange(0, len(data) + 1, width, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -260,7 +252,7 @@ def fixed_width(data: bytes, width: int) -> pa.BinaryArray:
 
 
 def varints(tag: bytes, numbers: Ints, has: Flags | None) -> pa.BinaryArray:
-    """Encode ``tag`` and a varint for each number; empty if ``has`` is false."""
+    """Encodes ``tag`` and a varint for each number; empty if ``has`` is false."""
     rest = numbers.astype(np.uint64)
     count = len(rest)
     width = max(1, -(-int(rest.max(initial=0)).bit_length() // 7))

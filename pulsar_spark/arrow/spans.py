@@ -1,20 +1,26 @@
-"""Spans of a buffer, from one position to another: copied into one array, with one call."""
+"""Copies spans of a buffer into one array, with one call.
+
+A Grid has regular positions in a buffer, so items at these positions can be viewed as an array, without an
+index. Numpy copies such a view in about half of the time of an indexed copy. Messages of one size are in a
+grid, and so are consecutive batches of equal numbers of such messages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Buffer, Flags, Ints, every
-from pulsar_spark.arrow.grid import Grid, copy_spans, items_at
+from pulsar_spark.arrow.arrays import Buffer, Bytes, Flags, Ints, every
 
 
 def joined_buffer(parts: Sequence[Buffer]) -> pa.Buffer:
-    """Join bytes; a single part is not copied.
+    """Joins bytes; a single part is not copied.
 
-    The memory is Arrow's, which reuses freed memory; Python's would be mapped page by page each time.
+    The memory is Arrow's, which reuses freed memory; Python's is mapped page by page each time.
     """
     if len(parts) == 1:
         return pa.py_buffer(parts[0])
@@ -35,19 +41,19 @@ def gather(
     held: Ints | None = None,
     grid: Grid | None = None,
 ) -> pa.BinaryArray:
-    """Copy the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
+    """Copies the spans [at, end) of the body into one array; ``at`` must ascend and spans not overlap.
 
     Spans of one size are copied as items. Otherwise the body is viewed as a binary array whose even elements
-    are the spans, and whose odd elements are the bytes between them. One ``take`` of the even elements then
+    are the spans, and whose odd elements are the bytes between spans. One ``take`` of the even elements then
     copies all spans, in twice the time.
 
     Args:
         body: bytes that contain the spans.
-        at: where they begin.
-        end: where they end.
-        has: whether there is one, else it is null; None: all are there.
+        at: start of each span.
+        end: end of each span.
+        has: False for a span that becomes null; None: no nulls.
         held: indexes of the selected spans, ascending; None: all.
-        grid: that of ``at``, if it is known.
+        grid: grid of ``at``, if known.
     """
     count = len(at)
     if not count:
@@ -66,9 +72,102 @@ def gather(
 
 
 def _of_one_size(body: pa.Buffer, at: Ints, size: int, grid: Grid | None) -> pa.BinaryArray:
-    """Copy spans that all have ``size`` bytes, at least one."""
     if grid is not None:
         return copy_spans(body, grid, [(0, size)])
     items = items_at(body, at, np.dtype((np.void, size)))
     offsets = np.arange(len(at) + 1, dtype=np.int32) * np.int32(size)
     return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(items)])
+
+
+Items: TypeAlias = npt.NDArray[Any]
+Span: TypeAlias = tuple[int, int]
+
+# Positions in a row; numpy copies shorter rows more slowly than by an index.
+_SHORT = 16
+
+
+class Grid(NamedTuple):
+    """Rows of positions, with equal steps between positions, and between rows.
+
+    Attributes:
+        first: first position in bytes.
+        shape: number of rows, and of positions in each row.
+        steps: bytes from row to row, and from position to position.
+    """
+
+    first: int
+    shape: tuple[int, int]
+    steps: tuple[int, int]
+
+    def items(self, body: Bytes | pa.Buffer, kind: np.dtype[Any], place: int = 0) -> Items:
+        """Views the items ``place`` bytes after each position, [rows, positions].
+
+        Raises:
+            ValueError: an item is outside the body.
+        """
+        items: Items = np.ndarray(self.shape, kind, body, self.first + place, self.steps)
+        return items
+
+    def moved(self, first: int) -> Grid:
+        """Returns the same grid from another position on."""
+        return self._replace(first=first)
+
+
+def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
+    """Returns the grid of one or more positions; None without a grid, or for several short rows."""
+    steps = at[1:] - at[:-1]
+    step = int(steps[0]) if len(steps) else 0
+    is_other = steps != step
+    others = int(np.count_nonzero(is_other))
+    across = int(is_other.argmax()) + 1 if others else len(at)
+    if across * (others + 1) != len(at) or (others and across < _SHORT):
+        return None
+    # The first other step leads to the second row. If the steps to later rows equal it, the rest is `step`.
+    between = steps[across - 1 :: across]
+    if others and (between != between[0]).any():
+        return None
+    down = int(at[across] - at[0]) if others else 0
+    return Grid(int(at[0]), (others + 1, across), (down, step))
+
+
+def grid_of_rows(count: int, width: int) -> Grid:
+    """Returns the grid of consecutive rows of ``width`` bytes."""
+    return Grid(0, (1, count), (0, width))
+
+
+def items_at(body: Bytes | pa.Buffer, at: npt.NDArray[np.int64], kind: np.dtype[Any]) -> Items:
+    """Copies the items at n positions, none of which is negative, [n].
+
+    Raises:
+        IndexError, ValueError: an item ends after the body.
+    """
+    overlapping: Items = np.ndarray((body.size - kind.itemsize + 1,), kind, body, 0, (1,))
+    return overlapping[at]
+
+
+def copy_spans(body: Bytes | pa.Buffer, grid: Grid, spans: Sequence[Span]) -> pa.BinaryArray:
+    """Copies the same spans after each position, position after position.
+
+    Args:
+        body: bytes that contain the spans.
+        grid: positions.
+        spans: start and end of each span, relative to the position.
+
+    Raises:
+        ValueError: a span is outside the body.
+    """
+    count, each = grid.shape[0] * grid.shape[1], len(spans)
+    if not count:  # numpy views nothing in no bytes
+        return pa.array([], pa.binary())
+    ends = np.cumsum([end - at for at, end in spans], dtype=np.int32)
+    size = int(ends[-1])
+    data = pa.allocate_buffer(count * size)
+    copied = Grid(0, grid.shape, (grid.shape[1] * size, size))
+    for (at, end), last in zip(spans, ends.tolist(), strict=True):
+        if at < end:
+            item = np.dtype((np.void, end - at))
+            copied.items(data, item, last - (end - at))[...] = grid.items(body, item, at)
+    offsets: npt.NDArray[np.int32] = np.zeros(count * each + 1, np.int32)
+    before = np.arange(count, dtype=np.int32) * np.int32(size)
+    np.add(before[:, None], ends, out=offsets[1:].reshape(count, each))
+    return pa.Array.from_buffers(pa.binary(), count * each, [None, pa.py_buffer(offsets), data])

@@ -13,7 +13,7 @@ from pulsar_spark_broker import command as broker
 
 
 def parser() -> argparse.ArgumentParser:
-    """Build the parser of the command line; ``run`` of its result runs the command."""
+    """Builds the parser of the command line; ``run`` of its result runs the command."""
     made = argparse.ArgumentParser(prog="pulsar_spark", description="Tools for pulsar_spark queries.")
     made.add_argument("--version", action="version", version=f"pulsar_spark {VERSION}")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
@@ -28,10 +28,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0 success, 1 an error, 2 wrong usage.
+    """Runs a command; returns the exit code: 0 success, 1 an error, 2 wrong usage.
 
-    Args:
-        arguments: arguments of the command line, without the program's name; None: those of this process.
+    ``arguments``: command line without the program's name; None: the process's own.
     """
     known = parser()
     parsed = known.parse_args(arguments)

@@ -1,7 +1,6 @@
 """``pulsar_spark admin``: show and change topics, subscriptions and policies.
 
-It sends what the pages ask a reader to do to the admin service, for those without ``pulsar-admin``. Answers
-are printed as JSON.
+It sends the requests that the documentation asks for, without ``pulsar-admin``, and prints answers as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pulsar_spark.client import Admin, namespace_parts
 from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
-# What a change returns.
+# Answer to a change.
 _DONE = object()
 
 _DESCRIPTION = """
@@ -26,7 +25,7 @@ deduplication and policy show the present one.
 
 
 def add_command(commands: Any) -> None:
-    """Add ``admin`` to the subparsers of a command line."""
+    """Adds ``admin`` to the subparsers of a command line."""
     parser = commands.add_parser(
         "admin", help="show and change topics, subscriptions and policies", description=_DESCRIPTION
     )
@@ -73,7 +72,7 @@ def add_command(commands: Any) -> None:
 
 
 def _print(answer: Any) -> None:
-    """Print what is shown. The answer to a change is empty, and so is that about a policy that is not set."""
+    """Prints an answer; None is the answer for a policy that is not set."""
     if answer is None:
         text = "not set: the brokers' configuration decides"
     else:
@@ -105,7 +104,7 @@ def _create(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
-    """The refusal to create a topic that exists, with its present size."""
+    """Returns the refusal to create a topic that exists, with its present size."""
     count = _count_partitions(admin, topic)
     unit = "segments" if topic.is_scalable else "partitions"
     advice = "Use it as it is, or choose another name"
@@ -144,10 +143,7 @@ def _any_topic(given: argparse.Namespace) -> TopicName:
 
 
 def _count_partitions(admin: Admin, topic: TopicName) -> Any:
-    """The number of partitions, or of segments that take messages.
-
-    0 for a topic that is not partitioned or does not exist.
-    """
+    """Returns the number of partitions, or of active segments; 0 without partitions, or without topic."""
     if topic.is_scalable:
         segments = _scalable(admin, topic)["segments"].values()
         return sum(segment["state"] == "ACTIVE" for segment in segments)
@@ -171,7 +167,6 @@ def _internal_stats(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _statistics(admin: Admin, topic: TopicName, kind: str, query: str = "") -> Any:
-    """Statistics of all partitions together, or of a topic without partitions."""
     if _count_partitions(admin, topic):
         return admin.call("GET", *topic, f"partitioned-{kind}", query=query)
     return admin.call("GET", *topic, kind)
@@ -192,7 +187,7 @@ def _names_of(admin: Admin, topic: TopicName) -> list[str]:
 
 def _unsubscribe(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
-    # A broker may take the name of a subscription that is not there, or tell of the topic.
+    # Brokers accept a missing subscription, or name the topic in the error. So check first.
     names = _names_of(admin, topic)
     if given.subscription not in names:
         raise OptionError(
@@ -274,6 +269,6 @@ def _set(admin: Admin, given: argparse.Namespace, policy: str, value: object) ->
 
 
 def _policy_path(given: argparse.Namespace, policy: str) -> tuple[str, ...]:
-    if not policy[:1].isalpha():  # the same path with 0x00000000_0xffffffff is that of a bundle
+    if not policy[:1].isalpha():  # 0x00000000_0xffffffff would be a bundle
         raise OptionError(f"{policy!r} is not the name of a policy", advice="A name is like messageTTL")
     return "namespaces", *namespace_parts(given.namespace), *policy.split("/")

@@ -10,7 +10,7 @@ from pulsar_spark.ids import TopicName
 
 
 def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the admin service's address and the login to a command's parser."""
+    """Adds the admin service's address and the login to a command's parser."""
     parser.add_argument(
         "--admin-url",
         default="http://localhost:8080",
@@ -21,7 +21,7 @@ def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_login_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the login to a command's parser."""
+    """Adds the login to a command's parser."""
     parser.add_argument("--auth-plugin", metavar="NAME", help="like pulsar.client.authPluginClassName")
     parser.add_argument(
         "--auth-params",
@@ -35,16 +35,16 @@ def add_login_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def admin_of(arguments: argparse.Namespace) -> Admin:
-    """A client of the admin service; raises OptionError for an invalid address or login."""
+    """Returns a client of the admin service; raises OptionError for an invalid address or login."""
     return Admin(arguments.admin_url, identity=_identity(arguments))
 
 
 def topic_of(text: str) -> TopicName:
-    """The topic that an argument names, for commands that do not take scalable topics.
+    """Parses a topic's name, for commands without support for scalable topics.
 
     Raises:
-        OptionError: it is not the name of a topic.
-        UnsupportedError: it is that of a scalable topic.
+        OptionError: the text is not a topic's name.
+        UnsupportedError: the topic is scalable.
     """
     topic = TopicName.parse(text, scalable=True)
     if topic.is_scalable:
@@ -58,15 +58,15 @@ def topic_of(text: str) -> TopicName:
 
 
 def login_of(arguments: argparse.Namespace, url: str, with_tls: str) -> tuple[Credentials | None, TlsOptions]:
-    """The login and the TLS settings.
+    """Returns the login and the TLS settings.
 
     Args:
-        arguments: of ``add_login_arguments``.
-        url: of the service.
-        with_tls: how the URL of a service with TLS begins.
+        arguments: parsed arguments of ``add_login_arguments``.
+        url: URL of the service.
+        with_tls: prefix of a URL with TLS.
 
     Raises:
-        OptionError: one of the arguments has no effect.
+        OptionError: an argument has no effect.
     """
     plugin = arguments.auth_plugin
     if plugin is None and arguments.auth_params:

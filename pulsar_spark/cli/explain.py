@@ -1,14 +1,14 @@
-"""``pulsar_spark explain``: show the meaning of an error code, and what to do."""
+"""``pulsar_spark explain``: show the meaning of an error code, and advice; the table of all codes."""
 
 from __future__ import annotations
 
 import difflib
 import sys
 import textwrap
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from pulsar_spark.error_table import ErrorExplanation, explanations
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, PulsarError
 
 _PREFIX = "PULSAR_"
 _INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
@@ -20,7 +20,7 @@ with its code, such as [PULSAR_AUTH].
 
 
 def add_command(commands: Any) -> None:
-    """Add ``explain`` to the subparsers of a command line."""
+    """Adds ``explain`` to the subparsers of a command line."""
     parser = commands.add_parser("explain", help="explain an error code", description=_DESCRIPTION)
     parser.add_argument(
         "code", nargs="?", help="an error code, such as PULSAR_AUTH or AUTH (default: print all)"
@@ -47,3 +47,40 @@ def _text(each: ErrorExplanation) -> str:
     again = "The operation is retried until its timeout." if each.is_retriable else ""
     said = [each.meaning, again, f"What to do: {each.advice}"]
     return "\n".join([each.code, *(_INDENTED.fill(text) for text in said if text)]) + "\n"
+
+
+class ErrorExplanation(NamedTuple):
+    """One line of ``docs/errors.md``.
+
+    Attributes:
+        code: error code, such as ``PULSAR_AUTH``.
+        meaning: cause of the error.
+        is_retriable: whether the operation is retried until its timeout.
+        advice: advice to the user.
+    """
+
+    code: str
+    meaning: str
+    is_retriable: bool
+    advice: str
+
+
+def explanations() -> list[ErrorExplanation]:
+    """Returns the explanations of all codes, in the order of the tree."""
+    return [
+        ErrorExplanation(
+            kind.code,
+            (kind.__doc__ or "").splitlines()[0].replace("``", "`"),
+            kind.retriable,
+            (kind.usual_advice or "See the text of the error").rstrip(".") + ".",
+        )
+        for kind in _kinds(PulsarError)
+    ]
+
+
+def _kinds(base: type[PulsarError]) -> Iterator[type[PulsarError]]:
+    """Yields all subclasses in this module, each before its own subclasses, in source order."""
+    for kind in base.__subclasses__():
+        if kind.__module__ == base.__module__:
+            yield kind
+            yield from _kinds(kind)

@@ -27,7 +27,7 @@ from pulsar_spark.client import (
 from pulsar_spark.ids import MessageId, TopicName
 
 _TIMEOUT = 30.0  # seconds, for each next entry
-_BYTES = 1 << 20  # of entries that are decoded together
+_BYTES = 1 << 20  # entries decoded at once
 
 _SEND = "Send one message to a topic. A topic that does not exist is created as the namespace allows."
 _PEEK = """
@@ -37,7 +37,7 @@ UTF-8 are shown as \\xNN; a null value is null. No subscription changes.
 
 
 def add_commands(commands: Any) -> None:
-    """Add ``send`` and ``peek`` to the subparsers of a command line."""
+    """Adds ``send`` and ``peek`` to the subparsers of a command line."""
     send = commands.add_parser("send", help="send a message to a topic", description=_SEND)
     peek = commands.add_parser("peek", help="show the first messages of a topic", description=_PEEK)
     for parser, run in ((send, _send), (peek, _peek)):
@@ -90,7 +90,7 @@ def _peek(given: argparse.Namespace) -> None:
 
 
 def _messages(client: Client, topic: TopicName, number: int) -> Generator[dict[str, object], None, None]:
-    """Messages that a topic holds, partition after partition, each in its order."""
+    """Yields a topic's messages, partition after partition, each in its order."""
     for partition in client.partitions(topic):
         bounds = probe_bounds(client, partition)
         if not bounds.begin < bounds.last:

@@ -13,7 +13,7 @@ _INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="
 
 
 def add_command(commands: Any) -> None:
-    """Add ``options`` to the subparsers of a command line."""
+    """Adds ``options`` to the subparsers of a command line."""
     parser = commands.add_parser(
         "options",
         help="show the options of the source and the sink",

@@ -1,12 +1,11 @@
 """``pulsar_spark package``: write the files for ``spark-submit --packages`` and ``--py-files``.
 
-    FOLDER/pulsar-spark/pulsar-spark/VERSION/pulsar-spark-VERSION.jar    both packages, and what they need
+    FOLDER/pulsar-spark/pulsar-spark/VERSION/pulsar-spark-VERSION.jar    the packages and their libraries
                                             /pulsar-spark-VERSION.pom    each with its .sha1
 
 A jar is a zip archive; Spark puts it on the Python path of driver and executors. It contains the Python part
-of the protobuf runtime that is installed here. This needs no compiled code, and is used only if a cluster has
-no protobuf (:mod:`pulsar_spark.libraries`). numpy and pyarrow are compiled; a cluster has them because Spark
-itself needs them.
+of the installed protobuf runtime, which needs no compiled code, and is used only if a cluster has no protobuf
+(:mod:`pulsar_spark.libraries`). numpy and pyarrow are compiled; a cluster has them because Spark needs them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".html", ".css", ".js")
 _CARRIED = "pulsar_spark/carried/"
-_TIME = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same archive
+_TIME = (1980, 1, 1, 0, 0, 0)  # so that equal files make equal archives
 
 _MANIFEST = "Manifest-Version: 1.0\r\nImplementation-Title: pulsar-spark\r\n\r\n"
 
@@ -62,7 +61,7 @@ pyspark with its SQL extra.
 
 
 def add_command(commands: Any) -> None:
-    """Add ``package`` to the subparsers of a command line."""
+    """Adds ``package`` to the subparsers of a command line."""
     parser = commands.add_parser("package", help="build a jar for spark-submit", description=_DESCRIPTION)
     parser.add_argument(
         "folder", type=Path, help="folder of the Maven repository; it is created if it does not exist"
@@ -71,9 +70,9 @@ def add_command(commands: Any) -> None:
 
 
 def build(repository: Path) -> Path:
-    """Write the jar and its POM into ``repository``; returns the jar's path.
+    """Writes the jar and its POM into ``repository``; returns the jar's path.
 
-    The same installed files give the same bytes.
+    Equal installed files give equal bytes.
 
     Raises:
         OSError: the folder cannot be written.
@@ -92,7 +91,7 @@ def build(repository: Path) -> Path:
 
 
 def coordinates() -> str:
-    """The Maven coordinates for ``--packages``."""
+    """Returns the Maven coordinates for ``--packages``."""
     return f"{GROUP}:{ARTIFACT}:{VERSION}"
 
 
@@ -106,7 +105,6 @@ def _run(folder: Path) -> None:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yield each file of the archive: its name there and its bytes."""
     yield "META-INF/MANIFEST.MF", _MANIFEST.encode()
     for package in _PACKAGES:
         for file in sorted((_ROOT / package).rglob("*.*")):
@@ -127,8 +125,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _write_archive(path: Path, files: dict[str, bytes]) -> None:
-    # Folders are entries too: before Python 3.13, a package without __init__.py in an archive is found only
-    # by its entry.
+    # Folders are entries too, because before Python 3.13 a package without __init__.py is found by its entry.
     folders = {f"{parent.as_posix()}/" for name in files for parent in Path(name).parents if parent.name}
     with zipfile.ZipFile(path, "w") as archive:
         for name in sorted({*folders, *files}):

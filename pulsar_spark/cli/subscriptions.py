@@ -1,9 +1,13 @@
-"""``pulsar_spark subscriptions``: list the durable subscriptions of queries, and remove unused ones."""
+"""``pulsar_spark subscriptions``: list the durable subscriptions of queries, and remove unused ones.
+
+A subscription is used if a checkpoint of Structured Streaming names it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -14,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_spark.cli.admin_arguments import add_admin_arguments, admin_of, topic_of
-from pulsar_spark.cli.checkpoints import UUID, named_in
 from pulsar_spark.client import Admin, SubscriptionStats, path_of, run_all
 from pulsar_spark.errors import BusyError, OptionError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
@@ -37,7 +40,7 @@ class Found:
         name: name of the subscription.
         topic: topic partition.
         connected: whether a consumer is connected.
-        backlog: number of entries after its position.
+        backlog: number of entries after the subscription's position.
     """
 
     name: str
@@ -47,12 +50,12 @@ class Found:
 
     @property
     def uuid(self) -> str:
-        """The part of the name after the prefix."""
+        """The UUID in the name, after the prefix."""
         return self.name[-36:]
 
 
 def add_command(commands: Any) -> None:
-    """Add the command to the parser of the command line."""
+    """Adds ``subscriptions`` to the subparsers of a command line."""
     parser = commands.add_parser(
         "subscriptions",
         help="list the subscriptions of queries, and remove those of deleted queries",
@@ -93,7 +96,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """List the subscriptions, and remove them if requested.
+    """Lists the subscriptions, and removes unused subscriptions if requested.
 
     Raises:
         OptionError: wrong usage.
@@ -112,8 +115,8 @@ def run(arguments: argparse.Namespace) -> None:
     admin = admin_of(arguments)
     topics = _topics(admin, arguments.topic or [], arguments.namespace or ["public/default"])
     found = _named(find(admin, topics, arguments.prefix), arguments.subscription)
-    # The checkpoints are read after the subscriptions were listed: a subscription found without a consumer
-    # has its checkpoint written by now.
+    # Checkpoints are read after the subscriptions, because then the checkpoint of each listed subscription
+    # without a consumer is written.
     named = None if arguments.checkpoint is None else named_in(arguments.checkpoint)
     rows = _rows(found, named, by_partition=arguments.partitions)
     if arguments.json:
@@ -139,7 +142,7 @@ def _folder(text: str) -> Path:
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
-    """Yield the durable subscriptions named ``<prefix>-<uuid>``. A topic deleted meanwhile has none."""
+    """Yields the durable subscriptions named ``<prefix>-<uuid>``. A topic deleted meanwhile has none."""
     name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
     topics = list(topics)
     found = run_all([partial(_find_on, admin, topic, name) for topic in topics])
@@ -153,14 +156,14 @@ def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Fou
 
 
 def _find_on(admin: Admin, topic: TopicName, name: re.Pattern[str]) -> list[SubscriptionStats]:
-    # Names are a small answer, and most topics have no such subscription.
+    # Names first, because they are a small answer, and most topics have no such subscription.
     if not any(map(name.fullmatch, admin.subscriptions(topic))):
         return []
     return [each for each in admin.stats(topic) if name.fullmatch(each.name) and each.durable]
 
 
 def _named(found: Iterable[Found], name: str | None) -> list[Found]:
-    """The found subscriptions with this name; all of them if ``name`` is None."""
+    """Returns the found subscriptions with this name; all if ``name`` is None."""
     named = [each for each in found if name in (None, each.name)]
     if name is not None and not named:
         raise OptionError(
@@ -173,14 +176,14 @@ def _named(found: Iterable[Found], name: str | None) -> list[Found]:
 
 
 def forsaken_of(found: Iterable[Found], named: dict[str, Path]) -> list[Found]:
-    """The subscriptions that no checkpoint names, of queries without any connected consumer."""
+    """Returns the subscriptions that no checkpoint names, of queries without any connected consumer."""
     found = list(found)
     alive = {each.name for each in found if each.connected}
     return [each for each in found if each.name not in alive and each.uuid not in named]
 
 
 def _topics(admin: Admin, wanted: list[str], namespaces: list[str]) -> list[TopicName]:
-    """All partitions of the requested topics and namespaces."""
+    """Returns all partitions of the requested topics and namespaces."""
     if not wanted:
         return [topic for namespace in dict.fromkeys(namespaces) for topic in admin.topics(namespace)]
     found: dict[TopicName, None] = {}
@@ -239,3 +242,57 @@ def _remove(admin: Admin, forsaken: list[Found]) -> None:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def named_in(roots: list[Path]) -> dict[str, Path]:
+    """Returns the UUIDs of the subscriptions that checkpoints name, each with the checkpoint's folder.
+
+    Every UUID in an offset counts. So a wrong match only keeps a subscription, and a new form of offsets
+    cannot make a used subscription look unused.
+
+    Args:
+        roots: checkpoints, or folders that contain checkpoints at any depth.
+
+    Raises:
+        OSError: a folder does not exist, contains no checkpoint (it may not be mounted), or cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for root in roots:
+        offsets = 0
+        for checkpoint in _checkpoints(root):
+            for file in sorted((checkpoint / "offsets").iterdir()):
+                if file.name.isdecimal():  # there are also checksums and temporary files
+                    offsets += 1
+                    text = file.read_text(errors="replace")
+                    found.update(dict.fromkeys(UUID.findall(text), checkpoint))
+        if not offsets:
+            raise FileNotFoundError(
+                f"there is no checkpoint in {root} or below it. Check that the folder is mounted"
+            )
+    return found
+
+
+def _checkpoints(root: Path) -> Iterator[Path]:
+    """Yields the folders that contain a folder of offsets; other folders in a checkpoint are not read."""
+    seen: set[Path] = set()
+    for folder, names, _ in os.walk(root, onerror=_fail, followlinks=True):
+        real = Path(folder).resolve()
+        if real in seen:  # a link to a parent folder
+            names.clear()
+            continue
+        seen.add(real)
+        if "offsets" in names:
+            yield Path(folder)
+            names[:] = [name for name in names if name not in ("offsets", "commits", "sources", "state")]
+
+
+def _fail(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        raise FileNotFoundError(
+            f"there is no folder {error.filename}. Check its name, and that it is mounted. Without the "
+            "checkpoints of all queries nothing is removed; leave out those that you have deleted"
+        ) from None
+    raise error

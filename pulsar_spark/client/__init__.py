@@ -6,7 +6,7 @@ Internal: these names are for spark, cli and integration, and change without not
 
 from typing import TYPE_CHECKING
 
-from pulsar_spark.late_names import late_names
+from pulsar_spark.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from pulsar_spark.arrow.arrays import parts_by_size
@@ -76,15 +76,14 @@ if TYPE_CHECKING:
     from pulsar_spark.client.writing.row_schema import register_schema, row_encoder, schema_of_rows
     from pulsar_spark.client.writing.topic_writer import TopicWriter
     from pulsar_spark.client.writing.transactions import Transaction, Transactions
-    from pulsar_spark.protocol.layout import Segment, TopicLayout
     from pulsar_spark.protocol.lookup import Address, parse_service_url
     from pulsar_spark.protocol.pauses import Pauses
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
     from pulsar_spark.protocol.reading.range_progress import LostRange
     from pulsar_spark.protocol.replay.duplicates import possible_duplicates
     from pulsar_spark.protocol.replay.task_ids import first_sequence_id
+    from pulsar_spark.protocol.segments import Segment, TopicLayout
     from pulsar_spark.protocol.writing.batcher import BatcherBuilder
-    from pulsar_spark.protocol.writing.receipts import SentTotals
     from pulsar_spark.protocol.writing.routing import HashingScheme, RoutingMode, TaskPlace
     from pulsar_spark.protocol.writing.schema_choice import (
         KeyValueEncoding,
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
         RowType,
         kind_of_values,
     )
+    from pulsar_spark.protocol.writing.sent_totals import SentTotals
     from pulsar_spark.schema import Schema, SchemaType
     from pulsar_spark.values.interfaces import EncodedValues, ValueEncoder
     from pulsar_spark.values.protobuf.descriptor_file import protobuf_schema
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from pulsar_spark.wire.entry.entry_fields import EntryField
     from pulsar_spark.wire.entry.origin import Origin
 else:  # The same for Python. Spark starts several processes for a query: each imports what it uses.
-    __getattr__ = late_names(
+    __getattr__ = lazy_imports(
         __name__,
         {
             "pulsar_spark.arrow.arrays": "parts_by_size",
@@ -155,7 +155,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.client.writing.row_schema": "register_schema row_encoder schema_of_rows",
             "pulsar_spark.client.writing.topic_writer": "TopicWriter",
             "pulsar_spark.client.writing.transactions": "Transaction Transactions",
-            "pulsar_spark.protocol.layout": "Segment TopicLayout",
+            "pulsar_spark.protocol.segments": "Segment TopicLayout",
             "pulsar_spark.protocol.lookup": "Address parse_service_url",
             "pulsar_spark.protocol.pauses": "Pauses",
             "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
@@ -163,7 +163,7 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.protocol.replay.duplicates": "possible_duplicates",
             "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
             "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",
-            "pulsar_spark.protocol.writing.receipts": "SentTotals",
+            "pulsar_spark.protocol.writing.sent_totals": "SentTotals",
             "pulsar_spark.protocol.writing.routing": "HashingScheme RoutingMode TaskPlace",
             "pulsar_spark.protocol.writing.schema_choice": (
                 "KeyValueEncoding PartKind PartType RowType kind_of_values"

@@ -20,7 +20,7 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.connection import Role
-from pulsar_spark.protocol.layout import TopicLayout, read_layout
+from pulsar_spark.protocol.segments import TopicLayout, read_layout
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 

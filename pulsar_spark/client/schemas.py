@@ -17,7 +17,7 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.wire_schema import from_wire_schema, from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_schema, from_wire_version
 
 # Maximum bytes of the schemas that are kept, and bytes counted for each besides its texts.
 _MAX_BYTES = 32 << 20

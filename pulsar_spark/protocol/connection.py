@@ -29,15 +29,14 @@ from pulsar_spark.protocol.outgoing_queue import OutgoingQueue
 from pulsar_spark.version import VERSION
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frame_runs import Messages, Receipts
 from pulsar_spark.wire.frames import LIST_REQUESTS, Frame, FrameReader, Received, kind_of
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
 
 CLIENT_VERSION = f"pulsar-spark {VERSION}"
 
 _Type = pb.BaseCommand
 
-# Commands that answer a request, and the field each of them fills.
+# Commands that answer a request -> the field with the answer.
 _ANSWERS: dict[int, str] = {
     _Type.SUCCESS: "success",
     _Type.ERROR: "error",
@@ -59,21 +58,21 @@ _ANSWERS: dict[int, str] = {
 
 
 class Role(Enum):
-    """Whom a broker sends frames to unasked."""
+    """A receiver of frames that a broker sends unasked."""
 
     CONSUMER = auto()
     PRODUCER = auto()
-    WATCHER = auto()  # of topics, or of the segments of a scalable one
+    WATCHER = auto()  # of topics, or of a scalable topic's segments
 
 
-# Commands that a broker sends unasked: for whom, the field that each fills, and the id in it.
+# Commands that a broker sends unasked -> receiver, field with the content, name of its id.
 _UNASKED: dict[int, tuple[Role, str, str]] = {
-    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # whole ones have become Messages
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete ones are Messages
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
     _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
-    _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # those for producers are ignored
-    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # whole ones have become Receipts
+    _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # ignored for producers
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # complete ones are Receipts
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
@@ -86,33 +85,34 @@ _BODIES: dict[int, str] = {
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
-
-# Type -> the field of its body that holds words for people. They are shown, and a broker may repeat in them
-# what a client has sent.
+# Type -> the field of its body with text for people, in which a broker may repeat what a client sent.
 _WORDS = {
     kind: name
     for kind, body in _BODIES.items()
     for name in ("message", "error_message")
     if name in getattr(pb.BaseCommand(), body).DESCRIPTOR.fields_by_name
 }
-# Maximum bytes of an entry that are taken in, whatever the broker allows: larger ones could not be decoded.
+# Maximum bytes of a received entry, also if the broker allows more: larger ones cannot be decoded.
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
-# Minimum seconds between two logins. Brokers ask for one when the last one has expired.
+# Minimum seconds between two logins. Brokers ask for a login when the last login has expired.
 CHALLENGE_PAUSE = 1.0
-# Part of the timeout after which a peer that owes an answer is pinged, and again after which it counts as
-# silent: just below a half, so that a request that waits for the whole timeout ends after that.
+# Part of the timeout after which a peer that owes an answer is pinged, and then counts as silent: just below
+# a half, so that the peer is found silent before a request of the whole timeout ends.
 _DOUBT = 0.45
-_PING = -1  # the id of a PING among the requests
+_PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
-_KEPT_LOGINS = 4  # the last ones sent, which are blanked in texts of the broker
+_KEPT_LOGINS = 4  # last logins, which are removed from a broker's texts
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The handshake is done. ``max_message_size`` (bytes) is the broker's limit, or ours if that is less.
+    """The handshake is done.
 
-    ``topic_watchers``: whether the broker reports which topics come and go (WATCH_TOPIC_LIST).
-    ``scalable_topics``: whether it has topics with segments (SCALABLE_TOPIC_LOOKUP).
+    Attributes:
+        server_version: version of the broker.
+        max_message_size: the broker's limit in bytes, at most MAX_MESSAGE_SIZE.
+        topic_watchers: whether the broker reports created and deleted topics (WATCH_TOPIC_LIST).
+        scalable_topics: whether the broker has topics with segments (SCALABLE_TOPIC_LOOKUP).
     """
 
     server_version: str
@@ -131,7 +131,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FrameFor:
-    """A frame for the consumer, producer or watcher of an id; or several messages or receipts, in order."""
+    """A frame, or messages or receipts in order, for the consumer, producer or watcher with an id."""
 
     role: Role
     id: int
@@ -142,14 +142,14 @@ class FrameFor:
 class Challenged:
     """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it.
 
-    A login may read files and ask an issuer, so one is asked for at a time. Of the challenges that come
-    meanwhile one is given out after that: the login as it is then answers all of them.
+    A login may read files and ask an issuer, so one login is made at a time. All challenges received
+    meanwhile lead to one Challenged after it, and one login answers them.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """The peer answers no request. A PING was sent now; ``error``: it did not answer the last PING either."""
+    """The peer answers no request. A PING was sent now; ``error``: nor did it answer the last PING."""
 
     error: ConnectError | None
 
@@ -161,19 +161,19 @@ class _Request(NamedTuple):
     name: str
     seconds: float
     deadline: float
-    consumer_id: int | None  # the consumer whose end is its end
+    consumer_id: int | None  # the request ends with this consumer
 
 
 class Connection:
     """State of one connection, from CONNECT to its end.
 
-    After ``keep_alive`` seconds of silence a PING is sent; twice as much means that the peer is dead. A peer
+    After ``keep_alive`` seconds of silence a PING is sent; after twice this time the peer is dead. A peer
     that owes an answer is pinged sooner. Without a PONG it is :class:`Silent` after ``patience`` seconds
     (None: ``timeout``). CONNECTED may take ``timeout`` seconds. CONNECT to a proxy names the broker
-    ``proxy_to``; ``peer`` is its name in errors.
+    ``proxy_to``. Errors call the peer ``peer``.
 
     Attributes:
-        outgoing: what is to be sent.
+        outgoing: frames to send.
         connected: whether the handshake is done.
     """
 
@@ -197,19 +197,19 @@ class Connection:
         self._patience = timeout if patience is None else patience
         self._peer = peer
         self._opened_at = self._heard_at = self._pinged_at = now
-        self._silent_since = now  # or when the first question after that was sent
+        self._silent_since = now  # last sign of life, or first question after it
         self._requests: dict[int, _Request] = {}
-        self._expire_at = math.inf  # the first deadline of them, or one before it
+        self._expire_at = math.inf  # not after the first deadline
         self._pongs_due = 0
-        self._lists: set[int] = set()  # unanswered requests for lists of topics, also those that timed out
+        self._lists: set[int] = set()  # unanswered requests for lists of topics, also after their timeout
         self._next_request = 0
-        self._is_challenged = False  # by a challenge that was held back
+        self._is_challenged = False  # a challenge waits
         self._is_logging_in = False
         self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
 
     def log_in(self, login: commands.Login) -> None:
-        """Answer a challenge. The broker sends no reply, or closes the connection."""
+        """Answers a challenge. The broker sends no reply, or closes the connection."""
         self._is_logging_in = False
         self._logins.append(login)
         self.outgoing.put_urgent(commands.auth_response(CLIENT_VERSION, login))
@@ -223,10 +223,10 @@ class Connection:
         is_urgent: bool = False,
         consumer_id: int | None = None,
     ) -> int:
-        """Send a command with a request id; its Answer comes within ``seconds``, at the latest as an error.
+        """Sends a command and returns its request id; an Answer, or an error, follows within ``seconds``.
 
-        An urgent one is sent before everything that is still waiting. With a consumer id it asks a consumer,
-        and the Answer is an error at once when the broker closes that (CLOSE_CONSUMER).
+        An urgent command is sent before all waiting frames. With a consumer id, the Answer is an error as
+        soon as the broker closes the consumer (CLOSE_CONSUMER).
         """
         request_id = self._next_request
         request = build(request_id)
@@ -245,7 +245,7 @@ class Connection:
         return request_id
 
     def ping(self, now: float) -> None:
-        """Send a PING after all that waits; a living peer answers it as soon as a request."""
+        """Sends a PING after all waiting frames; a living peer answers it like a request."""
         if self._pinged_at <= self._heard_at:
             self._note_ping(now)
         self.outgoing.put((commands.ping(),))
@@ -261,16 +261,15 @@ class Connection:
             self._silent_since = now
 
     def hear(self, now: float) -> None:
-        """Note a sign of life: a blocked peer took bytes again, even if it sends nothing."""
+        """Notes a sign of life: received bytes, or a blocked peer that reads again."""
         self._heard_at = self._silent_since = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the peer.
+        """Takes received bytes; returns the events. After an error the connection must be closed.
 
         Raises:
-            ProtocolError: the peer sent something invalid.
-            BrokerError: the broker refused CONNECT, for whatever reason.
-            After either error the connection must be closed.
+            ProtocolError: the peer sent an invalid frame.
+            BrokerError: the broker refused CONNECT.
         """
         self.hear(now)
         events: list[Event] = []
@@ -283,13 +282,10 @@ class Connection:
         return events
 
     def tick(self, now: float) -> list[Event]:
-        """Send pings, end requests that have timed out, and notice a dead peer.
-
-        A challenge that was held back is given out now, if it is time.
+        """Sends pings, ends requests that have timed out, and returns a waiting challenge if it is due.
 
         Raises:
-            ConnectError: there was no sign of life for two keep-alive intervals, or the handshake took too
-                long.
+            ConnectError: no sign of life for two keep-alive intervals, or no CONNECTED within the timeout.
         """
         if not self.connected and now >= self._opened_at + self._timeout:
             raise ConnectError(
@@ -311,7 +307,7 @@ class Connection:
 
     @property
     def next_deadline(self) -> float:
-        """When ``tick`` must be called next."""
+        """Time of the next call of ``tick``."""
         silence = self._heard_at + 2 * self._keep_alive
         handshake = silence if self.connected else self._opened_at + self._timeout
         challenge = [self._next_challenge] if self._is_challenged and not self._is_logging_in else []
@@ -333,7 +329,7 @@ class Connection:
         )
 
     def _ended_with_consumer(self, command: pb.BaseCommand) -> list[Event]:
-        """End the requests to a consumer that the broker closes; the consumer gets the command first."""
+        """Ends the requests to a consumer that the broker closes; the consumer gets the command first."""
         if command.type != _Type.CLOSE_CONSUMER:
             return []
         closed = command.close_consumer.consumer_id
@@ -389,10 +385,10 @@ class Connection:
             if self._may_challenge(self._heard_at):
                 return self._challenge(self._heard_at)
             self._is_challenged = True
-        return None  # other commands that nobody requested are ignored
+        return None  # other unrequested commands are ignored
 
     def _note_pong(self) -> None:
-        """A PONG has no id: a PING of ``ping`` is answered when as many came as PINGs were sent."""
+        """Ends the PING of ``ping`` if as many PONGs as PINGs were received, because a PONG has no id."""
         self._pongs_due = max(0, self._pongs_due - 1)
         if not self._pongs_due:
             self._requests.pop(_PING, None)
@@ -406,7 +402,6 @@ class Connection:
         return Challenged()
 
     def _blank(self, body: Message, name: str) -> None:
-        """Remove logins from a text of the broker."""
         said = getattr(body, name)
         for login in self._logins:
             said = login.blanked(said)
@@ -431,11 +426,11 @@ class Connection:
         if command.type == _Type.ERROR and not self.connected:
             raise from_server(command.error.error, command.error.message)
         if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
-            return None  # another answer follows when it is this producer's turn
+            return None  # another answer follows when the producer gets access
         self._lists.discard(request_id)
         self._reader.expects_list = bool(self._lists)
         if self._requests.pop(request_id, None) is None:
-            return None  # the answer to a request that had timed out
+            return None  # the request had timed out
         if command.type == _Type.ERROR:
             return Answer(request_id, from_server(command.error.error, command.error.message))
         return Answer(request_id, command)

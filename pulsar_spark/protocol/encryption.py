@@ -1,18 +1,18 @@
-"""End-to-end encryption without I/O: of payloads with data keys, of data keys with the readers' public keys.
+"""End-to-end encryption of payloads with data keys, and of data keys with the readers' public keys. No I/O.
 
-What an encrypted entry holds, for all Pulsar clients:
+Content of an encrypted entry, for all Pulsar clients:
 
     ==================  ==============================================================================
-    payload             AES-GCM of the compressed payload, or of a chunk of it; its tag of 16 bytes at the end
-    encryption_param    the nonce, 12 random bytes
-    encryption_keys     for each public key its name, metadata of the key reader, and the data key under it
+    payload             AES-GCM of the compressed payload or its chunk, with a tag of 16 bytes at the end
+    encryption_param    nonce, 12 random bytes
+    encryption_keys     for each public key: its name, metadata of the key reader, and the encrypted data key
     ==================  ==============================================================================
 
-An RSA key encrypts the data key by OAEP with SHA-1; an EC key by ECIES as Bouncy Castle does it by default
-(IEEE 1363a): an ephemeral point, uncompressed; the data key XORed with a key stream; an HMAC of that. The key
-stream and the HMAC's key come from KDF2 with SHA-1 over the point and the shared secret.
+An RSA key encrypts the data key by OAEP with SHA-1; an EC key by ECIES as in Bouncy Castle's default (IEEE
+1363a): an uncompressed ephemeral point, the data key XORed with a key stream, and an HMAC of the latter. KDF2
+with SHA-1 over the point and the shared secret makes the key stream and the HMAC's key.
 
-This module is loaded when it is first needed: ``cryptography`` is an extra, and takes its time to load.
+This module is loaded on first use, because ``cryptography`` is an extra, and slow to load.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _DATA_KEY_SIZES = (16, 24, 32)
 _OAEP = padding.OAEP(padding.MGF1(SHA1()), SHA1(), None)
 _MAC_KEY_SIZE = 16
 _MAC_SIZE = SHA1.digest_size
-# What loading a key raises. The texts are not passed on: they might show parts of the key.
+# Errors of loading a key; their texts are dropped, because they might contain parts of the key.
 _NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
-_NO_ENCODING = bytes(8)  # ECIES puts the length of optional parameters, of which there are none, into its MAC
+_NO_ENCODING = bytes(8)  # length of ECIES's optional parameters in the MAC: there are none
 
 
 class PublicKey(NamedTuple):
-    """A key that payloads are encrypted for; its name and metadata are written into the entry's metadata."""
+    """A reader's public key; its name and metadata are written into the entry's metadata."""
 
     name: str
     pem: bytes
@@ -60,13 +60,13 @@ class Sealer:
     """A new data key, encrypted with each of the readers' public keys.
 
     Args:
-        keys: the owner of any of their private keys can read.
+        keys: public keys; the owner of any of the private keys can read.
 
     Attributes:
-        room: bytes by which an entry grows.
+        room: additional bytes of an encrypted entry.
 
     Raises:
-        CryptoError: one of the keys cannot encrypt.
+        CryptoError: a key cannot encrypt.
     """
 
     def __init__(self, keys: Sequence[PublicKey]) -> None:
@@ -82,14 +82,14 @@ class Sealer:
         self.room = len(fields) + len(sealed)
 
     def seal(self, payload: Buffer) -> tuple[bytes, bytes]:
-        """Encrypt a payload; return fields to append to its metadata, and the encrypted payload."""
+        """Encrypts a payload; returns fields to append to its metadata, and the encrypted payload."""
         nonce = os.urandom(_NONCE_SIZE)
         fields = pb.MessageMetadata(encryption_param=nonce).SerializePartialToString()
         return self._keys + fields, self._cipher.encrypt(nonce, payload, None)
 
 
 class Opener:
-    """A data key that payloads were encrypted with: ``wrapped`` by the public key of a private one, ``pem``.
+    """Decrypts payloads by the data key ``wrapped``, which the private key ``pem`` decrypts.
 
     Raises:
         CryptoError: the data key was encrypted for another key, or ``pem`` is not a key.
@@ -99,24 +99,20 @@ class Opener:
         self._cipher = AESGCM(unwrap(pem, wrapped))
 
     def open(self, nonce: bytes, payload: Buffer) -> bytes:
-        """Decrypt a payload.
-
-        Raises:
-            CryptoError: it was changed, or encrypted with another key.
-        """
+        """Decrypts a payload; raises CryptoError if it was changed, or encrypted with another key."""
         try:
             return self._cipher.decrypt(nonce, payload, None)
-        except (InvalidTag, ValueError):  # the latter for a nonce of another size
+        except (InvalidTag, ValueError):  # ValueError: a nonce of another size
             raise CryptoError(
                 "an entry was changed after its encryption, or was encrypted with another key or method"
             ) from None
 
 
 def wrap(key: PublicKey, data_key: bytes) -> bytes:
-    """Encrypt a data key for the owner of a public key.
+    """Encrypts a data key for the owner of a public key.
 
     Raises:
-        CryptoError: it is not an RSA or EC key in PEM, or the RSA key is too small.
+        CryptoError: the public key is no RSA or EC key in PEM, or the RSA key is too small.
     """
     public = _load_public(key)
     if isinstance(public, rsa.RSAPublicKey):
@@ -132,10 +128,10 @@ def wrap(key: PublicKey, data_key: bytes) -> bytes:
 
 
 def unwrap(pem: bytes, wrapped: bytes) -> bytes:
-    """Decrypt a data key; the opposite of :func:`wrap`.
+    """Decrypts a data key; the opposite of :func:`wrap`.
 
     Raises:
-        CryptoError: it was encrypted for another key, or ``pem`` is not an RSA or EC key in PEM.
+        CryptoError: the data key was encrypted for another key, or ``pem`` is no RSA or EC key in PEM.
     """
     private = _load_private(pem)
     try:
@@ -151,7 +147,6 @@ def unwrap(pem: bytes, wrapped: bytes) -> bytes:
 
 
 def _ecies_open(private: ec.EllipticCurvePrivateKey, wrapped: bytes) -> bytes:
-    """Raises ValueError or InvalidSignature."""
     size = len(_point(private.public_key()))
     point, hidden, mac = wrapped[:size], wrapped[size:-_MAC_SIZE], wrapped[size:][-_MAC_SIZE:]
     ephemeral = ec.EllipticCurvePublicKey.from_encoded_point(private.curve, point)
@@ -163,7 +158,7 @@ def _ecies_open(private: ec.EllipticCurvePrivateKey, wrapped: bytes) -> bytes:
 
 
 def _ecies_keys(point: bytes, secret: bytes, size: int) -> tuple[bytes, bytes]:
-    """The key of the MAC and a key stream of ``size`` bytes. KDF2 is the KDF of X9.63."""
+    """Returns the MAC's key and a key stream of ``size`` bytes. KDF2 is the KDF of X9.63."""
     keys = X963KDF(SHA1(), _MAC_KEY_SIZE + size, None).derive(point + secret)
     return keys[:_MAC_KEY_SIZE], keys[_MAC_KEY_SIZE:]
 
@@ -194,7 +189,7 @@ def _load_public(key: PublicKey) -> _PublicKey:
 
 def _load_private(pem: bytes) -> _PrivateKey:
     try:
-        # Checking that the user's own key has primes takes a second, and a wrong key decrypts nothing.
+        # Validation of the key takes a second, and a wrong key decrypts nothing.
         private = serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
     except _NO_KEY:
         private = None

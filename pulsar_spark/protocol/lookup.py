@@ -1,4 +1,4 @@
-"""Finding the broker that serves a topic: redirects up to a limit, and proxies."""
+"""The lookup of the broker that serves a topic: redirects up to a limit, and proxies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pulsar_spark.errors import OptionError, ProtocolError, from_server
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-MAX_REDIRECTS = 20  # of a lookup; default
+MAX_REDIRECTS = 20  # default limit of a lookup
 
-# Redirects that are followed at once: a lookup has one, and two while brokers disagree.
+# Redirects followed at once, because a lookup has one, and two while brokers disagree.
 _QUICK_REDIRECTS = 2
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -27,10 +27,7 @@ _Response = pb.CommandLookupTopicResponse
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to connect: a name or an IP address, and whether by TLS.
-
-    A proxy there is asked to reach the broker at ``proxy_to``, as ``host:port``.
-    """
+    """Address of a peer; ``proxy_to``: ``host:port`` of the broker that a proxy there must reach."""
 
     host: str
     port: int
@@ -42,10 +39,10 @@ class Address:
 
 
 def parse_service_url(url: str, option: str = "service.url") -> tuple[Address, ...]:
-    """Read ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
+    """Parses ``pulsar://h1:6650,h2/`` or ``pulsar+ssl://...``; the port defaults to 6650, with TLS to 6651.
 
     Raises:
-        OptionError: another scheme, no host, a bad port. The URL is not repeated: it may hold a password.
+        OptionError: another scheme, no host, an invalid port. The error omits the URL and its passwords.
     """
     scheme, separator, rest = url.strip().partition("://")
     if scheme not in _PORTS or not separator:
@@ -71,7 +68,7 @@ def _parse_host(host: str, number: int, scheme: str, option: str) -> Address:
 class Lookup:
     """One lookup, which brokers may redirect to other brokers.
 
-    Proxied connections go to ``service``, the address of the service URL that answered first.
+    Proxied connections use ``service``, the address of the service URL that answered first.
     """
 
     def __init__(self, topic: str, service: Address, max_redirects: int = MAX_REDIRECTS) -> None:
@@ -83,7 +80,7 @@ class Lookup:
         self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
-        """Take an answer; return the broker's address, or None if the request must be sent to ``ask`` next.
+        """Takes an answer; returns the broker's address, or None if the request must be sent to ``ask`` next.
 
         Raises:
             BrokerError: the lookup failed.
@@ -106,9 +103,9 @@ class Lookup:
         return None
 
     def pause(self, chance: float) -> float:
-        """Seconds to wait before the next request; none for the first redirects. ``chance`` is from 0 to 1.
+        """Returns the seconds to wait before the next request, 0 for the first redirects.
 
-        Each redirect may name a host that this client has no connection with, so it bounds how many are made.
+        It limits new connections, because each redirect may name another host. ``chance``: from 0 to 1.
         """
         slow = self._redirects - _QUICK_REDIRECTS
         return (
@@ -116,7 +113,7 @@ class Lookup:
         )
 
     def unfinished(self) -> ProtocolError:
-        """The error of a lookup whose time is over before the next request."""
+        """Returns the error of a lookup whose time is over before the next request."""
         return ProtocolError(f"the lookup was redirected {self._redirects} times", topic=self.topic)
 
     def _broker_address(self, response: pb.CommandLookupTopicResponse) -> Address:
@@ -126,7 +123,7 @@ class Lookup:
             broker = parse_service_url(url)[0]
         except OptionError:
             broker = None
-        # A proxy may reach its brokers without TLS. This client never gives TLS up on its own connection.
+        # A proxy may reach its brokers without TLS, but this client's own connection keeps TLS.
         if broker is None or (broker.tls != tls and not response.proxy_through_service_url):
             kind = "no usable TLS address" if tls else "no usable address"
             raise ProtocolError(f"the broker's response to a lookup has {kind}", topic=self.topic)

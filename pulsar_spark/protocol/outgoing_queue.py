@@ -1,7 +1,7 @@
 """OutgoingQueue: the order in which frames are sent on a connection.
 
-A broker that throttles publishing reads a connection slowly, and many frames of producers wait here. Urgent
-frames are sent before all waiting ones; the others keep their order. Frames are never interleaved.
+A broker that throttles publishing reads a connection slowly. Then frames of producers wait here. Urgent
+frames are sent first; other frames keep their order. Frames are never interleaved.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from pulsar_spark.arrow.arrays import Buffer
 
 
 class SendMark:
-    """Shows how many of the groups that one sender has put were taken, to be written.
-
-    The last one was ``taken_at``, in monotonic seconds; 0 if none was.
-    """
+    """Counts one sender's groups, queued and taken; ``taken_at``: time of the last take in seconds, or 0."""
 
     __slots__ = ("queued", "taken", "taken_at")
 
@@ -27,7 +24,7 @@ class SendMark:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a group was not taken yet."""
+        """Whether a group waits."""
         return self.taken < self.queued
 
 
@@ -42,23 +39,23 @@ class OutgoingQueue:
         return bool(self._urgent or self._groups)
 
     def put(self, buffers: Sequence[Buffer], mark: SendMark | None = None) -> None:
-        """Append a group; ``mark`` is updated when the group is taken."""
+        """Appends a group; ``mark`` is updated when the group is taken."""
         if mark is not None:
             mark.queued += 1
         self._groups.append((buffers, mark))
 
     def put_urgent(self, frame: bytes) -> None:
-        """Send a frame before all groups; none if the last one that waits is the same.
+        """Puts a frame before all groups, unless it equals the last waiting one.
 
-        So a peer that sends PINGs and does not read gets one PONG for all of them.
+        So a peer that sends PINGs and does not read gets one PONG for all PINGs.
         """
         if self._urgent[-1:] != [frame]:
             self._urgent.append(frame)
 
     def take(self, count: int, size: int, now: float) -> list[Buffer]:
-        """Take all that is urgent, then whole groups until there are ``count`` buffers or ``size`` bytes.
+        """Takes all urgent frames, then whole groups up to about ``count`` buffers or ``size`` bytes.
 
-        What is taken no longer counts as waiting, so it should be sent soon. ``now`` is in monotonic seconds.
+        Taken groups should be sent soon. ``now``: monotonic seconds, for ``SendMark.taken_at``.
         """
         taken, self._urgent = self._urgent, []
         left = size - sum(map(len, taken))

@@ -1,4 +1,20 @@
-"""Pauses: when requests that have failed are repeated. Pure; times are seconds of a monotonic clock."""
+"""Pauses before a failed request is repeated, and Reopening of a lost producer or consumer.
+
+Pure; times are seconds of a monotonic clock. Reopening has pauses because a broker that accepts a producer or
+consumer and closes it at once would else be asked a thousand times a second:
+
+    =========================================  ======================================================
+    since it succeeded                         pause before the next one
+    =========================================  ======================================================
+    a message or a receipt was received        none for 20 in a row; after that, up to 4 a second
+    it lasted for 10 s                         none
+    neither                                    0.05 s, twice as much each time, at most 2 s; of that
+                                               between a half and all, by chance
+    =========================================  ======================================================
+
+Failed openings are not counted here, because they have their own pauses. A loss is a successful opening that
+must be repeated though the owner did not ask for it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +34,13 @@ class Pauses(Generic[K]):
         self._failed: dict[K, tuple[int, float]] = {}  # failures in a row, and the end of the pause
 
     def failed(self, key: K, now: float) -> bool:
-        """Note a failure; returns whether it is the first since the last success."""
+        """Notes a failure; returns whether it is the first since the last success."""
         count, _ = self._failed.get(key, (0, 0.0))
         self._failed[key] = count + 1, now + min(_FIRST * 2.0 ** min(count, 10), _MAX)
         return count == 0
 
     def succeeded(self, key: K) -> None:
-        """Note a success, or that the key is not used any more."""
+        """Notes a success, or the end of the key's use."""
         self._failed.pop(key, None)
 
     def is_over(self, key: K, now: float) -> bool:
@@ -32,9 +48,62 @@ class Pauses(Generic[K]):
         return now >= self._failed.get(key, (0, 0.0))[1]
 
     def resting(self, now: float) -> set[K]:
-        """The keys whose pause is not over."""
+        """Returns the keys whose pause is not over."""
         return {key for key, (_, until) in self._failed.items() if now < until}
 
     def due_at(self, now: float) -> float:
-        """When the next pause ends; infinity if there is none."""
+        """Returns the end of the next pause; infinity if there is none."""
         return min((until for _, until in self._failed.values() if until > now), default=math.inf)
+
+
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 2.0
+_LASTING = 10.0
+# Openings without a pause, and openings per second after them.
+_IN_A_ROW = 20
+_PER_SECOND = 4.0
+
+
+class Reopening:
+    """Counts the fruitless and the recent openings of one producer or consumer."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+        self._recent = 0.0  # openings, less those due by _PER_SECOND, at the last opening
+        self._opened_at = 0.0
+        self._has_opened = False
+
+    def opened(self, now: float) -> None:
+        """Notes a successful opening; ``now``: monotonic seconds."""
+        self._fruitless += 1
+        self._recent = self._recent_at(now) + 1
+        self._opened_at = now
+        self._has_opened = True
+
+    def yielded(self) -> None:
+        """Notes a received message or receipt."""
+        self._fruitless = 0
+
+    def reset(self) -> None:
+        """Notes that the owner itself asks for another opening."""
+        self._fruitless = 0
+        self._recent = 0.0
+        self._has_opened = False
+
+    def take_loss(self) -> bool:
+        """Whether the next opening replaces a lost one; True once for each loss."""
+        was_lost, self._has_opened = self._has_opened, False
+        return was_lost
+
+    def pause(self, now: float, chance: float) -> float:
+        """Returns the seconds to wait before the next opening; ``chance``: random number from 0 to 1."""
+        if self._fruitless and now >= self._opened_at + _LASTING:
+            self._fruitless = 0
+        crowded = max(0.0, self._recent_at(now) + 1 - _IN_A_ROW) / _PER_SECOND
+        if not self._fruitless:
+            return crowded
+        longest = min(_FIRST_PAUSE * 2.0 ** min(self._fruitless - 1, 10), _MAX_PAUSE)
+        return max(crowded, longest * (1 + chance) / 2)
+
+    def _recent_at(self, now: float) -> float:
+        return max(0.0, self._recent - (now - self._opened_at) * _PER_SECOND)

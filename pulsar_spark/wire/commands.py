@@ -1,7 +1,4 @@
-"""One function for each command that a client sends; each returns the framed bytes.
-
-Ids are unsigned on the wire: negative ones such as -1 (earliest) are written as their two's complement.
-"""
+"""One function for each command that a client sends; each returns the framed bytes."""
 
 from __future__ import annotations
 
@@ -16,15 +13,13 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.frames import encode_command
-from pulsar_spark.wire.messages import varint
-from pulsar_spark.wire.wire_schema import to_wire_schema, to_wire_version
+from pulsar_spark.wire.wire_values import to_wire_id, to_wire_schema, to_wire_version, varint
 
 PROTOCOL_VERSION = 21
-_U64 = (1 << 64) - 1
 
 _Type = pb.BaseCommand
 
-# How SEND begins: the size of what follows, that of the command, its type and tag, and the size of its body.
+# Head of SEND: size of the rest, size of the command, its type and tag, size of its body.
 _SEND_HEAD = struct.Struct(">II3sB")
 _SEND_SIZE = 4  # bytes of the command before its body
 SEND_TAGS = b"\x08\x06\x32"  # its type and tag
@@ -34,7 +29,7 @@ _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
 
 
 class InitialPosition(Enum):
-    """Where a new subscription begins. The values are those of CommandSubscribe.InitialPosition."""
+    """The first position of a new subscription; values as in CommandSubscribe.InitialPosition."""
 
     LATEST = pb.CommandSubscribe.Latest
     EARLIEST = pb.CommandSubscribe.Earliest
@@ -42,41 +37,19 @@ class InitialPosition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The content of CONNECT and AUTH_RESPONSE: the name of the method, and its data, which is secret."""
+    """The authentication method and its data, which is secret, in CONNECT and AUTH_RESPONSE."""
 
     method: str
     data: bytes = field(repr=False)
 
     def blanked(self, text: str) -> str:
-        """A text from a peer, with this login's data removed in case the peer repeats it."""
+        """Removes this login's data from a text of a peer, because a peer may repeat it."""
         data = self.data.decode(errors="replace")
         # In basic authentication the password follows the user name; HTTP sends both in base64.
         for secret in (data, base64.b64encode(self.data).decode(), data.partition(":")[2]):
             if secret:
                 text = text.replace(secret, "***")
         return text
-
-
-def to_wire_id(message_id: MessageId) -> pb.MessageIdData:
-    """Make a MessageIdData; negative parts become their two's complement."""
-    data = pb.MessageIdData(ledgerId=message_id.ledger & _U64, entryId=message_id.entry & _U64)
-    if message_id.batch_index >= 0:
-        data.batch_index = message_id.batch_index
-    return data
-
-
-def from_wire_id(data: pb.MessageIdData) -> MessageId:
-    """Read a MessageIdData; 2^64-1 becomes -1."""
-    return MessageId(_signed(data.ledgerId), _signed(data.entryId), data.batch_index)
-
-
-def from_wire_count(value: int) -> int:
-    """Read a count; 0 for a negative number, which a broker may send as its two's complement."""
-    return max(0, _signed(value))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
 
 
 def connect(client_version: str, proxy_to_broker_url: str | None = None, login: Login | None = None) -> bytes:
@@ -129,7 +102,7 @@ def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
 
 
 def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | None = None) -> bytes:
-    """LOOKUP of the broker that serves a topic. The address is that of ``listener`` if it is given."""
+    """LOOKUP: asks for the broker that serves a topic; ``listener`` names one of its advertised addresses."""
     command = pb.CommandLookupTopic(
         topic=topic,
         request_id=request_id,
@@ -140,9 +113,9 @@ def lookup(request_id: int, topic: str, *, authoritative: bool, listener: str | 
 
 
 def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = None) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE: persistent topics, each partition by its own name.
+    """GET_TOPICS_OF_NAMESPACE: asks for persistent topics, each partition by its own name.
 
-    ``pattern`` is a regular expression of the broker's, for ``tenant/namespace/name``; None for all topics.
+    ``pattern``: regular expression in the broker's dialect, for ``tenant/namespace/name``; None: all topics.
     Brokers may return more topics.
     """
     command = pb.CommandGetTopicsOfNamespace(
@@ -152,7 +125,7 @@ def topics_of_namespace(request_id: int, namespace: str, pattern: str | None = N
 
 
 def watch_topic_list(request_id: int, watcher_id: int, namespace: str, pattern: str | None = None) -> bytes:
-    """WATCH_TOPIC_LIST: the topics of a namespace, and from then on those that are created or deleted.
+    """WATCH_TOPIC_LIST: asks for the topics of a namespace, and later for each created or deleted topic.
 
     ``pattern`` is as in :func:`topics_of_namespace`.
     """
@@ -169,7 +142,7 @@ def watch_topic_list_close(request_id: int, watcher_id: int) -> bytes:
 
 
 def scalable_topic_lookup(session_id: int, topic: str) -> bytes:
-    """SCALABLE_TOPIC_LOOKUP: the segments of a topic, which is not created, and from then on each change."""
+    """SCALABLE_TOPIC_LOOKUP: asks for a topic's segments, and later for each change. Creates no topic."""
     command = pb.CommandScalableTopicLookup(session_id=session_id, topic=topic, create_if_missing=False)
     return encode_command(pb.BaseCommand(type=_Type.SCALABLE_TOPIC_LOOKUP, scalableTopicLookup=command))
 
@@ -197,10 +170,10 @@ def subscribe(
 ) -> bytes:
     """SUBSCRIBE, exclusive. ``start`` is inclusive and applies to non-durable subscriptions only.
 
-    ``properties`` are those of a new subscription; without ``is_replicated`` the namespace decides.
+    ``properties`` are set on a new subscription. ``is_replicated`` None: the namespace decides.
 
-    It accepts any schema. If a consumer named none, a broker would refuse any other consumer with the first
-    schema of an empty topic.
+    The consumer accepts any schema (AUTO_CONSUME). If it named none, the broker would refuse other consumers
+    that bring the first schema of an empty topic.
     """
     command = pb.CommandSubscribe(
         topic=topic,
@@ -234,7 +207,7 @@ def get_schema(request_id: int, topic: str, version: int | None = None) -> bytes
 
 
 def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
-    """GET_OR_CREATE_SCHEMA: the version of a schema, which is registered if the topic does not have it.
+    """GET_OR_CREATE_SCHEMA: asks for a schema's version; the broker registers a schema new to the topic.
 
     The topic must exist, and must have been looked up.
     """
@@ -249,7 +222,7 @@ def flow(consumer_id: int, permits: int) -> bytes:
 
 
 def ack(request_id: int | None, consumer_id: int, message_id: MessageId) -> bytes:
-    """ACK of all entries up to one, as a whole. The broker answers only if there is a request id."""
+    """ACK, cumulative, of whole entries up to ``message_id``. Brokers answer it only with a request id."""
     command = pb.CommandAck(
         consumer_id=consumer_id,
         ack_type=pb.CommandAck.Cumulative,
@@ -308,9 +281,9 @@ def producer(
 ) -> bytes:
     """PRODUCER; with ``name`` None the broker chooses a name.
 
-    ``schema`` is registered if the topic does not have it; None: a producer of bytes. A namespace may require
-    ``encrypted`` producers. ``topic_epoch`` is the value that the broker gave to a producer with exclusive
-    access before it was disconnected; it tells the broker whether another has had access since.
+    The broker registers a ``schema`` that is new to the topic; None: a producer of bytes. A namespace may
+    require ``encrypted`` producers. ``topic_epoch``: value in the broker's last answer to this producer, if
+    its access is exclusive; by it the broker finds whether another producer has had access since.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -382,7 +355,7 @@ def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, se
 
 
 def around_sent_id(producer_id: int, transaction: TxnId | None) -> tuple[bytes, bytes]:
-    """What is before the sequence id in the body of SEND of one message, with the id's tag, and after it."""
+    """Returns the bytes of SEND's body before the sequence id, with the id's tag, and the bytes after it."""
     ids = pb.CommandSend()
     if transaction is not None:
         ids.txnid_most_bits, ids.txnid_least_bits = transaction

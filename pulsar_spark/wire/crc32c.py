@@ -52,7 +52,7 @@ def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int
 
 
 def _table() -> _U32s:
-    """The effect of each byte on a state of 0."""
+    """Returns the state after each byte value, from state 0."""
     states = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         states = (states >> 1) ^ np.where(states & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
@@ -60,7 +60,7 @@ def _table() -> _U32s:
 
 
 def _zeros(count: int) -> _U32s:
-    """The effect of ``count`` zero bytes on a state, for each value of each of its four bytes: [4, 256]."""
+    """Returns the effect of ``count`` zero bytes, for each value of a state's four bytes: [4, 256]."""
     shifts = 8 * np.arange(4, dtype=np.uint32)[:, None]
     states = np.arange(256, dtype=np.uint32)[None, :] << shifts
     for _ in range(count):

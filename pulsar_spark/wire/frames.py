@@ -5,7 +5,7 @@
     payload section   [ 0e 02 | u32 size | BrokerEntryMetadata ]        where the broker adds one
                       [ 0e 01 | u32 CRC32-C ]  u32 size | MessageMetadata | payload
 
-All integers are big-endian; ``total`` counts what follows it; the checksum covers what follows it.
+All integers are big-endian; ``total`` counts the bytes after it; the checksum covers the bytes after it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,36 @@ from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.fields.field_spans import MAX_PROPERTIES
-from pulsar_spark.wire.messages import NO_TEMPLATE, Messages, template_of
-from pulsar_spark.wire.receipts import RECEIPT_HEAD, Receipts, receipt_of, receipts_of
+from pulsar_spark.wire.frame_runs import (
+    NO_TEMPLATE,
+    RECEIPT_HEAD,
+    Messages,
+    Receipts,
+    receipt_of,
+    receipts_of,
+    template_of,
+)
 
 Received: TypeAlias = "Frame | Messages | Receipts"
 
-# Bytes that a frame may have in addition to the maximum message size: the broker's own allowance.
+# Bytes of a frame beyond the maximum message size: the broker's own allowance.
 FRAME_PADDING = 10 * 1024
 DEFAULT_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
 # Brokers send the names of a namespace's topics in one frame, however many there are; 800,000 fit into this.
 MAX_LIST_SIZE = 64 * 1024 * 1024
 LIST_REQUESTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, pb.BaseCommand.WATCH_TOPIC_LIST)
 _LISTS = (pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
-# A frame's command begins here, after both sizes; its type comes first.
+# Offset of a frame's command, after both sizes; its first field is the type.
 _KIND_AT = 8
 _KIND_TAG = 0x08
 _MESSAGE, _RECEIPT = pb.BaseCommand.MESSAGE, pb.BaseCommand.SEND_RECEIPT
 
 CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
-_HTTP = b"HTTP"  # an HTTP server's answer to a request that it does not understand
-_TLS_ALERT = b"\x15\x03"  # the same from a TLS server
+_HTTP = b"HTTP"  # first bytes of an HTTP server's answer to an unknown request
+_TLS_ALERT = b"\x15\x03"  # first bytes of a TLS server's answer to it
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
-# Frames: for fewer, the fixed cost of numpy calls is more than that of parsing, or of comparing.
+# Numbers of frames: for fewer, parsing or comparing one by one costs less than numpy's calls.
 _FEW_MESSAGES, _FEW_RECEIPTS, _MANY = 3, 24, 64
 _U32 = struct.Struct(">I")
 _SIZES = struct.Struct(">II")
@@ -61,7 +68,7 @@ class Frame(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A decoded payload section: metadata, the stored payload, and the broker's index and time or None."""
+    """A decoded payload section; index and time: None if the broker sends none."""
 
     metadata: pb.MessageMetadata
     payload: memoryview
@@ -82,18 +89,18 @@ def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
 
 
 def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
-    """Return the part of a payload section before ``payload``, so that a large payload is never copied.
+    """Returns the part of a payload section before ``payload``, so that a large payload is never copied.
 
     Args:
         metadata: the serialized MessageMetadata.
-        payload: the payload as it will be sent; only read for the checksum.
+        payload: payload to send; only read for the checksum.
     """
     sized = _U32.pack(len(metadata)) + metadata
     return checked_head(crc32c(payload, crc32c(sized)), sized)
 
 
 def checked_head(checksum: int, sized_metadata: bytes) -> bytes:
-    """The same as ``encode_section_head``, of the checksum, and metadata that follows its own 4-byte size."""
+    """Like ``encode_section_head``, from the checksum and the metadata after its 4-byte size."""
     return _CHECKED_HEAD.pack(CHECKSUM_MAGIC, checksum) + sized_metadata
 
 
@@ -103,7 +110,7 @@ def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
 
 
 def is_intact(section_head: bytes, payload: Buffer) -> bool:
-    """Whether a payload section that this client made still matches its checksum."""
+    """Whether an encoded payload section still matches its checksum."""
     (expected,) = _U32.unpack_from(section_head, 2)
     return bool(crc32c(payload, crc32c(section_head[6:])) == expected)
 
@@ -111,15 +118,12 @@ def is_intact(section_head: bytes, payload: Buffer) -> bool:
 class FrameReader:
     """Cuts a byte stream into frames. The frames are the same however the stream is divided into parts.
 
-    MESSAGE frames are returned as :class:`Messages`, each with all consecutive frames for one consumer, and
-    SEND_RECEIPT frames as :class:`Receipts`, each with all consecutive frames for one producer.
-
-    Args:
-        max_message_size: maximum message size in bytes. Frames larger than this plus the padding are refused
-            before they are buffered.
+    Consecutive MESSAGE frames for one consumer become one :class:`Messages`, and consecutive SEND_RECEIPT
+    frames for one producer one :class:`Receipts`.
 
     Attributes:
-        max_message_size: maximum message size in bytes.
+        max_message_size: maximum message size in bytes; a larger frame, by more than the padding, is refused
+            before it is buffered.
         expects_list: whether a list of topics was requested, whose frame may have up to MAX_LIST_SIZE bytes.
     """
 
@@ -132,7 +136,7 @@ class FrameReader:
         self._template = NO_TEMPLATE
 
     def feed(self, data: bytes) -> list[Received]:
-        """Add bytes, and return the frames that are complete.
+        """Adds bytes; returns the frames that are complete now.
 
         Raises:
             ProtocolError: a length is out of bounds, or bytes are not a BaseCommand. The stream cannot be
@@ -179,10 +183,7 @@ class FrameReader:
         return frames
 
     def _finish_pending(self, data: bytes, frames: list[Received]) -> int:
-        """Complete the pending frame if the data suffices; returns how many bytes of it were used.
-
-        Only this frame is copied.
-        """
+        """Completes the pending frame, the only one that is copied; returns the number of bytes used."""
         position = 0
         while True:
             missing = self._needed - self._held
@@ -204,7 +205,7 @@ class FrameReader:
     def _take_run(
         self, kind: int | None, data: bytes, run: array[int], end: int, frames: list[Received]
     ) -> None:
-        """Read consecutive frames of one kind, by column if they allow it."""
+        """Reads consecutive frames of one kind, by column if possible."""
         if len(run) >= (_FEW_RECEIPTS if kind == _RECEIPT else _FEW_MESSAGES):
             starts = np.frombuffer(run, np.int64)
             ends = np.append(starts[1:], end)
@@ -222,7 +223,6 @@ class FrameReader:
             self._take(data, first, last, frames)
 
     def _take(self, data: bytes, position: int, end: int, frames: list[Received]) -> None:
-        """Parse one frame."""
         frame = _parse_frame(memoryview(data)[position + 4 : end])
         command = frame.command
         if command.type == _RECEIPT and command.HasField("send_receipt"):
@@ -239,7 +239,7 @@ class FrameReader:
         frames.append(Messages(command.message.consumer_id, data, *ids, *places))
 
     def _size(self, data: bytes, position: int) -> int:
-        """Bytes of the frame at a position, or enough of them to decide whether it may be so large.
+        """Returns the size of the frame at a position, or the bytes needed to check that size.
 
         At least four bytes of the frame must be there.
         """
@@ -263,9 +263,9 @@ class FrameReader:
 
 
 def _count_alike(data: bytes, position: int, head: bytes, size: int) -> int:
-    """Count the complete frames of ``size`` bytes that follow from ``position`` on and begin with ``head``.
+    """Counts the complete frames of ``size`` bytes from ``position`` on that begin with ``head``.
 
-    It looks at blocks that grow with what was found, so a run that ends early costs little.
+    It compares blocks of growing size, so a run that ends early costs little.
     """
     count, most = 0, (len(data) - position) // size
     while count < most:
@@ -284,7 +284,7 @@ def kind_of(frame: bytes) -> int:
 
 
 def _has_kind(data: bytes, position: int, kinds: tuple[int, ...]) -> bool:
-    """Whether the frame at a position holds a command of one of these types, all below 128."""
+    """Whether the frame at a position has a command of one of these types, all below 128."""
     kind = data[position + _KIND_AT : position + _KIND_AT + 2]
     return len(kind) == 2 and kind[0] == _KIND_TAG and kind[1] in kinds
 
@@ -323,7 +323,7 @@ _TYPES_WITH_TEXT = frozenset(
 
 
 def _is_utf8(message: Message) -> bool:
-    """Whether all texts are UTF-8. For those that are not, the runtime with C code gives bytes."""
+    """Whether all texts are UTF-8; the runtime with C code returns bytes for a text that is not."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             if not all(map(_is_utf8, [value] if isinstance(value, Message) else value)):
@@ -336,11 +336,11 @@ def _is_utf8(message: Message) -> bool:
 
 
 def decode_payload_section(section: memoryview) -> StoredMessage:
-    """Decode a MESSAGE frame's payload section and verify its checksum.
+    """Decodes a MESSAGE frame's payload section and verifies its checksum.
 
     Raises:
         CorruptError: the checksum is wrong, sizes are out of bounds, the metadata cannot be parsed, or it has
-            more than 1,000,000 properties.
+            more than MAX_PROPERTIES.
     """
     index, stamp, rest = _split_broker_entry(section)
     if rest[:2] == CHECKSUM_MAGIC:
@@ -357,7 +357,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
         raise CorruptError("an entry's metadata cannot be parsed") from error
     if not parsed.IsInitialized():
         raise CorruptError("an entry's metadata lacks a required field")
-    # Counting takes longer than checking that there cannot be that many.
+    # Counting takes longer than comparing sizes.
     if len(metadata) > MAX_PROPERTIES and len(parsed.properties) > MAX_PROPERTIES:
         raise CorruptError(
             f"an entry of {len(parsed.properties)} properties; the maximum is {MAX_PROPERTIES}"
@@ -374,7 +374,7 @@ def _split_broker_entry(section: memoryview) -> tuple[int | None, int | None, me
         metadata = pb.BrokerEntryMetadata.FromString(bytes(raw))
     except UNPARSABLE as error:
         raise CorruptError("an entry's broker metadata cannot be parsed") from error
-    # What is too large for Java and int64 counts as none.
+    # A number beyond int64, and so beyond Java's long, counts as none.
     index = metadata.index if metadata.HasField("index") and not metadata.index >> 63 else None
     stamp = metadata.broker_timestamp
     return index, stamp if metadata.HasField("broker_timestamp") and not stamp >> 63 else None, rest

@@ -3,8 +3,9 @@
 import pytest
 
 from pulsar_spark.cli import main
-from pulsar_spark.error_table import explanations
+from pulsar_spark.cli.explain import explanations
 from pulsar_spark.errors import AuthError
+from tests.test_errors import CLASSES
 
 
 @pytest.mark.parametrize("given", ["PULSAR_AUTH", "pulsar_auth", "AUTH", "auth", "[PULSAR_AUTH]"])
@@ -46,3 +47,14 @@ def test_a_code_that_does_not_exist_is_wrong_usage(capsys, given, advice):
     assert out == ""
     assert "there is no error code" in err
     assert advice in err
+
+
+def test_each_code_is_explained_in_the_order_of_the_tree():
+    table = explanations()
+    assert [(each.code, each.is_retriable) for each in table] == [
+        (kind.code, kind.retriable) for kind in CLASSES
+    ]
+    for each in table:
+        assert each.meaning.endswith("."), each
+        assert each.advice.endswith("."), each
+        assert "``" not in each.meaning, each

@@ -19,8 +19,9 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.wire.commands import InitialPosition, from_wire_id
+from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entry
+from pulsar_spark.wire.wire_values import from_wire_id
 from tests.fake_broker import HANG, FakeBroker
 from tests.fake_clients import Type
 from tests.fake_topics import batch_section, section_of, values_of

@@ -9,7 +9,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import hurry, wait_until
 from tests.fake_broker import FakeBroker, silence
 from tests.fake_clients import Type
-from tests.protocol.test_layout import segment
+from tests.protocol.test_segments import segment
 
 TOPIC = TopicName.parse("topic://public/default/st", scalable=True)
 

@@ -18,7 +18,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import TOPIC, client_of
 from tests.fake_broker import HANG, FakeBroker, Held, cut, pass_on, redirects, refuses, silence
 from tests.fake_clients import Type

@@ -11,7 +11,7 @@ from pulsar_spark.client.writing.row_schema import register_schema
 from pulsar_spark.errors import DeadlineError, TransactionError
 from pulsar_spark.ids import TopicPattern
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.wire.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import DURABLE, TOPIC, client_of, hurry, numbered, open_consumer, singles
 from tests.client.test_layout_watch import TOPIC as SCALABLE
 from tests.client.test_layout_watch import WHOLE

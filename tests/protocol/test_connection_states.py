@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pulsar_spark.errors import BrokerError, ConnectError, DeadlineError, ProtocolError
 from pulsar_spark.protocol.connection import Answer, Challenged, Connected, FrameFor, Role, Silent
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import Messages
-from pulsar_spark.wire.receipts import Receipts
+from pulsar_spark.wire.frame_runs import Messages, Receipts
 from tests.loops import for_each
 from tests.protocol.connections import (
     DOUBT,

@@ -28,7 +28,7 @@ from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows import joined_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from pulsar_spark.spark.spark_api import ReadMaxRows, arrow_schema
-from pulsar_spark.wire.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
 from tests.fake_broker import HANG
 from tests.fake_clients import Type

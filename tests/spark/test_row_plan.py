@@ -19,7 +19,7 @@ from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
 from pulsar_spark.values import formats
 from pulsar_spark.wire.entry.entries import Entries
-from pulsar_spark.wire.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import single_entry
 from tests.fake_clients import Type

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.json.json_read import column_type
 from pulsar_spark.values.json.make_tree import make_tree
+from pulsar_spark.values.json.objects import ObjectReader
 
 JAVA = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 LEAVES = (
@@ -48,6 +49,10 @@ TEXTS = (
 def json_schema(tree, properties=None):
     """A schema of type JSON."""
     return Schema(SchemaType.JSON, json.dumps(tree).encode(), JAVA if properties is None else properties)
+
+
+def read_objects(node, payloads):
+    return ObjectReader(node).read(pa.array(payloads, pa.binary()))
 
 
 def tree_of(avro, properties=None):
@@ -336,14 +341,14 @@ class UnknownError(Exception):
 
 
 def model(tree, payload):
-    """Read a payload with json.loads, by the rules of general's table; unions are left out.
+    """Read a payload with json.loads, by the rules of the table in ``objects``.
 
     Raises:
         ModelError: it is bad.
         UnknownError: it is beyond json.loads or Decimal: too deep, or an exponent of too many digits.
     """
     try:
-        text = payload.decode("utf-8")
+        text = payload.decode("utf-8-sig")
         value = json.loads(
             text, parse_int=Digits, parse_float=Digits, parse_constant=Digits, object_pairs_hook=tuple
         )
@@ -356,24 +361,22 @@ def model(tree, payload):
 
 
 def _value(tree, value):
-    if isinstance(tree, list):
-        (tree,) = tree[1:]
     if value is None:
         return None
+    if isinstance(tree, list):
+        return _union([each for each in tree if each != "null"], value)
     kind = tree if isinstance(tree, str) else tree.get("logicalType", tree["type"])
     if kind == "record":
         _require(isinstance(value, tuple))
-        names = [name for name, _ in value]
         fields = {field["name"]: field["type"] for field in tree["fields"]}
-        _require(all(names.count(name) == 1 for name in names if name in fields))
         found = dict(value)
         return {name: _value(each, found.get(name)) for name, each in fields.items()}
     if kind == "array":
         _require(isinstance(value, list))
         return [_value(tree["items"], each) for each in value]
     if kind == "map":
-        _require(isinstance(value, tuple) and len({name for name, _ in value}) == len(value))
-        return [(_text(name), _value(tree["values"], each)) for name, each in value]
+        _require(isinstance(value, tuple))
+        return [(_text(name), _value(tree["values"], each)) for name, each in dict(value).items()]
     if kind == "enum":
         _require(type(value) is not str or value in tree["symbols"])
     if kind in ("string", "enum"):
@@ -391,6 +394,24 @@ def _value(tree, value):
         _require(kind == "bytes" or len(data) == tree["size"])
         return data
     return _number(kind, tree, value)
+
+
+def _union(members, value):
+    """The first member that reads a value of JSON without parts, of those whose form it has, then of all."""
+    if len(members) == 1:
+        return _value(members[0], value)
+
+    def looks_other(number):
+        form = {"string": str, "boolean": bool}.get(members[number], Digits)
+        return type(value) is not form
+
+    for number in sorted(range(len(members)), key=looks_other):
+        try:
+            found = _value(members[number], value)
+        except ModelError:
+            continue
+        return dict.fromkeys(f"member{each}" for each in range(len(members))) | {f"member{number}": found}
+    raise ModelError
 
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")

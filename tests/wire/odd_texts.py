@@ -13,8 +13,9 @@ from pulsar_spark.errors import CryptoError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.chunk_assembler import Assembled, ChunkAssembler, ChunkLimits
 from pulsar_spark.wire.entry.entries import decode
+from pulsar_spark.wire.frame_runs import Messages
 from pulsar_spark.wire.frames import encode_section_head
-from pulsar_spark.wire.messages import Messages, varint
+from pulsar_spark.wire.wire_values import varint
 
 TOPIC = TopicName.parse("t")
 # No UTF-8 by a byte that never is, by a sequence that is cut off, and by a surrogate.

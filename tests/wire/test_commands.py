@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.frames import encode_command_head
@@ -373,29 +373,29 @@ indexes = st.integers(-1, 2**31 - 1)
 
 @given(signed, signed, indexes)
 def test_ids_travel_in_two_s_complement(ledger, entry, batch_index):
-    data = commands.to_wire_id(MessageId(ledger, entry, batch_index))
+    data = wire_values.to_wire_id(MessageId(ledger, entry, batch_index))
     again = pb.MessageIdData.FromString(data.SerializeToString())
     assert again.ledgerId == int.from_bytes(ledger.to_bytes(8, "big", signed=True), "big")
     assert again.entryId == int.from_bytes(entry.to_bytes(8, "big", signed=True), "big")
     assert again.HasField("batch_index") == (batch_index >= 0)
-    assert commands.from_wire_id(again) == MessageId(ledger, entry, batch_index)
+    assert wire_values.from_wire_id(again) == MessageId(ledger, entry, batch_index)
 
 
 @pytest.mark.parametrize(("wire", "value"), [(UINT64, -1), (2**63, -(2**63)), (2**63 - 1, 2**63 - 1), (0, 0)])
 def test_golden_two_s_complement(wire, value):
-    assert commands.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
-    assert commands.to_wire_id(MessageId(value, value)).ledgerId == wire
+    assert wire_values.from_wire_id(pb.MessageIdData(ledgerId=wire, entryId=wire)) == MessageId(value, value)
+    assert wire_values.to_wire_id(MessageId(value, value)).ledgerId == wire
 
 
 @pytest.mark.parametrize(("wire", "value"), [(0, 0), (5, 5), (2**63 - 1, 2**63 - 1), (UINT64, 0), (2**63, 0)])
 def test_a_count_is_never_negative(wire, value):
-    assert commands.from_wire_count(wire) == value
+    assert wire_values.from_wire_count(wire) == value
 
 
 def test_minus_one_on_the_wire():
     wire = "08" + "ff" * 9 + "01" + "10" + "ff" * 9 + "01"
-    assert commands.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
-    assert commands.from_wire_id(pb.MessageIdData.FromString(bytes.fromhex(wire))) == MessageId(-1, -1)
+    assert wire_values.to_wire_id(MessageId(-1, -1)).SerializeToString().hex() == wire
+    assert wire_values.from_wire_id(pb.MessageIdData.FromString(bytes.fromhex(wire))) == MessageId(-1, -1)
 
 
 @given(st.integers(0, UINT64), st.integers(0, UINT64))

@@ -12,6 +12,7 @@ from pulsar_spark.errors import CorruptError, ProtocolError
 from pulsar_spark.wire import commands, frames
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.crc32c import crc32c
+from pulsar_spark.wire.frame_runs import NO_TEMPLATE, Messages, Receipts
 from pulsar_spark.wire.frames import (
     MAX_LIST_SIZE,
     FrameReader,
@@ -19,8 +20,6 @@ from pulsar_spark.wire.frames import (
     encode_command,
     kind_of,
 )
-from pulsar_spark.wire.messages import NO_TEMPLATE, Messages
-from pulsar_spark.wire.receipts import Receipts
 from tests.loops import for_each
 
 MAX_FRAME = 5 * 1024 * 1024 + 10 * 1024

@@ -23,10 +23,10 @@ from pulsar_spark.errors import (
 )
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, decode
-from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.frame_runs import Messages
 
 _ACK_TIMEOUT = 5.0
 
@@ -312,7 +312,7 @@ class Consumer(Closing):
         answer = command.consumerStatsResponse
         if answer.HasField("error_code"):
             raise from_server(answer.error_code, answer.error_message, topic=str(self.topic))
-        return commands.from_wire_count(answer.msgBacklog)
+        return wire_values.from_wire_count(answer.msgBacklog)
 
     def _check_ack(self, answer: pb.CommandAckResponse) -> None:
         if answer.HasField("error") and _HAS_ACKED not in answer.message:

@@ -20,11 +20,11 @@ from pulsar_spark.client.net.session import Session
 from pulsar_spark.errors import DeadlineError, NotReadyError, PulsarError, SubscriptionLimitError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.connection import Role
+from pulsar_spark.protocol.pauses import Reopening
 from pulsar_spark.protocol.reading.permits import Permits
-from pulsar_spark.protocol.reopening import Reopening
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import Messages
+from pulsar_spark.wire.frame_runs import Messages
 
 CLOSE_TIMEOUT = 5.0
 _MIN_HELD = 8 << 20  # bytes that may wait for any consumer

@@ -15,8 +15,8 @@ from enum import Enum
 from pulsar_spark.errors import NotReadyError, PulsarError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frame_runs import Messages, group_for_decoding
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.messages import Messages, group_for_decoding
 
 
 class TopicEnd(Enum):

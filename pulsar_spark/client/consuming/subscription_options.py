@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.wire import commands
+from pulsar_spark.wire import commands, wire_values
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
 
@@ -113,6 +113,6 @@ class LastMessageId(NamedTuple):
         if not answer.HasField("consumer_mark_delete_position"):
             raise UnsupportedError("the broker is too old: it does not report a subscription's position")
         return cls(
-            commands.from_wire_id(answer.last_message_id),
-            commands.from_wire_id(answer.consumer_mark_delete_position),
+            wire_values.from_wire_id(answer.last_message_id),
+            wire_values.from_wire_id(answer.consumer_mark_delete_position),
         )

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from pulsar_spark.client.net.deadline import Deadline
 from pulsar_spark.errors import BusyError, PulsarError
-from pulsar_spark.protocol.reopening import Reopening
+from pulsar_spark.protocol.pauses import Reopening
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0

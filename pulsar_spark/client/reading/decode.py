@@ -19,8 +19,8 @@ from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
-from pulsar_spark.wire.columns.singles import decode_singles
-from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.columns.unbatched import decode_singles
+from pulsar_spark.wire.entry import entry_limits
 from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompress_together
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
@@ -32,7 +32,7 @@ from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
-# Maximum messages of an entry; for those of few bytes, see `entry_work`.
+# Maximum messages of an entry; for those of few bytes, see `entry_limits`.
 MAX_MESSAGES = 1_000_000
 # For chunked messages instead of MAX_UNCOMPRESSED: as much as Arrow can hold, if enough bytes have come.
 MAX_CHUNKED = 2**31 - 1
@@ -188,7 +188,7 @@ class _Decoder:
             # Entries up to this size are never refused, whatever was received: all entries of most topics.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = np.maximum(sizes, texts).max(initial=0)
-            few = min(entry_work.MESSAGES, MAX_MESSAGES)
+            few = min(entry_limits.MESSAGES, MAX_MESSAGES)
             is_usual = messages.min(initial=0) >= 0 and messages.max(initial=0) <= few
             if largest <= small and is_usual and not chunked.any():
                 yield entries, taken
@@ -360,7 +360,7 @@ def _halves(parts: Sequence[Entries]) -> list[list[Entries]]:
 
 def _max_messages(entries: Entries) -> Ints:
     """How many messages each entry may hold."""
-    return np.minimum(entry_work.max_messages(entries.sizes), MAX_MESSAGES)
+    return np.minimum(entry_limits.max_messages(entries.sizes), MAX_MESSAGES)
 
 
 def _is_batch(entries: Entries) -> bool:

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns
 from pulsar_spark.wire.columns.message_ids import serialize_chunked_id, serialize_ids
-from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.entry import entry_limits
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.entry.entry_work import Floats
+from pulsar_spark.wire.entry.entry_limits import Floats
 
 _Array = TypeVar("_Array", Ints, Flags, Floats)
 
@@ -156,7 +156,7 @@ class DecodedMessages:
     def items_per_byte(self) -> Floats | None:
         """How many items each message's value may have for each of its bytes, float64[m]; None: any.
 
-        See :mod:`pulsar_spark.wire.entry.entry_work`.
+        See :mod:`pulsar_spark.wire.entry.entry_limits`.
         """
         parts = [_items_per_byte(run) for run in self.runs]
         if all(part is None for part in parts):
@@ -229,7 +229,7 @@ def _batch_sizes(entries: Entries) -> Ints:
 
 def _items_per_byte(run: DecodedRun) -> Floats | None:
     stored, uncompressed = run.of_entries(lambda part: part.sizes), run.of_entries(_uncompressed_sizes)
-    rates = entry_work.items_per_byte(stored, uncompressed)
+    rates = entry_limits.items_per_byte(stored, uncompressed)
     return None if rates is None else run.repeated(rates)
 
 

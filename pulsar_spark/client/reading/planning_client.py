@@ -25,7 +25,7 @@ from pulsar_spark.client.reading.visible_end import visible_end
 from pulsar_spark.client.topic_watch import TopicWatch
 from pulsar_spark.errors import AuthError, PulsarError
 from pulsar_spark.ids import MessageId, TopicName, TopicPattern
-from pulsar_spark.protocol.layout import TopicLayout
+from pulsar_spark.protocol.segments import TopicLayout
 
 # Seconds to wait until the broker says that a topic has ended. It does so at once, unless it has not.
 _END_TIMEOUT = 10.0

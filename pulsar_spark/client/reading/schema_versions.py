@@ -11,7 +11,7 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages
 from pulsar_spark.wire.entry.entry_fields import EntryField
-from pulsar_spark.wire.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_version
 
 NO_VERSION = "the message has no schema version: it was written by a producer without a schema"
 EXTERNAL = "the message's schema is not stored in Pulsar, but in an external schema registry"

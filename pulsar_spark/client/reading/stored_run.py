@@ -34,7 +34,7 @@ from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
 from pulsar_spark.wire.entry.origin import Origin, task_of_origin
-from pulsar_spark.wire.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_version
 
 # Rows that are decoded at a time.
 _ROWS = 10_000

@@ -25,9 +25,9 @@ from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import DuplicatesError, OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.replay.stored_rows import Rows, StoredRows, Words, extras_of, first_words
-from pulsar_spark.protocol.writing.key_groups import stable_order
-from pulsar_spark.protocol.writing.receipts import SentTotals
+from pulsar_spark.protocol.writing.batcher import stable_order
 from pulsar_spark.protocol.writing.routing import TaskPlace
+from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.schema import Schema
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns

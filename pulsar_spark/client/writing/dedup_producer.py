@@ -23,8 +23,8 @@ from pulsar_spark.protocol.replay.run_search import RunToFind
 from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds, first_sequence_id
 from pulsar_spark.protocol.writing.batcher import Batch
 from pulsar_spark.protocol.writing.pending import MemoryBudget
-from pulsar_spark.protocol.writing.stored_check import foreign_writes
-from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.protocol.writing.stored_ids import foreign_writes
+from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
 # Somebody else has used the producer's name if its last id is higher: no ids would be left for rows. This

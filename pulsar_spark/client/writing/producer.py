@@ -27,20 +27,19 @@ from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.client.writing.producer_options import ProducerOptions
 from pulsar_spark.errors import AuthError, NotReadyError, PulsarError, assert_never
 from pulsar_spark.ids import MessageId, TopicName, TxnId
-from pulsar_spark.protocol.reopening import Reopening
+from pulsar_spark.protocol.pauses import Reopening
 from pulsar_spark.protocol.writing.batcher import Batch, Batcher
 from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import RUN_MESSAGES, RUN_MESSAGES_IF_NOT_BLOCKING, Packer
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, Step, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
-from pulsar_spark.protocol.writing.receipts import SentTotals
-from pulsar_spark.protocol.writing.stored_check import StoredProof
-from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.protocol.writing.sent_totals import SentTotals
+from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import EncodedSingle
+from pulsar_spark.wire.columns.unbatched import EncodedSingle
+from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.receipts import Receipts
-from pulsar_spark.wire.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_version
 
 # Bytes and entries that are made before they are put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20

@@ -20,8 +20,8 @@ from pulsar_spark.protocol.writing.outgoing import Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.receipts import Receipts
 
 # Seconds in which the broker must answer that a registration is closed.
 CLOSE_TIMEOUT = 5.0

@@ -21,7 +21,7 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.wire import commands
-from pulsar_spark.wire.wire_schema import from_wire_version
+from pulsar_spark.wire.wire_values import from_wire_version
 
 # How often it is chosen again, because others have registered a schema meanwhile.
 _MAX_CHOICES = 5

@@ -31,22 +31,22 @@ from pulsar_spark.client.writing.producer_options import NO_USER_CODE, AccessMod
 from pulsar_spark.client.writing.transactions import Transaction
 from pulsar_spark.errors import ClosedError, OptionError, PulsarError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.protocol.writing.batcher import split_runs
-from pulsar_spark.protocol.writing.key_groups import (
+from pulsar_spark.protocol.writing.batcher import (
     KeyedRows,
     KeyWindow,
     begin_keys,
     group_by_key,
     keyed_rows,
+    split_runs,
     stable_order,
 )
 from pulsar_spark.protocol.writing.pending import MemoryBudget
-from pulsar_spark.protocol.writing.receipts import SentTotals
 from pulsar_spark.protocol.writing.routing import Router, TaskPlace
+from pulsar_spark.protocol.writing.sent_totals import SentTotals
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.keys_and_texts import check_properties
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.singles import encode_singles
+from pulsar_spark.wire.columns.unbatched import encode_singles
 
 # Seconds after which a lost connection is noticed while no call is made.
 _MENDING_INTERVAL = 0.5

@@ -1,1 +1,1 @@
-"""Entries of a range are received, put together and acknowledged: permits, chunks, acks, and what is lost."""
+"""Receiving the entries of a range: permits, chunks, searches by time, and data loss."""

@@ -1,23 +1,24 @@
 """ChunkAssembler: assembles messages larger than the broker accepts from their chunks. Pure.
 
-Whoever may produce to the topic may write any chunk: the broker checks neither names nor uuids. So a message
-is what its chunks agree on: producer name, uuid, number of chunks and total size. Its producer sends them in
-order, and after a reconnect some of them again, each with the same bytes:
+Any producer of the topic may write any chunk, because the broker checks neither names nor uuids. So a message
+is identified by producer name, uuid, number of chunks and total size. Its producer sends the chunks in order,
+and after a reconnect some chunks again, with the same bytes:
 
     the next chunk                is added
-    one whose bytes are known     was sent again; the last chunk 0 is the message's first entry
-    one of a known number with    is another choice for that number: a stranger's, or of a second attempt
-    other bytes
-    one that is further ahead     is ignored: it is a stranger's, or one between is lost
-    the last chunk                completes the message if one choice of chunks, and no other, has its size
+    a chunk with known bytes      was sent again; the last chunk 0 is the message's first entry
+    a chunk of a known number     is another choice for that number: a stranger's, or a second attempt's
+    with other bytes
+    a chunk further ahead         is ignored: it is a stranger's, or a chunk between is lost
+    the last chunk                completes the message if exactly one choice of chunks has its size
 
-Of several chunks of one number those count that have the last one's publish time and sequence id, if there
-are any: clients write the same into all chunks of a message. If several choices are left, nobody can tell
-which is the producer's, and the message is given up. Chunks of several messages may be interleaved.
+If several chunks have one number, only chunks with the last chunk's publish time and sequence id count,
+unless there are none: clients write the same time and id into all chunks of a message. If several choices
+remain, the producer's chunks cannot be identified, and the message is given up. Chunks of several messages
+may be interleaved.
 
-No memory is allocated for a declared size: a message takes the memory of the chunks that have arrived, at
-most twice its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the
-publish time of chunks, so each attempt at a range gives the same result, however slow its reader is.
+No memory is allocated for a declared size: a message uses the memory of its received chunks, at most twice
+its declared total, and at most ``max_pending`` messages are incomplete at once. Time is the publish time of
+chunks, so each attempt at a range has the same result, however slow its reader is.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# How many finished messages are remembered, to tell a repeated chunk from a message without its beginning.
+# Remembered finished messages, by which a repeated chunk differs from a message without its first chunk.
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
-# Choices of chunks that are compared with the total size.
+# Maximum choices of chunks compared with the total size.
 _MAX_CHOICES = 64
-# Chunks that are compared for last chunks of one message, if there are choices.
+# Maximum chunks compared for last chunks of one message, if there are choices.
 _MAX_EFFORT = 100_000
 
 
@@ -50,12 +51,12 @@ class ChunkLimits:
     """Bounds of incomplete messages; names and meaning are the Java consumer's.
 
     Attributes:
-        max_pending: messages at the same time (``maxPendingChunkedMessages``); one more removes the oldest.
-            0: any number.
-        expire: seconds from the publishing of a message's first chunk to that of its last
+        max_pending: maximum messages at once (``maxPendingChunkedMessages``); another message removes the
+            oldest. 0: any number.
+        expire: maximum seconds between the publish times of a message's first and last chunk
             (``expireTimeOfIncompleteChunkedMessage``). 0: any time.
-        auto_ack_oldest: whether the oldest that is removed is given up; else it is read again when its last
-            chunk comes (``autoAckOldestChunkedMessageOnQueueFull``).
+        auto_ack_oldest: whether a removed message is given up; else it is read again when its last chunk is
+            received (``autoAckOldestChunkedMessageOnQueueFull``).
     """
 
     max_pending: int = 10
@@ -67,10 +68,10 @@ class Assembled(NamedTuple):
     """A complete message.
 
     Attributes:
-        first: the id of its first chunk.
-        payload: the whole payload as it was stored.
-        is_odd: whether its chunks differ in publish time or sequence id, which no client writes: one of them
-            may be a stranger's, and the producer's own may lie before all that was taken.
+        first: id of its first chunk.
+        payload: whole payload as stored.
+        is_odd: whether its chunks differ in publish time or sequence id, which no client writes: a chunk may
+            be a stranger's, and the producer's own may lie before all received chunks.
     """
 
     first: MessageId
@@ -79,7 +80,7 @@ class Assembled(NamedTuple):
 
 
 class Dropped(Enum):
-    """Why a message was given up."""
+    """Reason for giving up a message."""
 
     NO_BEGINNING = "its first chunk is missing"
     OUT_OF_ORDER = "a chunk is missing"
@@ -90,19 +91,19 @@ class Dropped(Enum):
 
 
 def message_key(metadata: pb.MessageMetadata) -> bytes:
-    """The key of the message that a chunk belongs to: a digest of what all of its chunks have in common."""
+    """Returns the key of a chunk's message: a digest of the fields that all its chunks have in common."""
     texts = (metadata.producer_name, metadata.uuid)
     common = (*map(len, texts), metadata.num_chunks_from_msg, metadata.total_chunk_msg_size)
     return blake2b(b"%d %d %d %d " % common + b"".join(texts), digest_size=16).digest()
 
 
 def is_chunk(metadata: pb.MessageMetadata) -> bool:
-    """Whether an entry holds a part of a message."""
+    """Whether an entry is a chunk."""
     return metadata.num_chunks_from_msg > 1
 
 
 def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
-    """Whether one of each of some sizes may have that sum; true where that is too much to find out."""
+    """Whether one size of each set may add up to ``total``; also true if there are too many choices."""
     several = [set(each) for each in sizes]
     left = total - sum(min(each) for each in several)
     more = [[size - min(each) for size in each] for each in several if len(each) > 1]
@@ -110,10 +111,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, which may have come several times, last at ``place``.
-
-    ``marks`` are publish times and sequence ids of its entries; not of more than a few.
-    """
+    """A chunk, received once or more, last at ``place``; ``marks``: marks of its first entries."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -123,7 +121,7 @@ class _Piece:
         self.marks: set[_Mark] = {(metadata.publish_time, metadata.sequence_id)}
 
     def again(self, other: _Piece) -> None:
-        """Note that it has come once more."""
+        """Notes the same chunk in another entry."""
         self.place = other.place
         if len(self.marks) < _MAX_CHOICES:
             self.marks |= other.marks
@@ -133,12 +131,12 @@ class _Incomplete:
     """A message of which chunks are missing.
 
     Attributes:
-        pieces: for each number from 0 on the chunks that have come, all different.
-        size: of all of them, in bytes.
-        choices: how many numbers have several.
-        refused: publish times and sequence ids of chunks that there was no room for; not of all if many.
-        opened: seconds, when chunk 0 was published.
-        why: why its last chunk did not complete it; None: it has not come.
+        pieces: different received chunks for each number from 0 on.
+        size: bytes of all these chunks.
+        choices: number of chunk numbers with several chunks.
+        refused: marks of chunks without room, at most about _MAX_CHOICES.
+        opened: publish time of chunk 0 in seconds.
+        why: reason that its last chunk did not complete it; None: no last chunk was received.
     """
 
     __slots__ = ("choices", "effort", "opened", "pieces", "refused", "size", "total", "why")
@@ -154,7 +152,7 @@ class _Incomplete:
         self.why: Dropped | None = None
 
     def add(self, number: int, piece: _Piece) -> None:
-        """Add a chunk that has come before, contradicts others, or is the next."""
+        """Adds a known chunk, another choice for a known number, or the next chunk."""
         if number == len(self.pieces):
             self.pieces.append([])
         others = self.pieces[number]
@@ -169,21 +167,21 @@ class _Incomplete:
             self.refused |= piece.marks
 
     def complete(self, last: _Piece) -> Assembled | Dropped:
-        """Complete it with the last chunk, or say why that is not possible."""
+        """Completes the message with the last chunk, or returns the reason that this fails."""
         pieces = self._chosen(last)
         if isinstance(pieces, Dropped):
             return pieces
         self.pieces.clear()
         first, is_odd, data = pieces[0].place, _are_odd(pieces), bytearray()
         pieces.reverse()
-        while pieces:  # each is let go of when it is a part of the whole: that is never in memory twice
+        while pieces:  # each piece is freed once copied, so the message is never in memory twice
             data += pieces.pop().payload
         return Assembled(first, memoryview(data), is_odd)
 
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
-        """One chunk of each number, the last one among them.
+        """Returns one chunk of each number, with the last chunk.
 
-        Strangers can write any number of last chunks: each of a wrong size must cost next to nothing.
+        Strangers can write any number of last chunks, so one of a wrong size must cost almost nothing.
         """
         rest = self.total - len(last.payload)
         if not self.choices and self.size != rest:
@@ -199,18 +197,18 @@ class _Incomplete:
         if not found:
             return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
         pieces = [*found[0], last]
-        # What was refused is a stranger's only if it differs from all that is taken.
+        # A refused chunk is surely a stranger's only if its marks differ from all chosen chunks.
         may_be_own = _are_odd(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
         return Dropped.CONTRADICTION if len(found) > 1 or (self.refused and may_be_own) else pieces
 
 
 def _are_odd(pieces: list[_Piece]) -> bool:
-    """Whether chunks have no publish time and sequence id that all of them have come with."""
+    """Whether the chunks have no common publish time and sequence id."""
     return not set.intersection(*(each.marks for each in pieces))
 
 
 def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
-    """The pieces that were written together with the last one, if there are any; else all."""
+    """Returns the pieces with a mark of the last chunk; all if there are none."""
     return [each for each in pieces if each.marks & last.marks] or pieces
 
 
@@ -225,22 +223,22 @@ class ChunkAssembler:
 
     @property
     def dropped(self) -> Counter[Dropped]:
-        """How many messages were given up, or had a last chunk that did not complete them, by reason."""
+        """Number of messages given up, or not completed by a last chunk, by reason."""
         return self._dropped + Counter(each.why for each in self._open.values() if each.why is not None)
 
     @property
     def pending(self) -> int:
-        """How many messages wait for their last chunk."""
+        """Number of messages that wait for their last chunk."""
         return sum(each.why is None for each in self._open.values())
 
     def take(
         self, metadata: pb.MessageMetadata, payload: Buffer, message_id: MessageId, now: float
     ) -> Assembled | Dropped | None:
-        """Add the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
+        """Adds the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
-            The message that it completes; for a last chunk why it completes none: others may lie further back
-            in the topic; else None. NO_BEGINNING is not counted yet.
+            The completed message, or the reason that a last chunk completes none: other chunks may lie
+            further back in the topic. None for any other chunk. NO_BEGINNING is not counted yet.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -248,9 +246,9 @@ class ChunkAssembler:
             self._begin(key, metadata, now)
         message = self._open.get(key)
         if message is None:
-            # Others may be ignored: when the last one comes, all are read again from the first on.
+            # Other chunks are ignored, because after the last chunk all are read again from the first on.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
-        if number < 0:  # one that is too high is out of order
+        if number < 0:  # a number that is too high is out of order
             return None
         result: Assembled | Dropped | None = self._problem(message, number, len(payload), now)
         if result is None:
@@ -263,16 +261,16 @@ class ChunkAssembler:
             self.finish(key)
             return result
         if is_last:
-            message.why = result  # and it stays: the last chunk may be a stranger's, too
+            message.why = result  # the message stays, because the last chunk may be a stranger's
             return result
         return None
 
     def count(self, why: Dropped) -> None:
-        """Count a message that cannot be completed by a chunk that has come."""
+        """Counts a message that its last chunk cannot complete."""
         self._dropped[why] += 1
 
     def finish(self, key: bytes) -> None:
-        """Ignore the chunks of a message that was complete or given up, unless it begins again."""
+        """Ignores further chunks of a complete or given up message, unless chunk 0 is received again."""
         self._open.pop(key, None)
         self._finished[key] = None
         if len(self._finished) > _MAX_FINISHED:
@@ -280,7 +278,7 @@ class ChunkAssembler:
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)
-        message = self._open.pop(key, None)  # so that it is the youngest again
+        message = self._open.pop(key, None)  # so that it becomes the youngest
         if message is None:
             message = _Incomplete(metadata, now)
             if 0 < self._limits.max_pending <= len(self._open):
@@ -298,7 +296,7 @@ class ChunkAssembler:
             self.count(message.why)
 
     def _problem(self, message: _Incomplete, number: int, size: int, now: float) -> Dropped | None:
-        """Why a chunk cannot be one of a message."""
+        """Returns the reason that a chunk does not belong to a message; None if it may."""
         if size > message.total:
             return Dropped.SIZE
         if number > len(message.pieces):

@@ -1,26 +1,25 @@
-"""ChunkIndex: where chunks lie, as far as a process has looked through a topic partition. Pure.
+"""ChunkIndex: positions of chunks in the searched part of a topic partition. Pure.
 
-The last chunk of a message may come without the others: they lie further back, or they do not exist. What was
-looked through for one message is known for the next, in this range and in the ranges after it; so entries are
-looked through once, however many last chunks lack a first one:
+The last chunk of a message may be received without the other chunks, which lie further back, or do not
+exist. The index keeps the chunks found for one message for the next messages, in this range and later ranges.
+So each entry is searched once, even if many last chunks lack a first chunk:
 
-    the message's chunks              judged as
-    are in the index, all of them,    they are read again from there
-    and may have its total size
-    are not, and the search has       a chunk is missing
-    ended
-    are not                           look further back
+    chunks of the message             decision
+    all are in the index, and may     read them again from there
+    have the total size
+    not all, and the search ended     a chunk is missing
+    not all                           search further back
 
-    what was looked through           the search
-    ends at the topic's beginning     has ended
-    begins with entries that are      has ended: a message whose chunks are further apart is given up
-    older than a message may take
-    are as many entries as a task     has ended
-    may look through
-    else                              continues
+    searched part                     search
+    begins at the topic's start       ended
+    begins with entries older than    ended: a message whose chunks are further apart is given up
+    a message may take
+    has as many entries as a task     ended
+    may search
+    any other                         continues
 
-The age of entries is judged by many neighbours, in the broker's order: a producer chooses the publish time
-of its entry, so one time proves nothing.
+The age of entries is the median of many neighbours, because a producer chooses the publish time of its entry,
+so one time proves nothing.
 """
 
 from __future__ import annotations
@@ -37,33 +36,33 @@ from pulsar_spark.protocol.reading.chunk_assembler import can_have_size
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Maximum entries that one task looks through: a minute of 16,000 entries a second.
+# Maximum entries searched by one task: a minute of 16,000 entries a second.
 _MAX_ENTRIES = 1_000_000
-# Entries at either end of what was looked through, whose medians tell how far apart they were published.
+# Entries at either end of the searched part, whose median publish times are compared.
 _NEIGHBOURS = 31
-# Messages of which is known that they were complete, or given up, at a position.
+# Maximum messages that are known as settled: complete, or given up, at a position.
 _MAX_SETTLED = 10_000
-# Chunks that are looked at for last chunks of one message that do not complete it, after which no more are
-# tried. To read the chunks again counts as many as this.
+# Maximum chunks examined for failed last chunks of one message, after which the message is settled. Reading
+# the chunks again counts as _READING chunks.
 _MAX_EFFORT = 1_000_000
 _READING = 200_000
 
-# A chunk in little memory: there may be a million. Aligned, as numpy copies whole columns that are not.
+# A chunk in little memory, because there may be a million. Aligned, because numpy copies unaligned columns.
 _ROW = np.dtype(
     [("key", np.uint64), ("ledger", np.int64), ("entry", np.int64), ("number", np.int32), ("size", np.int64)],
     align=True,
 )
-_ROWS_AT_ONCE = 1000  # chunks that are put in order together
+_ROWS_AT_ONCE = 1000  # chunks sorted at once
 
 
 class FoundChunk(NamedTuple):
-    """A chunk that was found.
+    """A found chunk.
 
     Attributes:
-        key: of its message, see ``message_key``.
-        place: of its entry.
-        number: from 0 on.
-        size: of its payload in bytes, decrypted.
+        key: key of its message, see ``message_key``.
+        place: position of its entry.
+        number: number within the message, from 0.
+        size: bytes of its decrypted payload.
     """
 
     key: bytes
@@ -76,8 +75,8 @@ class ChunkIndex:
     """Chunks of one topic partition, after ``start``. A message may take ``expire`` seconds; 0: any time.
 
     Attributes:
-        low: all after this position was looked through.
-        high: all up to this position was looked through.
+        low: position before the searched part.
+        high: last position of the searched part.
         has_ended: whether the search backwards has ended.
     """
 
@@ -88,7 +87,7 @@ class ChunkIndex:
         self._chunks = _Chunks()
         self._settled: OrderedDict[bytes, MessageId] = OrderedDict()
         self._efforts: dict[bytes, int] = {}
-        # Publish times of the entries looked through that are newest, and oldest.
+        # Publish times of the newest, and of the oldest searched entries.
         self._near = self._far = np.zeros(0, np.int64)
         self._count = 0
 
@@ -96,12 +95,12 @@ class ChunkIndex:
         return len(self._chunks)
 
     def add(self, chunk: FoundChunk) -> None:
-        """Add a chunk that was read, if it lies after all that was looked through."""
+        """Adds a read chunk if it lies after the searched part."""
         if chunk.place > self.high:
             self._chunks.add([chunk])
 
     def read_up_to(self, end: MessageId, publish_times: npt.NDArray[np.int64]) -> None:
-        """All entries up to a position were read; the last ones have ``publish_times``, int64[n], in ms."""
+        """Extends the searched part to ``end``; ``publish_times``: times of its last entries in ms, [n]."""
         if end > self.high:
             self.high = end
             self._near = np.concatenate((self._near, publish_times))[-_NEIGHBOURS:]
@@ -115,9 +114,10 @@ class ChunkIndex:
         *,
         is_beginning: bool,
     ) -> None:
-        """Add the entries directly before all known ones; the position ``low`` is before them.
+        """Extends the searched part backwards to after ``low``, by these chunks.
 
-        ``publish_times``, int64[n], are in ms, in their order. ``is_beginning``: the topic begins with them.
+        ``publish_times``: times of the added entries, int64[n], in ms. ``is_beginning``: whether the topic
+        starts with them.
         """
         self._chunks.add(chunks)
         self.low = low
@@ -128,7 +128,7 @@ class ChunkIndex:
         self.has_ended = is_beginning or self._count >= _MAX_ENTRIES or self._is_old
 
     def joined(self, older: ChunkIndex) -> None:
-        """Add what another index knows, which ends where this one begins."""
+        """Adds the index of the part directly before this one."""
         self._chunks.join(older._chunks)
         for key, place in older._settled.items():
             self._settled.setdefault(key, place)
@@ -137,7 +137,7 @@ class ChunkIndex:
         self.has_ended = older.has_ended or self._is_old
 
     def settle(self, key: bytes, place: MessageId) -> None:
-        """Forget the chunks of a message up to a position: it was complete there, or given up."""
+        """Forgets the chunks of a message up to a position, where it was complete or given up."""
         self._efforts.pop(key, None)
         self._settled.pop(key, None)
         self._settled[key] = place
@@ -145,10 +145,10 @@ class ChunkIndex:
             self._settled.popitem(last=False)
 
     def failed(self, key: bytes, place: MessageId, *, was_read: bool) -> None:
-        """Note that a last chunk at a position did not complete a message.
+        """Notes that a last chunk at a position did not complete a message.
 
-        It may be a stranger's, and the right one may come; but strangers can write many. ``was_read``:
-        whether the known chunks were read again.
+        The last chunk may be a stranger's, and the producer's may follow, but strangers can write many.
+        ``was_read``: whether the known chunks were read again.
         """
         if len(self._efforts) >= _MAX_SETTLED:
             self._efforts.clear()
@@ -158,13 +158,13 @@ class ChunkIndex:
             self.settle(key, place)
 
     def is_settled(self, key: bytes, place: MessageId) -> bool:
-        """Whether a last chunk repeats that of a message that was settled, and has not begun again."""
+        """Whether a last chunk belongs to a settled message that has not begun again."""
         return self._settled.get(key, place) < place and not self.has_beginning(key, place)
 
     def chunks_before(self, last: FoundChunk, chunks: int, total: int) -> list[MessageId] | None:
-        """Where those chunks of a message lie that are known before the last one, in order.
+        """Returns the positions of a message's known chunks before the last one, in order.
 
-        None where they cannot be its chunks: it has ``chunks`` chunks, and ``total`` bytes.
+        None if they cannot complete a message of ``chunks`` chunks and ``total`` bytes.
         """
         rows = self._between(last.key, last.place)
         rows = rows[(rows["number"] >= 0) & (rows["number"] < chunks)]
@@ -183,25 +183,22 @@ class ChunkIndex:
         return 0 in self._between(key, place)["number"]
 
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
-        """The chunks of a message before a position, and after the one where it was settled; in order."""
+        """Returns the chunks of a message before a position, and after its settled position, in order."""
         settled = self._settled.get(key, place)
-        # If it was settled there or later, that was when the range was read before.
+        # A settled position that is not before it is from an earlier reading of the range.
         after = settled if settled < place else MessageId.EARLIEST
         return self._chunks.between(key, after, place)
 
     @property
     def _is_old(self) -> bool:
-        """Whether the search has come to entries that are older than a message may take."""
+        """Whether the search has reached entries older than a message may take."""
         if self._expire <= 0 or self._count < 2 * _NEIGHBOURS:
             return False
         return float(np.median(self._near) - np.median(self._far)) > self._expire * 1000
 
 
 class _Chunks:
-    """Any number of chunks, found by their key.
-
-    They lie in blocks that are sorted by key and position, each at least twice as large as the next.
-    """
+    """Chunks in blocks that are sorted by key and position, each at least twice as large as the next."""
 
     def __init__(self) -> None:
         self._blocks: list[npt.NDArray[Any]] = []
@@ -211,20 +208,18 @@ class _Chunks:
         return len(self._new) + sum(map(len, self._blocks))
 
     def add(self, chunks: Iterable[FoundChunk]) -> None:
-        """Add some, of any positions."""
         for key, place, number, size in chunks:
             self._new.append((_short(key), place.ledger, place.entry, number, size))
             if len(self._new) >= _ROWS_AT_ONCE:
                 self._sort()
 
     def join(self, others: _Chunks) -> None:
-        """Add all of others."""
         others._sort()
         for block in others._blocks:
             self._put(block)
 
     def between(self, key: bytes, after: MessageId, before: MessageId) -> npt.NDArray[Any]:
-        """The chunks of a message between two positions, in the order of the topic."""
+        """Returns the chunks of a message between two positions, in the order of the topic."""
         self._sort()
         found = [np.zeros(0, _ROW)]
         for block in self._blocks:
@@ -249,17 +244,15 @@ def _short(key: bytes) -> int:
 
 
 def _in_order(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Sort by key, ledger and entry."""
     return rows[np.lexsort((rows["entry"], rows["ledger"], rows["key"]))]
 
 
 def _equal(rows: npt.NDArray[Any], field: str, value: np.integer[Any]) -> npt.NDArray[Any]:
-    """The rows with a value of the field that they are sorted by."""
+    """Returns the rows with a value of the field by which rows are sorted."""
     return rows[np.searchsorted(rows[field], value) : np.searchsorted(rows[field], value, "right")]
 
 
 def _count_before(rows: npt.NDArray[Any], place: MessageId) -> int:
-    """How many of the rows, all of one key, lie before a position."""
     ledger = np.int64(place.ledger)
     earlier = int(np.searchsorted(rows["ledger"], ledger))
     return earlier + int(np.searchsorted(_equal(rows, "ledger", ledger)["entry"], np.int64(place.entry)))

@@ -1,28 +1,28 @@
-"""Permits: how many messages the broker may still send to one reader, and when to grant more.
+"""Permits: the number of messages that the broker may still send to one reader, and further grants.
 
 The broker counts messages but reads whole entries: it sends up to min(permits, 100) entries at a time, so a
-balance may go below zero by a batch or more, and nothing comes until FLOW brings it above zero again.
+balance may fall below zero by a batch or more, and then the broker sends nothing until FLOW raises it above.
 """
 
 from __future__ import annotations
 
-# Entries requested before their size is known; the broker itself reads no more than 5 MiB at once.
+# Entries requested before their size is known; the broker reads at most 5 MiB at once.
 FIRST_ENTRIES = 16
 # Maximum entries that the broker reads at once: its dispatcherMaxReadBatchSize.
 _ENTRIES_A_READ = 100
-# Windows of bytes that may wait for a consumer: its first entries may be of the default maximum size.
+# Windows of bytes that may wait for a consumer, because its first entries may have the maximum size.
 _WINDOWS_HELD = 6
-# The broker adds grants in 32 bits; an overflow stalls the consumer for ever.
+# The broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
 _MAX_GRANT = (1 << 30) - 1
 
 
 class Permits:
-    """The balance of one consumer, refilled to what about ``window_bytes`` hold and the range still needs.
+    """The balance of one consumer, refilled to about ``window_bytes`` and no more than the range needs.
 
-    So much may be in flight or in the queue; ``first_entries`` are requested before their size is known. What
-    is in flight when the consumer is moved is sent again. After a move at most that number of messages and
-    twice what has come since are in flight: whoever may produce can write many entries that are skipped.
+    ``first_entries`` are requested before their size is known. Messages in flight when the consumer is moved
+    are sent again. So after a move at most ``first_entries`` messages and twice the messages received since
+    are in flight, because any producer can write many entries that are skipped.
     """
 
     def __init__(self, window_bytes: int, first_entries: int = FIRST_ENTRIES) -> None:
@@ -32,11 +32,11 @@ class Permits:
         self._messages = 0
         self._bytes = 0
         self._entries = 0
-        self._since_moved: int | None = None  # messages; None: it was not moved
+        self._since_moved: int | None = None  # messages received since; None: not moved
 
     @property
     def max_bytes(self) -> int:
-        """Bytes that may wait for the consumer; more come where messages are far larger than before."""
+        """Bytes that may wait for the consumer; more if messages suddenly become far larger."""
         return _WINDOWS_HELD * self._window_bytes
 
     @property
@@ -45,7 +45,7 @@ class Permits:
         return self._balance > 0
 
     def used(self, messages: int, size: int, entries: int = 1) -> None:
-        """Note that entries have come, with ``messages`` messages and ``size`` bytes as sent."""
+        """Notes received entries, with ``messages`` messages and ``size`` bytes as sent."""
         self._balance -= messages
         self._messages += max(1, messages)
         self._bytes += size
@@ -54,17 +54,17 @@ class Permits:
             self._since_moved += max(1, messages)
 
     def lost(self) -> None:
-        """Note that the consumer was closed or lost, and its permits with it."""
+        """Notes that the consumer was closed or lost, with its permits."""
         self._balance = 0
 
     def moved(self) -> None:
-        """Note that the consumer will begin again elsewhere."""
+        """Notes that the consumer will begin at another position."""
         self._since_moved = 0
 
     def grant(self, remaining_entries: int | None) -> int:
-        """Return the permits to send in FLOW now, 0 for none; they count as granted.
+        """Returns the permits to send in FLOW now, 0 for none, which count as granted.
 
-        ``remaining_entries`` are those that the range still needs; None where it is not known.
+        ``remaining_entries``: entries that the range still needs; None if unknown.
         """
         target = self._target(remaining_entries)
         if self._balance > target // 2:
@@ -82,7 +82,7 @@ class Permits:
             window = min(window, self._first_entries + 2 * self._since_moved)
         if remaining_entries is None:
             return window
-        # Near the end one permit an entry: the broker reads no more entries than it holds permits. Before
-        # that, enough messages that with the last read it sends no entry after the end.
+        # Near the end, one permit an entry: the broker reads no more entries than it has permits. Before, so
+        # few messages that the broker's last read sends no entry after the end.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

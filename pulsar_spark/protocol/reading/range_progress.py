@@ -1,37 +1,39 @@
-"""RangeProgress: how far a range of a topic partition is read, and which part of it is lost. Pure.
+"""RangeProgress: the position in a range of a topic partition, and the lost part of the range. Pure.
 
 A range is ``(start, end]``. Brokers do not report that a reader begins after deleted data, that a message TTL
 or trimming has moved it, or that the rest of a range is never delivered (markers of transactions, aborted or
 compacted messages). So each answer of the broker is judged:
 
-    what happened                                       judged as
-    the reader stands before a later ledger's first     it continues there
-    it stands there, after ``begins``, or after an end  probe
-    that was a visible message
-    it stands at another entry after the range's start  as a gap: it was moved
-    entries came, each directly after the one before    it continues, and at the end it is done
-    something came after a gap                          see below; where the gap is empty it continues
-    an entry after the end came, in the end's ledger    done: the end is compacted, or was never visible
-    one in a later ledger, or nothing is left           done; loss where the end was a visible message
-    nothing is left, and a message is known to follow   probe
-    an entry that cannot be decoded                     it continues after that
+    event                                               decision
+    reader begins before a later ledger's first entry   continue there
+    the same, after ``begins`` or after an end that     probe
+    was a visible message
+    reader begins at another entry after the start      gap: the reader was moved
+    consecutive entries are received                    continue; done at the end
+    an entry after a gap is received                    see below; continue if the gap is empty
+    an entry after the end, in the end's ledger         done: the end is compacted, or was never visible
+    an entry in a later ledger, or no message is left   done; loss if the end was a visible message
+    no message is left, but a message follows the end   probe
+    an entry that cannot be decoded                     continue after it
 
 A gap lies between the position and the next received entry, unless these are consecutive entries of one
 ledger. The reader's mark-delete position, requested after that entry, judges it. The reader acknowledges
 nothing while entries arrive, so its mark stays before the first visible entry that it received:
 
-    mark                            judged as
-    at the position or before it    empty: the reader was not moved over anything in this gap, or a later one
-    in the gap                      the broker read over what is never delivered, or moved the reader: probe
-    at what came, or after it       the broker moved the reader: read again from the position
+    mark                            decision
+    at or before the position       empty: the reader was not moved in this gap, or a later one
+    in the gap                      the broker skipped invisible entries, or moved the reader: probe
+    at or after the received entry  the broker moved the reader: read again from the position
 
 A probe is a second reader that begins after the position:
 
-    what it was given               judged as
-    what came after the gap         empty
-    anything else                   read again from the position
-    and it begins in a later ledger than the position's: that one is gone. Loss, if something of the range was
-    read, or as above when a reader begins: else what is gone was processed before, or gone before
+    first entry of the probe        decision
+    the entry after the gap         empty
+    any other                       read again from the position
+
+If the probe begins in a later ledger, the position's ledger was deleted. This is a loss if an entry of the
+range was read, or by the rules for a reader's begin; else the deleted entries were processed, or had been
+deleted before.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
 reader that begins at the position, inclusive, begins in a later ledger, too. Ledgers are trimmed from the
@@ -51,12 +53,12 @@ from pulsar_spark.ids import MessageId
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# How often in a row a range is read again from the same position.
+# Maximum attempts in a row to read a range again from the same position.
 _MAX_REPEATS = 5
 
 
 class LostRange(NamedTuple):
-    """Messages in ``(start, end]`` that are gone; the end is None if unknown. ``why`` ends a sentence."""
+    """Lost messages in ``(start, end]``; end None: unknown. ``why``: reason, which ends a sentence."""
 
     start: MessageId
     end: MessageId | None
@@ -67,37 +69,37 @@ class LostRange(NamedTuple):
 
 
 class Gap(Enum):
-    """What is known of the entries between the position and what came next."""
+    """Knowledge of the entries between the position and the next received entry."""
 
     EMPTY = auto()
-    """No visible entry is there."""
+    """It has no visible entry."""
     UNKNOWN = auto()
     """A second reader must probe there."""
     SKIPPED = auto()
-    """There is something, or may be: a new reader must begin after the position."""
+    """It has visible entries, or may have: a new reader must begin after the position."""
 
 
 class ProbedGap(NamedTuple):
-    """What a second reader found out about a gap, and the loss before that."""
+    """The result of a probe, and the loss before the gap."""
 
     gap: Gap
     lost: LostRange | None = None
 
 
 class RangeProgress:
-    """One range being read.
+    """One range that is read.
 
     Args:
-        start: the last entry taken before.
-        end: the last entry wanted.
+        start: last entry before the range.
+        end: last entry of the range.
         visible: whether the end was a visible message when the range was planned.
-        begins: position after which the broker had everything when the range was planned; None: unknown.
+        begins: position after which the broker had all entries when the range was planned; None: unknown.
         followed: whether the partition then had a visible message after the end.
-        read_compacted: whether the compacted topic is read; then nothing that is missing counts as loss.
+        read_compacted: whether the compacted topic is read; then no missing entry counts as loss.
 
     Attributes:
-        position: up to here everything is read, or is known to be gone or never to come.
-        end: as given.
+        position: last entry that is read, lost, or known to be invisible, with all entries before it.
+        end: last entry of the range.
     """
 
     def __init__(
@@ -126,11 +128,11 @@ class RangeProgress:
 
     @property
     def entries_left(self) -> int | None:
-        """How many entries are left, where the position is in the end's ledger; else None."""
+        """Number of entries left, if the position is in the end's ledger; else None."""
         return self.end.entries_since(self.position)
 
     def opened(self, mark_delete: MessageId) -> bool:
-        """Take the reader's position: brokers silently move a start that they no longer have.
+        """Takes a new reader's mark-delete position, because brokers silently move a deleted start.
 
         Returns whether messages before it seem to be lost, so that a second reader must probe.
         """
@@ -147,15 +149,15 @@ class RangeProgress:
         return is_after_end or begins > max(self.position, self._begins)
 
     def came(self, last: MessageId) -> None:
-        """Note that entries within the range came, up to ``last``, with nothing missing among them."""
+        """Notes received entries of the range, up to ``last``, without gaps."""
         self.position = last
         self._has_read = True
         self._repeats = 0
 
     def first_gap(self, ledger: npt.NDArray[np.int64], entry: npt.NDArray[np.int64]) -> int:
-        """The row of the first entry that does not directly follow the one before it; n where all do.
+        """Returns the index of the first entry that does not directly follow the entry before; n if all do.
 
-        ``ledger`` and ``entry``, int64[n], are those of the entries that came next; both ascend together.
+        ``ledger``, ``entry``: ids of the next received entries, ascending, int64[n].
         """
         count, position = len(entry), self.position
         if not count or self._read_compacted:
@@ -168,37 +170,37 @@ class RangeProgress:
         return 1 + int(np.argmin(follows))
 
     def judge_gap(self, mark_delete: MessageId, found: MessageId) -> Gap:
-        """Judge the gap after the position, and those after it, by the mark when ``found`` had come."""
+        """Judges the gap after the position, and later gaps, by the mark after ``found`` was received."""
         if mark_delete <= self.position:
             return Gap.EMPTY
         return Gap.UNKNOWN if mark_delete < found else Gap.SKIPPED
 
     def judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
-        """Judge what is left of the range when nothing comes; None where it may still come.
+        """Judges the rest of the range when no entry is received; None if entries may still be delivered.
 
         Args:
-            last: the last visible message of the partition.
-            mark_delete: of the reader, when it has acknowledged ``position``. Brokers acknowledge by
-                themselves what they read over and do not deliver, so it shows how far they have read.
+            last: last visible message of the partition.
+            mark_delete: the reader's position after it acknowledged ``position``. Brokers acknowledge
+                invisible entries themselves, so it shows the broker's progress.
         """
         if self._read_compacted and not last.is_message:
-            return Gap.UNKNOWN  # nothing is kept; or the broker has not yet opened what is
+            return Gap.UNKNOWN  # nothing is kept, or the broker has not opened it yet
         if last.whole_entry <= self.position:
             return Gap.UNKNOWN if self._followed else Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry
         return Gap.UNKNOWN if has_read_over else None
 
     def judge_probe(self, begins: MessageId, first: MessageId | None, found: MessageId | None) -> ProbedGap:
-        """Judge a gap by what a second reader was given after the position.
+        """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: the position after which it began, or begins at the position, inclusive.
-            first: what it was given first; None where nothing came.
-            found: what came after the gap; None where nothing came.
+            begins: position after which it began, or begins at the position, inclusive.
+            first: first entry of the second reader; None: no entry.
+            found: entry received after the gap; None: no entry.
         """
         position, lost = self.position, None
         if not self._read_compacted and begins > position and begins.is_message:
-            return ProbedGap(Gap.SKIPPED)  # it was moved, too
+            return ProbedGap(Gap.SKIPPED)  # the second reader was moved, too
         if not self._read_compacted and begins.ledger > position.ledger:
             is_lost = self._has_read or self._is_late(begins)
             self.position = min(begins, self.end)
@@ -214,9 +216,9 @@ class RangeProgress:
         return ProbedGap(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
 
     def repeat(self, found: MessageId | None) -> LostRange | None:
-        """Note that the range is read again from the position; repeated in vain, the gap is a loss.
+        """Notes that the range is read again from the position; returns the loss after too many attempts.
 
-        ``found`` is what came after the gap; None where nothing came.
+        ``found``: entry received after the gap; None: no entry.
         """
         self._repeats += 1
         if self._repeats <= _MAX_REPEATS:
@@ -228,7 +230,7 @@ class RangeProgress:
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:
-        """Note that nothing more of the range will come; ``found`` is the entry after it that came."""
+        """Notes that no more entries of the range follow; ``found``: received entry after the range."""
         lost = None
         is_left = self._visible and self.position < self.end.whole_entry
         if is_left and (found is None or found.ledger != self.end.ledger):
@@ -238,5 +240,5 @@ class RangeProgress:
         return lost
 
     def skip(self, corrupt: MessageId) -> None:
-        """Go on after an entry within the range that cannot be decoded."""
+        """Continues after an entry of the range that cannot be decoded."""
         self.position = corrupt

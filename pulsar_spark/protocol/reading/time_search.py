@@ -11,7 +11,7 @@ from pulsar_spark.ids import MessageId
 
 
 class TimedEntry(NamedTuple):
-    """A whole entry, and when it was published, in ms."""
+    """A whole entry, and its publish time in ms."""
 
     id: MessageId
     publish_time: int
@@ -24,19 +24,19 @@ Read: TypeAlias = Callable[[MessageId], Generator[TimedEntry, None, None]]
 def first_at(
     probe: Probe, read: Read, time_ms: int, margin_ms: int, first: MessageId, last: MessageId
 ) -> MessageId | None:
-    """The first entry published at ``time_ms`` or later; None if there is none.
+    """Returns the first entry published at ``time_ms`` or later; None if there is none.
 
-    Publish times may go back along the topic, because producers' clocks differ. If they go back by at most
+    Publish times may decrease along the topic, because producers' clocks differ. If they decrease by at most
     ``margin_ms``, no entry after the wanted one is before ``time_ms - margin_ms``. So a binary search for
     that time ends at the wanted entry or before it, and reading on from there finds the wanted entry.
 
     Args:
-        probe: gives the first entry at or after a position, which may name a ledger or an entry that does not
-            exist. It begins at ``first``; nothing after ``last`` is probed.
-        read: gives the entries after a position, up to ``last``, in order.
+        probe: function that returns the first entry at or after a position between ``first`` and ``last``;
+            the position's ledger and entry need not exist.
+        read: function that yields the entries after a position, up to ``last``, in order.
         time_ms: publish time in ms.
-        margin_ms: maximum by which publish times go back.
-        first: where to begin, inclusive.
+        margin_ms: maximum decrease of publish times.
+        first: start of the search, inclusive.
         last: an existing entry, not before ``first``.
     """
     found = _first_late(probe, time_ms - margin_ms, first, last)
@@ -50,14 +50,14 @@ def first_at(
 
 
 def _first_late(probe: Probe, time_ms: int, first: MessageId, last: MessageId) -> TimedEntry | None:
-    """An entry at or after ``time_ms`` with a predecessor before it; None if the last entry is before it."""
+    """Returns an entry at or after ``time_ms`` whose predecessor is before; None if the last is before."""
     late = probe(last.whole_entry)
     if late.publish_time < time_ms:
         return None
     early = probe(first)
     if early.publish_time >= time_ms:
         return early
-    # From here on `early` is before the time, and `late` is the first that is known not to be.
+    # From here on, `early` is before the time, and `late` the first entry known at or after it.
     low, top = early.id.ledger, late.id.ledger + 1
     while top - low > 1:
         middle = (low + top) // 2
@@ -70,7 +70,7 @@ def _first_late(probe: Probe, time_ms: int, first: MessageId, last: MessageId) -
 
 
 def _first_after(probe: Probe, time_ms: int, early: TimedEntry, late: TimedEntry) -> TimedEntry:
-    """The first one in the ledger of ``early``, or ``late``, which may be in a later ledger."""
+    """Returns the first such entry in the ledger of ``early``, or ``late``, maybe in a later ledger."""
     ledger, low = early.id.ledger, early.id.entry
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1

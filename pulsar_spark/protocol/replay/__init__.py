@@ -1,1 +1,1 @@
-"""A task that may be run again: what earlier runs have stored, and which rows are still to be sent."""
+"""A task that may be run again: rows stored by earlier runs, and rows still to be sent."""

@@ -1,16 +1,15 @@
-"""How many rows of a micro-batch may be in a topic twice, when all its tasks have come to their end.
+"""The number of rows of a micro-batch that may be in a topic twice, after all its tasks have ended.
 
-All that the runs of the query have stored of the micro-batch is counted, by any task. What this run has found
-of it is not duplicated. What it has not found may be the same rows as others: those that this run has sent,
-and those that another earlier run has sent.
+It counts all rows of the micro-batch that the query's runs have stored, by any task. Rows that this run has
+found again are not duplicated. Rows that it has not found may equal rows sent by this run or another run.
 
-    ====================================  ======================================================
-    stored by earlier runs and not found  may be duplicated
-    ====================================  ======================================================
-    none                                  none
-    some, and all rows are of one run     none: the earlier run had rows that this one has not
-    some, and others were sent            at most as many as the others
-    ====================================  ======================================================
+    ====================================  ========================================================
+    stored by earlier runs and not found  maximum of duplicated rows
+    ====================================  ========================================================
+    no rows                               0
+    rows, and one run sent all rows       0: the earlier run had rows that this run does not have
+    rows, and other runs sent rows        the number of the other runs' rows
+    ====================================  ========================================================
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import OwnEntry
 from pulsar_spark.wire.entry.origin import Origin
 
-# Entries of earlier micro-batches after which none of this one is expected further back.
+# Entries of earlier micro-batches after which the search for the micro-batch ends.
 _COPIES = 10
 
 
 def possible_duplicates(stored: Counter[int], run: int, sent: int, found: int) -> int:
-    """How many messages may be duplicated, at most.
+    """Returns the maximum number of duplicated messages.
 
     Args:
-        stored: messages of the micro-batch that are stored, by number of the run.
+        stored: number of stored messages of the micro-batch, by number of the run.
         run: number of this run.
-        sent: messages that the tasks of this run have sent, each task in its last attempt.
-        found: messages of other runs, and of other attempts, that this run has found again.
+        sent: number of messages sent by this run's tasks, each in its last attempt.
+        found: number of other runs' and attempts' messages that this run has found again.
     """
     earlier = stored - Counter({run: sent})
     others = sent + earlier.total() - max(earlier.values(), default=0)
@@ -44,15 +43,15 @@ class BatchSearch:
     """The search for all entries of a micro-batch in a topic partition, backwards from its end.
 
     Args:
-        batch: an origin of the micro-batch.
+        batch: origin with the micro-batch's numbers.
 
     Attributes:
-        stored: messages that were found, by number of the run.
+        stored: number of found messages, by number of the run.
         begin: id of the first entry; None if there is none.
         end: id of the last entry.
     """
 
-    is_newest_known = True  # what earlier runs have stored was there before
+    is_newest_known = True  # earlier runs have ended before
     is_newest_expected = False
     jump = unseen = None
 
@@ -66,15 +65,15 @@ class BatchSearch:
 
     @property
     def is_passed(self) -> bool:
-        """Whether entries further back need not be read: the query wrote older ones before the micro-batch.
+        """Whether entries further back need not be read, because an entry before the micro-batch was found.
 
-        Somebody may have copied an older entry to where the topic partition ends. So where nothing of the
-        micro-batch was found, some more entries are read.
+        Another program may have copied an older entry to the end of the topic partition. So if no entry of
+        the micro-batch was found, some more entries are read.
         """
         return self._oldest < self.begin if self.begin is not None else self._older > _COPIES
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Take entries of the query, each once; return whether any is of the micro-batch."""
+        """Takes entries of the query, each once; returns whether any is of the micro-batch."""
         batch = self._batch
         for entry in entries:
             origin = entry.origin

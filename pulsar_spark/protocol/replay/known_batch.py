@@ -1,4 +1,4 @@
-"""KnownBatch: what the tasks of a process know of a micro-batch in a topic partition. Pure."""
+"""KnownBatch: the knowledge of a process's tasks about a micro-batch in a topic partition. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import OwnEntry, Unseen
 from pulsar_spark.protocol.replay.stored_rows import Words
 
-# All entries in ``(start, end]``.
+# The entries in ``(start, end]``.
 Part: TypeAlias = tuple[MessageId, MessageId]
 
 
 @dataclass(slots=True)
 class KnownBatch:
-    """Which parts of the topic partition were read, and what was found there.
+    """The read parts of the topic partition, and the entries found there.
 
     Attributes:
-        entries: those of the query that were read.
-        parts: that were read, in order, apart from each other.
-        has_looked: whether a task has looked through the last entries that were there when it began.
-        digests: first words of the digests of rows that earlier runs have stored, and the numbers of the
-            tasks that have sent them; None if they were not read.
+        entries: read entries of the query.
+        parts: read parts, in order, with gaps between them.
+        has_looked: whether a task has read the entries that were the last when it began.
+        digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
+            None if not read.
     """
 
     entries: list[OwnEntry] = field(default_factory=list)
@@ -33,7 +33,7 @@ class KnownBatch:
     digests: tuple[Words, Ints] | None = None
 
     def has_read(self, start: MessageId, end: MessageId) -> None:
-        """Note that all entries in ``(start, end]`` were read."""
+        """Notes that all entries in ``(start, end]`` were read."""
         touched = [part for part in self.parts if start <= part[1] and part[0] <= end]
         apart = [part for part in self.parts if part not in touched]
         first = min([start, *(part[0] for part in touched)])
@@ -41,7 +41,7 @@ class KnownBatch:
         self.parts = sorted([*apart, (first, last)])
 
     def unread(self, start: MessageId, end: MessageId) -> list[Part]:
-        """The parts of ``(start, end]`` that were not read, in order."""
+        """Returns the parts of ``(start, end]`` that were not read, in order."""
         gaps = []
         for first, last in self.parts:
             if start < min(first, end):
@@ -50,10 +50,9 @@ class KnownBatch:
         return [*gaps, (start, end)] if start < end else gaps
 
     def likely(self, unseen: Unseen, end: MessageId) -> Part | None:
-        """The part up to ``end`` that was not read and most likely has an entry of a task.
+        """Returns the unread part up to ``end`` that most likely has a task's entry; None if all was read.
 
-        It lies next to entries of tasks with near numbers, because Spark starts tasks in their order. None:
-        all was read.
+        It lies next to entries of tasks with near numbers, because Spark starts tasks in their order.
         """
         places = sorted((each.newest or each.id, each.origin.task) for each in self.entries)
 

@@ -1,42 +1,42 @@
-"""RunSearch: finds where an earlier run of a task began to write to a topic partition, and judges the search.
+"""RunSearch: finds the first entry of a task's earlier run in a topic partition, and judges the search.
 
 Entries are searched backwards from the end of the topic partition, by their origins. The first entry of a
-micro-batch is acknowledged before the task sends another one, and all later ones name its id. So the search
-needs to find one of these, or the first entry itself if it is the only one:
+micro-batch is acknowledged before the task sends another entry, and all later entries name the id of the
+first. So the search ends with a later entry, or with the first entry if it is the only one:
 
     ============================================  ==========================================================
     an entry of this task and micro-batch         the micro-batch began
     ============================================  ==========================================================
-    names its first entry                         there
+    names its first entry                         at the named entry
     does not, and is a chunk                      here or earlier: the search continues. Other chunks of the
-                                                  message lie before it, and earlier attempts to send it
+                                                  message, and earlier attempts to send it, lie before
     does not, and has the last id of the          here: it is the only entry. Its id and name are signed
-    producer's name, or a higher one
-    does not                                      here or earlier: the search continues. Others may have used
-                                                  the producer's name, or copied the entry
+    producer's name, or a higher id
+    does not                                      here or earlier: the search continues. Another program may
+                                                  have used the producer's name, or copied the entry
     ============================================  ==========================================================
 
-What the search has found at its end:
+The verdict at the end of the search:
 
     ==========================================  ============================================================
     found                                       verdict
     ==========================================  ============================================================
     an entry of this task and micro-batch       FOUND
-    none, and the broker does not know that     NOTHING
-    the name has stored ids of the micro-batch
-    none, and it cannot be a replay             NOTHING: the ids are those of an earlier write, or somebody
-                                                else has used the producer's name
-    none, and an entry of the query of an       NOTHING: the broker deletes old entries first, so it has
-    earlier write or micro-batch                deleted none of the micro-batch
-    none, and the query cannot have used the    NOTHING: somebody else has used the producer's name
+    none, and the broker knows no ids of the    NOTHING
+    micro-batch under the producer's name
+    none, and it cannot be a replay             NOTHING: an earlier write, or another program, has used the
+                                                ids
+    none, and an entry of the query from an     NOTHING: brokers delete old entries first, so no entry of
+    earlier write or micro-batch                the micro-batch was deleted
+    none, and the query cannot have used the    NOTHING: another program has used the producer's name
     last id under the producer's name
     none, in any other case                     MISSING: the broker may have deleted the entries
     ==========================================  ============================================================
 
-FOUND and the last two NOTHING become HIDDEN if there may be more: the entry with the last id was not found,
-and an open transaction of somebody else hides newer entries, or a slow broker is still storing them. So does
-the NOTHING of what cannot be a replay, for the first write of a micro-batch: Spark does not report each
-repetition, such as one of a whole stage.
+FOUND and the last two NOTHING become HIDDEN if there may be more entries: the entry with the last id was not
+found, and an open transaction of another program hides newer entries, or a slow broker is still storing them.
+The NOTHING without a replay becomes HIDDEN, too, for the first write of a micro-batch, because Spark does not
+report each repetition, such as the repetition of a whole stage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from pulsar_spark.wire.entry.origin import Origin
 
 
 class RunVerdict(Enum):
-    """What a search has found; see the module's second table."""
+    """Result of a search; see the module's second table."""
 
     FOUND = auto()
     HIDDEN = auto()
@@ -63,13 +63,13 @@ class RunToFind(NamedTuple):
     """A task's run of a micro-batch.
 
     Attributes:
-        origin: its numbers; of no meaning are ``begin`` and ``is_again``.
-        secret: that origins are signed with.
-        name: of the producer.
-        last_sequence_id: that the broker has stored under the producer's name; -1 if it knows none.
-        is_claimed: whether that id is one of the micro-batch, or a later one.
+        origin: batch, task, write and run number; ``begin`` and ``is_again`` are ignored.
+        secret: the query's secret, which signs origins.
+        name: name of the producer.
+        last_sequence_id: last id that the broker has stored under the producer's name; -1 for none.
+        is_claimed: whether the last id belongs to the micro-batch, or a later one.
         may_be_replay: whether an earlier run may have written rows.
-        may_be_own: whether the query can have used that id; see ``TaskIds``.
+        may_be_own: whether the query can have used the last id; see ``TaskIds``.
     """
 
     origin: Origin
@@ -82,19 +82,19 @@ class RunToFind(NamedTuple):
 
 
 class OwnEntry(NamedTuple):
-    """An entry of the query, or several ones that have the same origin, which names the first entry.
+    """An entry of the query, or several entries with the same origin, which names the first entry.
 
-    Somebody may have copied it. Its name and the id of its last message are the query's own, as signed, only
-    if the origin has no ``begin``.
+    Another program may have copied it. Only without ``begin`` does the signature cover the producer's name
+    and the last sequence id.
 
     Attributes:
-        id: of the entry; of several ones the first.
-        origin: that it bears.
-        name: of the producer.
-        last_sequence_id: the highest one.
-        is_chunk: whether it is a chunk, which is a part of a message.
-        newest: id of the last entry; None if it is one.
-        messages: that are complete with it.
+        id: id of the first entry.
+        origin: origin of the entries.
+        name: name of the producer.
+        last_sequence_id: highest sequence id.
+        is_chunk: whether it is a chunk.
+        newest: id of the last entry; None for one entry.
+        messages: number of messages complete with these entries.
         is_open: whether the last entry is a chunk that does not complete its message.
     """
 
@@ -109,11 +109,11 @@ class OwnEntry(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """Entries that a quick look has passed over.
+    """Entries that the search has skipped.
 
     Attributes:
-        after: position after which they lie.
-        task: number of the task that has sent them.
+        after: position before the skipped entries.
+        task: number of the sending task.
     """
 
     after: MessageId
@@ -124,12 +124,12 @@ class RunSearch:
     """The search for the entries of one task and micro-batch in a topic partition.
 
     Attributes:
-        begin: where the micro-batch began, as far as it is known; None if no entry of it was found.
-        newest: the highest sequence id of its entries; -1 if no entry of it was found.
-        end: id of the last of its entries.
-        lowest: id of the first entry of the micro-batch, by any task, as far as it is known.
-        is_replay: whether an earlier run has stored entries of the micro-batch, or an earlier attempt.
-        is_again: whether one of these was sent when an earlier one had stored rows.
+        begin: id of the task's first known entry; None if no entry was found.
+        newest: highest sequence id of the task's entries; -1 if no entry was found.
+        end: id of the task's last entry.
+        lowest: id of the micro-batch's first known entry, by any task.
+        is_replay: whether an earlier run or attempt has stored entries of the micro-batch.
+        is_again: whether such an entry was sent after an even earlier run had stored rows.
         is_late: whether the query has written a later micro-batch.
     """
 
@@ -139,26 +139,26 @@ class RunSearch:
         self.is_replay = False
         self.is_again = False
         self.is_late = False
-        self._is_open = False  # the last of its entries
+        self._is_open = False  # the last entry's is_open
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
         self._has_chunks = False  # before the begin is certain
-        self._has_last = False  # a first entry with the last id
-        self._has_exact_last = False  # any entry with it, under the name that it is known of
-        self._newest_of_task = -1  # also of other writes, under the same name
-        self._oldest = MessageId.LATEST  # of its entries
+        self._has_last = False  # a first entry with the last id was found
+        self._has_exact_last = False  # any entry with the last id was found, under its name
+        self._newest_of_task = -1  # highest id, also of other writes
+        self._oldest = MessageId.LATEST  # the task's first found entry
         self.newest = -1
         self._has_older = False
         self.begin: MessageId | None = None
 
     def is_own(self, origin: Origin | None) -> bool:
-        """Whether it is of the micro-batch and task that are looked for."""
+        """Whether an origin has the wanted micro-batch and task."""
         run = self._run
         return origin is not None and (origin.when, origin.task) == (run.when, run.task)
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Take entries of the query, in any order; return whether any is of the micro-batch."""
+        """Takes entries of the query, in any order; returns whether any is of the micro-batch."""
         run = self._run
         for entry in entries:
             origin = entry.origin
@@ -169,7 +169,7 @@ class RunSearch:
                 self._has_older |= origin.when < run.when
                 continue
             self.lowest = min(self.lowest, origin.begin or entry.id)
-            # A task of this run may have found rows that this one does not see.
+            # Another task of this run may have found rows that this task does not see.
             self.is_replay |= origin.run != run.run or origin.task == run.task or origin.is_again
             self.is_again |= origin.is_again and (origin.run != run.run or origin.task == run.task)
             if origin.task != run.task:
@@ -194,35 +194,35 @@ class RunSearch:
     def is_passed(self) -> bool:
         """Whether entries further back need not be read.
 
-        Somebody may have copied the begin into a newer entry than those of the query.
+        A copied entry may name the begin, and be newer than the query's entries.
         """
         has_all = self.begin is None or self._oldest <= self.begin or not self.is_newest_expected
         return self.is_begin_known and has_all
 
     @property
     def is_begin_known(self) -> bool:
-        """Whether it is known where the micro-batch began, or that it has not begun."""
+        """Whether the micro-batch's begin is known, or that it has not begun."""
         if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)
 
     @property
     def jump(self) -> MessageId | None:
-        """The first known entry of the micro-batch: own entries are looked for before it; None: no more.
+        """The micro-batch's first known entry, before which the search continues; None: it does not jump.
 
-        Where tasks ran one after the other, this leads from each task to the one before it. What lies between
-        is not read. So an own entry may be overlooked, and all must be read then.
+        If tasks ran one after the other, this leads from each task to the task before, without reading the
+        entries between. So the search may overlook an own entry, and all entries must be read then.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # what lies after it tells whether it is the begin
+        is_near = self.begin is not None  # the entries after it show whether it is the begin
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
     def unseen(self) -> Unseen | None:
-        """Own entries that were passed over; None if there is none.
+        """Own entries that the search may have skipped; None if there are none.
 
-        Somebody may have used the name, or copied an entry under another name or id. So only the entry with
-        the last id, under the name, shows that there are no newer ones.
+        Another program may have used the name, or copied an entry under another name or id. So only the entry
+        with the last id, under the name, proves that there are no newer entries.
         """
         may_be = self._wanted.may_be_replay and self._wanted.is_claimed
         if self.begin is None:
@@ -236,7 +236,7 @@ class RunSearch:
         """Whether no newer entry of the micro-batch can become visible."""
         run, last = self._run, self._wanted.last_sequence_id
         is_of_write_before = bool(run.write) and self._has_older and self.begin is None
-        # Else a stranger could delay all micro-batches by one entry.
+        # Without this rule one entry of another program could delay all micro-batches.
         is_of_later_batch = last >= first_sequence_id(run.batch + 1)
         if not self._wanted.may_be_replay and (is_of_write_before or is_of_later_batch):
             return True
@@ -244,16 +244,16 @@ class RunSearch:
 
     @property
     def is_newest_expected(self) -> bool:
-        """Whether the broker has, or is storing, the entry with the last id: the query has used that id.
+        """Whether the broker has, or is storing, the entry with the last id, because the query used that id.
 
-        It has not deleted it if it has older entries.
+        The broker has not deleted the entry if it has older entries.
         """
         has_others = self._has_older or self.begin is not None
         is_of_query = self._wanted.may_be_replay and self._wanted.may_be_own
         return has_others and is_of_query and not self.is_newest_known
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
-        """What was found, when nothing more can be read; entries that were not visible may be hidden."""
+        """Returns the verdict after all entries were read; ``is_hidden``: some may be invisible."""
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND

@@ -1,20 +1,19 @@
-"""StoredRows: the rows of a micro-batch that earlier runs of a task have stored in a topic, to be compared.
+"""StoredRows: compares the rows of a micro-batch with the rows that earlier runs of a task have stored.
 
-A task that may be run again reads what is stored, and compares it with its rows. Only the bytes of rows
-decide what is sent: neither sequence ids, nor the order of the rows, nor who claims to have written them.
+Only the bytes of rows decide which rows are sent: neither sequence ids, nor the order of the rows, nor the
+names of their writers.
 
-    =======================  =================================================================================
-    row of this run          what becomes of it
-    =======================  =================================================================================
-    stored as often or more  it is not sent
-    stored less often        the first ones are not sent, and as many are sent as are missing
-    not stored               it is sent
-    =======================  =================================================================================
+    =======================  =======================================
+    row of this run          decision
+    =======================  =======================================
+    stored as often or more  not sent
+    stored less often        only the missing, last copies are sent
+    not stored               sent
+    =======================  =======================================
 
-Most runs give the same rows in the same order. So the stored rows of each topic partition are read along with
-the rows of this run, and their bytes are compared in order, block by block. With the first block that is not
-the next one of its partition, all stored rows that are left are read, and from then on digests are compared,
-in any order and over all partitions.
+Most runs have the same rows in the same order. So the stored rows of each topic partition are read along with
+the rows of this run, and their bytes are compared in order, block by block. After the first difference, all
+further stored rows are read, and their digests are compared, in any order and over all partitions.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from pulsar_spark.arrow.join import EncodedMessages
 
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 
-_WORDS = 2  # of 8 bytes; a digest of 16 bytes stands for a row
+_WORDS = 2  # of 8 bytes: the 16 bytes of a row's digest
 
 
 class Rows(NamedTuple):
     """n rows, encoded.
 
     Attributes:
-        encoded: their bytes.
-        extras: what belongs to each row and is not in its bytes, as ``extras_of`` makes it.
+        encoded: bytes of the rows.
+        extras: properties of each row that its bytes do not have, from ``extras_of``.
     """
 
     encoded: EncodedMessages
@@ -49,7 +48,7 @@ class Rows(NamedTuple):
 
 
 class StoredRows:
-    """The stored rows of one topic. A row whose digest is compared takes about 50 bytes of memory."""
+    """The stored rows of one topic. A row compared by digest takes about 50 bytes of memory."""
 
     def __init__(self) -> None:
         self._sequences: dict[int, _Sequence] = {}
@@ -57,18 +56,18 @@ class StoredRows:
         self._found: Counter[int] = Counter()
 
     def add(self, partition: int, blocks: Iterator[Rows]) -> None:
-        """Add the stored rows of a topic partition, in their order; they are read when they are needed."""
+        """Adds the stored rows of a topic partition, in their order, which are read on demand."""
         sequence = _Sequence(blocks)
         if not sequence.has_ended:
             self._sequences[partition] = sequence
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be stored rows that were not found yet."""
+        """Whether there may be stored rows that this run has not found yet."""
         return bool(self._sequences) or self._rest.has_more
 
     def take(self, rows: Rows, bounds: Sequence[int]) -> Flags:
-        """Which of the next rows of this run are stored, bool[n]; each stored row is found once.
+        """Returns whether each of the next rows of this run is stored, bool[n]; a stored row is found once.
 
         Partition i has the rows from ``bounds[i]`` up to ``bounds[i + 1]``.
         """
@@ -87,20 +86,20 @@ class StoredRows:
         return found
 
     def found(self) -> Counter[int]:
-        """How many stored rows were found, by number of the partition."""
+        """Returns the number of found stored rows, by number of the partition."""
         return self._found + self._rest.found()
 
     def missed(self) -> int:
-        """How many of the stored rows were not found; it reads all that is left."""
+        """Reads all further stored rows; returns the number of stored rows that this run has not found."""
         self.read_rest()
         return self._rest.missed()
 
     def read_rest(self) -> None:
-        """Read all that is left; from now on digests are compared."""
+        """Reads all further stored rows; from now on, digests are compared."""
         for partition in list(self._sequences):
             for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
-            del self._sequences[partition]  # not before: if reading fails, ``close`` ends it
+            del self._sequences[partition]  # only now, so that ``close`` ends a failed reading
 
     def close(self) -> None:
         """Stop reading."""
@@ -110,12 +109,12 @@ class StoredRows:
 
 
 class _Sequence:
-    """Stored rows of a topic partition, to be compared in their order."""
+    """Stored rows of a topic partition, compared in their order."""
 
     def __init__(self, blocks: Iterator[Rows]) -> None:
         self._blocks = blocks
         self._block: Rows | None = None
-        self._at = 0  # rows of the block that were found
+        self._at = 0  # found rows of the block
         self._advance()
 
     @property
@@ -124,7 +123,7 @@ class _Sequence:
         return self._block is None
 
     def match(self, rows: Rows, first: int, last: int) -> int:
-        """How many rows from ``first`` on are the next stored ones, in whole blocks; these count as found."""
+        """Returns the number of rows from ``first`` on that equal the next stored rows, now found."""
         begin = first
         while self._block is not None and first < last:
             count = min(last - first, len(self._block.extras) - self._at)
@@ -135,7 +134,7 @@ class _Sequence:
         return first - begin
 
     def rest(self) -> Iterator[Rows]:
-        """Give the rows that were not found, in blocks."""
+        """Yields the rows that were not found, in blocks."""
         if self._block is not None:
             encoded, extras = self._block
             yield Rows(EncodedMessages(encoded.buffer, encoded.offsets[self._at :]), extras[self._at :])
@@ -155,15 +154,15 @@ class _Sequence:
 
 
 class _Digests:
-    """Rows by their digests. Rows are added first, and then looked for."""
+    """Rows by their digests. All rows are added before the first is searched."""
 
     def __init__(self) -> None:
         self._added: list[tuple[Words, npt.NDArray[np.int32]]] = []
-        # Sorted by the first words of digests; those of equal rows in the order in which they were added.
+        # Sorted by the first words of digests, and then in the order of adding.
         self._digests: Words = np.zeros((0, _WORDS), np.uint64)
         self._partition = np.zeros(0, np.int32)
         self._is_found: Flags = np.zeros(0, np.bool_)
-        # Of each first word: where its rows begin, how many there are, and how many of them were found.
+        # For each first word: index of its first row, number of rows, and number of found rows.
         self._words: npt.NDArray[np.uint64]
         self._first: Ints
         self._count: Ints
@@ -178,7 +177,6 @@ class _Digests:
         return bool(self._added) or not self._is_found.all()
 
     def take(self, rows: Rows, is_wanted: Flags) -> Flags:
-        """Which of the wanted rows are there, bool[n]."""
         found: Flags = np.zeros(len(is_wanted), np.bool_)
         if not self.has_more:
             return found
@@ -187,14 +185,14 @@ class _Digests:
         digests = _digests_of(rows, wanted)
         order = np.argsort(digests[:, 0], kind="stable")
         words = digests[order, 0]
-        number = np.arange(len(words)) - np.searchsorted(words, words)  # of each row among the equal ones
+        number = np.arange(len(words)) - np.searchsorted(words, words)  # index among equal rows
         at = np.searchsorted(self._words, words)
         inside = np.flatnonzero(at < len(self._words))
         at, order = at[inside], order[inside]
         number = number[inside] + self._taken[at]
         left = np.flatnonzero(number < self._count[at])
         at, order, row = at[left], order[left], self._first[at[left]] + number[left]
-        # Different rows whose digests begin with the same word are not found: they are sent again.
+        # Different rows with the same first word are not found, and are sent again.
         is_same = (self._digests[row] == digests[order]).all(axis=1)
         np.add.at(self._taken, at[is_same], 1)
         self._is_found[row[is_same]] = True
@@ -224,18 +222,15 @@ class _Digests:
 
 
 def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
-    """What belongs to rows and is not in their bytes.
+    """Encodes the properties of rows that their bytes do not have; empty for rows without any.
 
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.
-        deliver_at: time of delivery of each row in ms since the epoch, int64[n]; -1 for none.
-
-    Returns:
-        Bytes of each row; empty if it has neither.
+        deliver_at: delivery time of each row in ms since the epoch, int64[n]; -1 for none.
     """
     if (versions < 0).all() and (deliver_at < 0).all():
         return [b""] * len(versions)
-    # No encoded row begins with such a byte. What a row has must not depend on its neighbours.
+    # No encoded row begins with 0xff. A row's extras must not depend on other rows.
     return [
         b"" if version < 0 and at < 0 else b"\xff%d %d " % (version, at)
         for version, at in zip(versions.tolist(), deliver_at.tolist(), strict=True)
@@ -243,7 +238,7 @@ def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
 
 
 def first_words(rows: Rows) -> Words:
-    """The first word of each row's digest, uint64[n]."""
+    """Returns the first word of each row's digest, uint64[n]."""
     words: Words = _digests_of(rows, np.arange(len(rows.extras)))[:, 0].copy()
     return words
 
@@ -263,7 +258,6 @@ def _digests_of(rows: Rows, wanted: Ints) -> Words:
 
 
 def _are_equal(rows: Rows, first: int, others: Rows, other_first: int, count: int) -> bool:
-    """Whether ``count`` rows are equal to others, one by one."""
     if rows.extras[first : first + count] != others.extras[other_first : other_first + count]:
         return False
     bounds = rows.encoded.offsets[first : first + count + 1]

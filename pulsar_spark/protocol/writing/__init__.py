@@ -1,4 +1,4 @@
 """Rows become entries, and entries are sent until they are stored: batches, partitions, schemas, receipts.
 
-Must not know what earlier runs of a task have stored: that is ``replay``.
+Rows stored by earlier runs of a task are the subject of ``replay``.
 """

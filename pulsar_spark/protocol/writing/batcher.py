@@ -1,8 +1,13 @@
-"""Which messages share a batch, and which must not.
+"""Decides which messages share a batch.
 
-``Batcher`` closes batches by count, by bytes and by time. Before that, ``split_runs`` cuts messages where no
-batch may go on: ``SequenceIds`` says where, if messages have their own ids, and messages with a time of
-delivery share no batch at all.
+``Batcher`` closes batches by count, bytes and time. Before, ``split_runs`` cuts messages where a batch must
+end: by their own sequence ids (``SequenceIds``), and around each message with a delivery time.
+
+Key_Shared consumers need batches of one key, because a broker sends a whole batch to one consumer, by the key
+in the entry's metadata: the ordering key if there is one, else the key. So messages are grouped by the same
+bytes. Messages of one key stay in their order:
+
+    KeyedRows, in any portions -> KeyWindow -> KeyedRows, in windows -> group_by_key -> KeyGroups
 """
 
 from __future__ import annotations
@@ -10,31 +15,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
+from pulsar_spark.arrow.join import EncodedMessages
 from pulsar_spark.errors import OptionError
-from pulsar_spark.wire.entry import entry_work
+from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.entry import entry_limits
 
 
 class BatcherBuilder(Enum):
-    """The Java client's ``batcherBuilder``: which messages may share a batch."""
+    """The Java client's ``batcherBuilder``: the messages that may share a batch."""
 
-    DEFAULT = "DEFAULT"  # those that follow each other
-    KEY_BASED = "KEY_BASED"  # those of one key
+    DEFAULT = "DEFAULT"  # consecutive messages
+    KEY_BASED = "KEY_BASED"  # messages of one key
 
 
 class Batch(NamedTuple):
     """The messages of one broker entry: consecutive slices of encoded messages, not yet compressed.
 
     Attributes:
-        parts: the slices.
-        messages: how many they hold.
+        parts: slices.
+        messages: number of messages.
         size: bytes of all slices.
-        sequence_ids: of the first message and of the last, which is the highest; None: the producer's next.
+        sequence_ids: ids of the first and the last message, the highest; None: the producer's next ids.
     """
 
     parts: tuple[Buffer, ...]
@@ -46,17 +55,17 @@ class Batch(NamedTuple):
 class Batcher:
     """The open batch of one topic partition.
 
-    A batch closes when the next message does not fit into it (``max_messages``, ``max_bytes``), or when it
-    has been open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
+    A batch closes when the next message does not fit (``max_messages``, ``max_bytes``), or when it has been
+    open for ``max_delay`` seconds. A message larger than ``max_bytes`` is a batch alone.
 
     Args:
-        max_messages: maximum messages; 0 or less, and more than readers accept: what readers accept.
-        max_bytes: maximum bytes before compression; 0 or less: the limit that ``fit`` gives.
-        max_delay: maximum seconds from its first message until it is sent.
+        max_messages: maximum messages, at most the readers' limit; 0 or less: the readers' limit.
+        max_bytes: maximum bytes before compression; 0 or less: the limit set by ``fit``.
+        max_delay: maximum seconds from the first message until the batch is sent.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, max_delay: float) -> None:
-        most = entry_work.MESSAGES
+        most = entry_limits.MESSAGES
         self._max_messages = min(max_messages, most) if max_messages > 0 else most
         self._max_bytes = max_bytes
         self._max_delay = max_delay
@@ -67,14 +76,14 @@ class Batcher:
         self._sequence_ids: tuple[int, int] | None = None
 
     def fit(self, max_bytes: int, max_messages: int) -> list[Batch]:
-        """Make no batch larger than the broker and the pending window take; return one that is now full."""
+        """Lowers the limits to those of broker and pending window; returns the open batch if too large."""
         self._max_bytes = max(1, min(self._max_bytes, max_bytes) if self._max_bytes > 0 else max_bytes)
         self._max_messages = min(self._max_messages, max_messages)
         return self.take() if self._size > self._max_bytes else []
 
     @property
     def due_at(self) -> float | None:
-        """When the open batch is to be sent by time; None if there is none."""
+        """Time at which the open batch must be sent; None if there is none."""
         return self._opened_at + self._max_delay if self._messages else None
 
     def add(
@@ -84,9 +93,9 @@ class Batcher:
         now: float,
         sequence_ids: Ints | None = None,
     ) -> list[Batch]:
-        """Append messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; return what this closes.
+        """Appends messages, the i-th at ``body[offsets[i]:offsets[i + 1]]``; returns the closed batches.
 
-        All messages of a batch have their own ``sequence_ids``, which grow, or none has.
+        ``sequence_ids``: the messages' own ids, ascending; None: no message of the batch has one.
         """
         closed: list[Batch] = []
         count = len(offsets) - 1
@@ -113,9 +122,9 @@ class Batcher:
         return closed
 
     def add_groups(self, body: memoryview, offsets: Ints, starts: Ints) -> list[Batch]:
-        """Close the open batch, and make batches of messages, none of them of two groups.
+        """Closes the open batch, and makes batches of messages of one group each.
 
-        ``starts``, int64[g], are where groups begin, growing from 0. The others are those of ``add``.
+        ``starts``: index of each group's first message, ascending from 0, int64[g]. Others as for ``add``.
         """
         closed = self.take()
         bounds = np.append(starts, len(offsets) - 1)
@@ -133,11 +142,11 @@ class Batcher:
         return closed
 
     def take(self) -> list[Batch]:
-        """Close the open batch, whatever it holds; empty if there is none."""
+        """Closes the open batch; returns an empty list if there is none."""
         return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
-        """Index after the last message that still fits; ``first`` if none does."""
+        """Returns the index after the last message that fits; ``first`` if none does."""
         limit = offsets[first] + self._max_bytes - self._size
         last = int(np.searchsorted(offsets, limit, side="right")) - 1
         last = min(last, first + self._max_messages - self._messages)
@@ -154,10 +163,12 @@ class Batcher:
 
 
 class SendRun(NamedTuple):
-    """Messages from ``first`` up to ``last`` that are sent in the same way.
+    """Messages from ``first`` up to ``last`` that are sent in one way.
 
     Attributes:
-        alone: whether each is its own entry.
+        first: index of the first message.
+        last: index after the last message.
+        alone: whether each message is its own entry.
         begins: whether the open batch must be sent before.
     """
 
@@ -168,10 +179,10 @@ class SendRun(NamedTuple):
 
 
 def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[SendRun]:
-    """Cut the messages of one topic partition, those from ``first`` up to ``last``, into runs.
+    """Cuts the messages of one topic partition from ``first`` up to ``last`` into runs.
 
-    A message that ``begins``, bool[n], must not share a batch with the one before, and one that is ``alone``,
-    bool[n], must not share a batch at all.
+    ``begins``, bool[n]: messages that must not share a batch with the message before. ``alone``, bool[n]:
+    messages that must not share a batch at all.
     """
     if first == last:
         return
@@ -185,14 +196,14 @@ def split_runs(begins: Flags, alone: Flags, first: int, last: int) -> Iterator[S
 
 
 class SequenceIds:
-    """Sequence ids that rows bring with them, of one topic partition, in the order they are sent.
+    """The rows' own sequence ids for one topic partition, in the order of sending.
 
-    A broker that deduplicates judges a batch by its first id, and drops or stores it whole. So messages that
-    it may have already, by an id that is not above all before, never share a batch with new ones; and within
-    a batch ids grow.
+    A broker that deduplicates judges a batch by its first id, and drops or stores the whole batch. So a
+    message that it may have stored, because its id is not above all earlier ids, never shares a batch with
+    new messages, and ids ascend within a batch.
 
     Args:
-        highest: the id that the broker has stored last, -1 for none.
+        highest: last id that the broker has stored; -1 for none.
     """
 
     def __init__(self, highest: int) -> None:
@@ -200,7 +211,7 @@ class SequenceIds:
         self._last_is_new = True
 
     def take(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
-        """The ids of the next n messages, int64[n], and which of them must begin a batch, bool[n].
+        """Returns the ids of the next n messages, int64[n], and whether each must begin a batch, bool[n].
 
         A null becomes the highest id so far + 1.
 
@@ -231,3 +242,147 @@ class SequenceIds:
             filled.append(highest + 1 if one is None else one)
             highest = max(highest, filled[-1])
         return np.array(filled, np.int64)
+
+
+Partitions: TypeAlias = npt.NDArray[np.int32]
+
+
+class KeyedRows(NamedTuple):
+    """n encoded messages of one topic, in the order of their rows.
+
+    Attributes:
+        messages: messages in the form of a batch, large_binary[n].
+        keys: keys by which brokers choose a consumer, binary[n]; null for none.
+        partitions: topic partition of each message, int32[n].
+    """
+
+    messages: pa.LargeBinaryArray
+    keys: pa.BinaryArray
+    partitions: Partitions
+
+    def slice(self, first: int, last: int) -> KeyedRows:
+        """Returns the rows from ``first`` up to ``last``."""
+        count = last - first
+        return KeyedRows(
+            self.messages.slice(first, count), self.keys.slice(first, count), self.partitions[first:last]
+        )
+
+    def copy(self) -> KeyedRows:
+        """Copies the messages to own buffers, because a slice's buffers keep all rows in memory."""
+        return KeyedRows(
+            pa.concat_arrays([self.messages]), pa.concat_arrays([self.keys]), self.partitions.copy()
+        )
+
+
+def keyed_rows(columns: MessageColumns, encoded: EncodedMessages, partitions: Partitions) -> KeyedRows:
+    """Combines encoded rows with their keys and partitions."""
+    # Large, because rows of one Arrow batch with keys and properties may have 2 GiB and more.
+    buffers = [None, pa.py_buffer(encoded.offsets.astype(np.int64)), pa.py_buffer(encoded.buffer)]
+    messages = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
+    return KeyedRows(messages, _sticky_keys(columns), partitions)
+
+
+class KeyWindow:
+    """Collects rows up to ``max_bytes`` of encoded messages; a larger message is a window alone."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[KeyedRows] = []
+        self._size = 0
+
+    def add(self, rows: KeyedRows) -> Iterator[KeyedRows]:
+        """Adds rows; yields the windows that are full now."""
+        offsets = _offsets(rows.messages)
+        first, count = 0, len(rows.messages)
+        while first < count:
+            limit = offsets[first] + self._max_bytes - self._size
+            last = int(np.searchsorted(offsets, limit, side="right")) - 1
+            if last <= first:
+                last = first if self._parts else first + 1
+            if last > first:
+                part = rows.slice(first, last)
+                self._parts.append(part.copy() if first > 0 and last == count else part)
+                self._size += int(offsets[last] - offsets[first])
+            if last < count or self._size >= self._max_bytes:
+                full = self.take()
+                assert full is not None
+                yield full
+            first = last
+
+    def take(self) -> KeyedRows | None:
+        """Returns the collected rows; None if there are none."""
+        parts, self._parts, self._size = self._parts, [], 0
+        if len(parts) <= 1:
+            return parts[0] if parts else None
+        messages, keys, partitions = zip(*parts, strict=True)
+        return KeyedRows(pa.concat_arrays(messages), pa.concat_arrays(keys), np.concatenate(partitions))
+
+
+class KeyGroups(NamedTuple):
+    """n encoded messages, sorted by partition and key; messages of one key keep their order.
+
+    Keys are in the order of their first messages among all n, so equal messages have an equal order.
+
+    Attributes:
+        body: messages, one after the other.
+        offsets: start of each message, and end of the last, int64[n + 1].
+        bounds: bounds of the partitions, int64[p + 1]; partition i has ``bounds[i]`` up to ``bounds[i + 1]``.
+        starts: for each partition, index of each key's first message within the partition, int64[g].
+    """
+
+    body: memoryview
+    offsets: Ints
+    bounds: Ints
+    starts: list[Ints]
+
+
+def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
+    """Groups messages, at least one, by partition and key; messages without a key are one group."""
+    numbers = _numbers(rows.keys)
+    groups = rows.partitions.astype(np.int64) * (numbers.max() + 1) + numbers
+    order = stable_order(groups)
+    messages = rows.messages.take(pa.array(order))
+    bounds = np.searchsorted(rows.partitions[order], np.arange(count + 1))
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    of_partition = np.searchsorted(starts, bounds)
+    return KeyGroups(
+        memoryview(messages.buffers()[2]).cast("B"),  # Arrow declares its bytes as signed
+        _offsets(messages),
+        bounds,
+        [
+            starts[first:last] - bound
+            for first, last, bound in zip(of_partition, of_partition[1:], bounds, strict=False)
+        ],
+    )
+
+
+def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
+    """Returns the order that sorts rows by group, int64[n], stable; groups are integers from 0 on."""
+    # The smallest type, because numpy sorts 16 bits ten times as fast as 64.
+    return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
+
+
+def begin_keys(columns: MessageColumns, bounds: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each message has another key than the message before, or is a partition's first, bool[n].
+
+    ``bounds``, int64[p + 1]: partition i has the messages from ``bounds[i]`` up to ``bounds[i + 1]``.
+    """
+    begins: npt.NDArray[np.bool_] = np.diff(_numbers(_sticky_keys(columns)), prepend=-1) != 0
+    begins[bounds[:-1][np.diff(bounds) > 0]] = True
+    return begins
+
+
+def _sticky_keys(columns: MessageColumns) -> pa.BinaryArray:
+    return columns.key if columns.ordering_key is None else pc.coalesce(columns.ordering_key, columns.key)
+
+
+def _numbers(keys: pa.BinaryArray) -> Ints:
+    """Numbers the keys in the order of their first messages, int64[n]."""
+    numbers: Ints = keys.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _offsets(messages: pa.LargeBinaryArray) -> Ints:
+    """Returns the start of each message in the buffer, and the last end, int64[n + 1]."""
+    held = np.frombuffer(messages.buffers()[1], np.int64)
+    return held[messages.offset : messages.offset + len(messages) + 1]

@@ -1,4 +1,4 @@
-"""Entries that are ready to be sent: one, the chunks of a message, or a run that is made by column."""
+"""Entries that are ready to be sent: one entry, the chunks of a message, or a run made by column."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import SingleSections
+from pulsar_spark.wire.columns.unbatched import SingleSections
 from pulsar_spark.wire.entry.encode_metadata import chunk_fields
 from pulsar_spark.wire.frames import encode_command_head, encode_section_head, is_intact, metadata_of_head
 
 
 class EntryKind(Enum):
-    """What an entry holds."""
+    """The content of an entry."""
 
     BATCH = "batch"
     SINGLE = "single"
@@ -25,14 +25,14 @@ class EntryKind(Enum):
 
     @property
     def is_chunk(self) -> bool:
-        """Whether it is a part of a message."""
+        """Whether the entry is a part of a message."""
         return self in (EntryKind.CHUNK, EntryKind.LAST_CHUNK)
 
 
-# Entries that are faster made and framed one by one than by column, which has a fixed cost of 0.6 ms.
+# Entries; fewer are faster made and framed one by one than by column, at a fixed cost of 0.6 ms.
 FEW = 100
 
-# Read with each entry: attributes of an enum take longer than globals.
+# Globals, because attributes of an enum take longer.
 _CHUNK, _LAST_CHUNK = EntryKind.CHUNK, EntryKind.LAST_CHUNK
 
 
@@ -41,14 +41,14 @@ class Outgoing:
     """One entry, ready to be framed for any connection.
 
     Attributes:
-        sequence_id: of its first message; SEND_RECEIPT names the entry by it.
-        highest_sequence_id: of its last message.
-        messages: how many it holds; a chunk counts as one.
+        sequence_id: id of its first message, and of the entry in SEND_RECEIPT.
+        highest_sequence_id: id of its last message.
+        messages: number of messages; a chunk counts as one.
         head: checksum and metadata, as they precede the payload.
-        payload: as it is stored.
-        kind: what it holds.
-        transaction: that it belongs to, as its metadata also says; None for none.
-        message: that it is a chunk of, or None.
+        payload: stored payload.
+        kind: kind of content.
+        transaction: its transaction, as in its metadata; None for none.
+        message: the message of a chunk, or None.
         size: bytes of the payload section.
     """
 
@@ -71,12 +71,12 @@ class Outgoing:
         return [self]
 
     def put_head(self, head: bytes) -> None:
-        """Replace the checksum and metadata."""
+        """Replaces the checksum and metadata."""
         self.head = head
         self.size = len(head) + len(self.payload)
 
     def frame(self, producer_id: int) -> tuple[Buffer, Buffer, Buffer]:
-        """The SEND frame: command, head and payload, to be sent one after the other."""
+        """Returns the SEND frame: command, head and payload."""
         ids = self.sequence_id, self.highest_sequence_id
         is_chunk = self.kind is _CHUNK or self.kind is _LAST_CHUNK
         if self.transaction is None and not is_chunk:
@@ -86,7 +86,7 @@ class Outgoing:
 
     @property
     def metadata(self) -> pb.MessageMetadata:
-        """As it was sent last."""
+        """The metadata as sent last."""
         return metadata_of_head(self.head)
 
     @property
@@ -98,24 +98,24 @@ class Outgoing:
 class SplitMessage:
     """One message in chunks, which all have its metadata.
 
-    Readers identify them by a common uuid: name and attempt. It must not be used again once a part of the
-    message was sent: readers drop a message if they receive one of its chunks twice.
+    Readers identify the chunks by a common uuid, of name and attempt. A uuid must not be used again after a
+    chunk was sent, because readers drop a message if they receive one of its chunks twice.
 
     Args:
-        name: of the message within its topic.
-        attempt: distinguishes this attempt to send it from others; has the same length each time.
-        sequence_ids: the id of the message, as first and as last id.
+        name: name of the message within its topic.
+        attempt: name of this attempt to send it; all attempts have names of one length.
+        sequence_ids: id of the message, as first and as last id.
         metadata: MessageMetadata of the message.
-        payload: of the message, compressed if it is to be.
-        max_size: bytes that metadata and payload of a chunk may have in sum, before they are encrypted.
-        transaction: as :class:`Outgoing` has it.
-        seal: encrypts a part; returns metadata fields for its entry, and the encrypted part.
+        payload: payload of the message, already compressed.
+        max_size: maximum bytes of a chunk's metadata and payload before encryption.
+        transaction: transaction of the entries, or None.
+        seal: function that encrypts a part; returns metadata fields for its entry, and the encrypted part.
 
     Attributes:
-        entries: the chunks in their order; their payloads are views if they are not encrypted.
+        entries: chunks in their order; unencrypted payloads are views.
 
     Raises:
-        ValueError: the metadata leave no room for a payload.
+        ValueError: the metadata leaves no room for a payload.
     """
 
     def __init__(
@@ -148,23 +148,21 @@ class SplitMessage:
         self.rename(attempt)
 
     def rename(self, attempt: str) -> None:
-        """Give the chunks the name of another attempt: for readers it is another message."""
+        """Sets the name of another attempt: for readers it is another message."""
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
             entry.put_head(encode_section_head(self._metadata + fields + self._own[number], entry.payload))
 
 
 class OutgoingRun:
-    """Entries of one message each whose sequence ids follow one another.
-
-    Where something may be wrong with one of them, they are taken one by one: ``entries``.
+    """Entries of one message each with consecutive sequence ids.
 
     Attributes:
-        sequence_id: of the first entry.
-        highest_sequence_id: of the last entry.
-        messages: how many there are, and how many entries; at least one.
+        sequence_id: id of the first entry.
+        highest_sequence_id: id of the last entry.
+        messages: number of messages and of entries, at least one.
         size: bytes of the payload sections.
-        transaction: that all belong to, or None.
+        transaction: transaction of all entries, or None.
     """
 
     __slots__ = ("_sections", "highest_sequence_id", "messages", "sequence_id", "size", "transaction")
@@ -189,12 +187,12 @@ class OutgoingRun:
         ]
 
     def fitting(self, messages: int, size: int) -> int:
-        """How many of the first entries have at most the given messages and bytes together."""
+        """Returns the maximum number of first entries with at most these messages and bytes together."""
         fits = self.messages if self.size <= size else self._sections.fitting(size)
         return max(0, min(messages, fits))
 
     def cut(self, count: int) -> tuple[OutgoingRun, OutgoingRun]:
-        """The first ``count`` entries, at least one, and the others, at least one."""
+        """Returns the first ``count`` entries, at least one, and the other entries, at least one."""
         return (
             OutgoingRun(self._sections.part(0, count), self.sequence_id, self.transaction),
             OutgoingRun(
@@ -203,7 +201,7 @@ class OutgoingRun:
         )
 
     def frame(self, producer_id: int) -> tuple[Buffer]:
-        """The SEND frames of all entries."""
+        """Returns the SEND frames of all entries."""
         if self.messages < FEW:
             return (b"".join(part for entry in self.entries for part in entry.frame(producer_id)),)
         return (self._sections.frames(producer_id, self.sequence_id, self.transaction),)

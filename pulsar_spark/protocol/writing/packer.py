@@ -1,6 +1,6 @@
 """Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits.
 
-What becomes of entries is up to the partition's writer, which says what the broker has answered.
+PartitionWriter sends the entries, and passes the broker's answers on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.batcher import Batch, SequenceIds
 from pulsar_spark.protocol.writing.outgoing import FEW, EntryKind, Outgoing, OutgoingRun, SplitMessage
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import EncodedSingle, EncodedSingles
+from pulsar_spark.wire.columns.unbatched import EncodedSingle, EncodedSingles
 from pulsar_spark.wire.entry.codecs import compress
 from pulsar_spark.wire.entry.encode_metadata import (
     around_sequence_id,
@@ -30,14 +30,14 @@ from pulsar_spark.wire.entry.encode_metadata import (
 )
 from pulsar_spark.wire.frames import encode_section_head
 
-# Bytes kept free within the broker's largest message: for an entry's metadata, and for what bookies add.
+# Bytes reserved within the broker's largest message for an entry's metadata, and for bookies' fields.
 METADATA_ROOM = 1024
 
-# Bytes of that for the keys of a batch's first message.
+# Bytes of METADATA_ROOM for the keys of a batch's first message.
 _KEY_ROOM = METADATA_ROOM // 2
 
-# Messages and bytes of a run. As long as one of its messages is pending, all its bytes are in memory. Where
-# sends do not wait for room, receipts can make room before the next run.
+# Maximum messages and bytes of a run. All its bytes are in memory while one of its messages is pending. If
+# sends do not wait for room, smaller runs let receipts make room before the next run.
 RUN_MESSAGES = 4000
 RUN_MESSAGES_IF_NOT_BLOCKING = 500
 _RUN_SIZE = 1 << 20
@@ -46,43 +46,43 @@ _LAST_ID = (1 << 63) - 1
 
 
 class Encryption(Protocol):
-    """What encrypts payloads."""
+    """Encrypts payloads."""
 
     @property
     def room(self) -> int:
-        """Bytes by which an entry grows."""
+        """Additional bytes of an encrypted entry."""
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypt a payload; return fields to append to the entry's metadata, and the encrypted payload."""
+        """Encrypts a payload; returns fields to append to the entry's metadata, and the encrypted payload."""
 
 
 class Packer:
-    """Numbers what it packs from ``next_sequence_id`` on.
+    """Packs messages with ids from ``next_sequence_id`` on.
+
+    As in the Java client, a batch's metadata has the key of its first message. If the batch may have other
+    keys, too, the metadata has no key if there is no room, or if the payload is encrypted, because the key
+    would be readable.
 
     Args:
-        topic: for error texts.
-        compression: of batches and of single messages.
+        topic: name of the topic, for errors.
+        compression: compression of batches and single messages.
         chunking: whether a single message that is too large becomes chunks.
         chunk_max_message_size: maximum bytes of a chunk; None, or a larger value: the broker's limit.
-        encryption: of all payloads, or None.
+        encryption: encryption of all payloads, or None.
         key_based: whether all messages of a batch have one key, which must be in the entry's metadata.
         run_messages: maximum messages of a run.
 
-    An entry's metadata has the key of the batch's first message, as the Java client's does. If the batch may
-    also hold other keys, the key is left out if there is no room for it, or if the payload is encrypted: the
-    metadata would show one of the encrypted keys.
-
     Attributes:
-        producer_name: written into each entry.
-        max_message_size: of the broker, in bytes.
-        next_sequence_id: of the next message.
-        own_ids: the sequence ids that rows bring with them.
-        transaction: of the entries packed from now on, or None.
-        version_field: the schema version of the entries packed from now on, as encoded field; empty for none.
-        origin: makes the origin of an entry, as encoded field, from its stored payload and its other
-            metadata, which are empty for a chunk; None for no origins.
-        is_origin_alike: whether the entries packed from now on all have the same origin.
-        attempt: distinguishes the names of chunked messages from those of an earlier connection.
+        producer_name: producer's name in each entry.
+        max_message_size: the broker's limit in bytes.
+        next_sequence_id: sequence id of the next message.
+        own_ids: the rows' own sequence ids.
+        transaction: transaction of further entries, or None.
+        version_field: encoded schema version of further entries; empty for none.
+        origin: function that returns an entry's encoded origin, by its stored payload and other metadata
+            (empty for a chunk); None: no origins.
+        is_origin_alike: whether all further entries have the same origin.
+        attempt: part of chunked messages' names that differs for each connection.
     """
 
     def __init__(
@@ -114,29 +114,26 @@ class Packer:
         self.attempt = ""
 
     def number_from(self, first_sequence_id: int, last_sequence_id: int) -> None:
-        """Set the id of the next message: the first one, or that after the last one, if that is higher.
-
-        The broker has stored the last one under the producer's name; -1 for none.
-        """
+        """Sets the next message's id: the first id, or the one after the last stored id (-1: none)."""
         self.own_ids = SequenceIds(last_sequence_id)
         self.next_sequence_id = max(first_sequence_id, last_sequence_id + 1)
 
     def registered(self, name: str, max_message_size: int, schema_version: bytes) -> bool:
-        """Take what is true for entries that are packed from now on; the version is empty without a schema.
+        """Sets values for further entries; returns whether earlier entries have another schema version.
 
-        Returns whether entries that were packed before have another schema version.
+        ``schema_version`` is empty without a schema.
         """
         before, self.version_field = self.version_field, schema_version_field(schema_version)
         self.producer_name, self.max_message_size = name, max_message_size
         return self.version_field != before
 
     def check_messages(self, body: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Refuse messages too large for their own batch, before any of their neighbours is sent.
+        """Refuses messages too large for a batch alone, before any message beside them is sent.
 
         The i-th encoded message is at ``body[offsets[i]:offsets[i + 1]]``.
 
         Raises:
-            SendError: a message is larger than the broker takes.
+            SendError: a message is larger than the broker accepts.
         """
         for number in np.flatnonzero(np.diff(offsets) > self.max_shared_size):
             start, end = int(offsets[number]), int(offsets[number + 1])
@@ -146,7 +143,7 @@ class Packer:
                 raise self._too_large(end - start)
 
     def check_singles(self, messages: EncodedSingles) -> None:
-        """Refuse what cannot be sent as its own entry; raises as ``check_messages`` does."""
+        """Refuses messages that cannot be their own entries; raises as ``check_messages`` does."""
         max_size, sizes = self.max_batch_size, messages.sizes
         for number in np.flatnonzero(sizes > max_size).tolist():
             message = messages[number]
@@ -159,11 +156,11 @@ class Packer:
                 raise self._too_large(int(sizes[number]))
 
     def batch(self, batch: Batch, publish_time: int) -> Outgoing:
-        """Make the entry of a batch; ``publish_time`` is in ms since the epoch.
+        """Makes the entry of a batch; ``publish_time`` is in ms since the epoch.
 
         Raises:
-            SendError: it is larger than the broker takes.
-            CryptoError: it cannot be encrypted.
+            SendError: the entry is larger than the broker accepts.
+            CryptoError: the entry cannot be encrypted.
         """
         body = batch.parts[0] if len(batch.parts) == 1 else b"".join(batch.parts)
         keyed_by = self._keyed_by(body)
@@ -189,7 +186,7 @@ class Packer:
     def singles(
         self, messages: Sequence[EncodedSingle], publish_time: int
     ) -> Iterator[Outgoing | OutgoingRun]:
-        """Make one entry of each message, or one of each of its chunks; as ``batch`` does."""
+        """Makes one entry of each message, or of each of its chunks; raises as ``batch`` does."""
         if not isinstance(messages, EncodedSingles):
             yield from self._each_single(messages, publish_time)
             return
@@ -200,7 +197,7 @@ class Packer:
                 yield from self._each_single(block, publish_time)
 
     def _is_plain(self, messages: EncodedSingles) -> bool:
-        """Whether each message becomes one entry with its payload as it is, and little else."""
+        """Whether each message becomes one entry with an unchanged payload and small metadata."""
         if self._compression != pb.NONE or self._encryption is not None:
             return False
         if messages.has_ids or messages.has_gaps or not self.is_origin_alike:
@@ -215,7 +212,6 @@ class Packer:
         )
 
     def _run(self, messages: EncodedSingles, publish_time: int) -> OutgoingRun:
-        """Make the entries by column."""
         before, after = around_sequence_id(self.producer_name, publish_time)
         first = self.next_sequence_id
         sections = messages.sections(before, first, after, self._common() + self._origin_of())
@@ -267,7 +263,7 @@ class Packer:
         yield from message.entries
 
     def _common(self) -> bytes:
-        """Fields that follow the others of an entry's metadata."""
+        """Returns the last common fields of an entry's metadata."""
         if self.transaction is None:
             return self.version_field
         return self.version_field + transaction_fields(self.transaction)
@@ -276,7 +272,7 @@ class Packer:
         return b"" if self.origin is None else self.origin(payload, metadata)
 
     def _chunk_of(self, part: Buffer) -> tuple[bytes, Buffer]:
-        """Fields to append to a chunk's metadata, and its payload."""
+        """Returns fields to append to a chunk's metadata, and its payload."""
         fields, payload = (b"", part) if self._encryption is None else self._sealed(part)
         return fields + self._origin_of(payload), payload
 
@@ -289,7 +285,7 @@ class Packer:
 
     @property
     def room(self) -> int:
-        """Bytes kept free within the broker's largest message; raises CryptoError as ``batch`` does."""
+        """Bytes reserved within the broker's largest message; raises CryptoError as ``batch`` does."""
         if self._encryption is None:
             return METADATA_ROOM
         try:
@@ -299,7 +295,7 @@ class Packer:
 
     @property
     def max_batch_size(self) -> int:
-        """Maximum bytes of a batch, before compression, that surely fit into an entry; raises as ``room``."""
+        """Maximum uncompressed bytes of a batch that always fits into an entry; raises as ``room``."""
         return self.max_message_size - self.room
 
     @property
@@ -308,14 +304,14 @@ class Packer:
         return self.shared_size(self.max_message_size)
 
     def shared_size(self, max_size: int) -> int:
-        """The same for entries of ``max_size``: half, where a key of any size must fit in, too."""
+        """Returns ``max_shared_size`` for entries of ``max_size``: half if a key of any size must fit."""
         size = max_size - self.room
         return size // 2 if self._key_based else size
 
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # A message that check_singles accepted grows by the producer's name, ids and an origin.
+        # After check_singles, a message grows by the producer's name, ids and an origin.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property
@@ -326,7 +322,6 @@ class Packer:
         return min(self._chunk_max - added, self.max_batch_size)
 
     def _ids(self, given: tuple[int, int] | None, messages: int) -> tuple[int, int]:
-        """First and last id of the next entry."""
         following = self.next_sequence_id
         ids = given or (following, following + messages - 1)
         if ids[1] >= following:
@@ -334,7 +329,7 @@ class Packer:
         return ids
 
     def _keyed_by(self, body: Buffer) -> pb.SingleMessageMetadata | None:
-        """The message whose keys a batch's entry has; None for no keys."""
+        """Returns the message whose keys a batch's entry has; None for no keys."""
         if self._encryption is not None and not self._key_based:
             return None
         return first_message(body)
@@ -356,5 +351,5 @@ class Packer:
 
 
 def _key_excess(message: pb.SingleMessageMetadata) -> int:
-    """By how many bytes a message's keys exceed the room for them in an entry's metadata."""
+    """Returns the bytes by which a message's keys exceed their room in an entry's metadata."""
     return max(0, len(message.partition_key) + len(message.ordering_key) - _KEY_ROOM)

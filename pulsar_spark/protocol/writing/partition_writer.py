@@ -1,23 +1,22 @@
 """PartitionWriter: the rules of sending entries to one topic partition, until they are acknowledged.
 
-It has the entries that wait for room and the window of pending ones. It knows nothing of sockets, threads and
-clocks: its owner carries entries to the broker and receipts back, and says what time it is. The way of an
-entry:
+It has the entries that wait for room, and the window of pending entries. It knows no sockets, threads or
+clocks: its owner sends the entries, and passes receipts and the time:
 
     Packer -> add, resume -> on the wire -> receipt
 
     ===========  ========================================================================================
     state        meaning
     ===========  ========================================================================================
-    REGISTERING  new, or a connection is being made: nothing is sent
-    OPEN         registered with the broker: what is added is sent
+    REGISTERING  new, or connecting: no entry is sent
+    OPEN         registered with the broker: added entries are sent
     FULL         as OPEN, and entries wait for room in the window
-    LOST         the registration has ended: nothing is sent, and receipts are late ones
-    FAILED       rows may be missing: nothing can be added
-    CLOSED       given up by the owner
+    LOST         the registration has ended: no entry is sent, and receipts are too late
+    FAILED       rows may be missing: no entry can be added
+    CLOSED       closed by the owner
     ===========  ========================================================================================
 
-What an input does in each state. "-" is nothing; the arrow names the next state.
+The effect of an input in each state. "-": none; the arrow points to the next state.
 
     ===========  =================  ==============================  =================  ==========  ========
     input        REGISTERING        OPEN, FULL                      LOST               FAILED      CLOSED
@@ -55,17 +54,16 @@ from pulsar_spark.errors import ClosedError, PulsarError, QueueFullError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.pending import PendingWindow
-from pulsar_spark.protocol.writing.receipts import ReceiptTally
-from pulsar_spark.protocol.writing.stored_check import StoredProof
-from pulsar_spark.protocol.writing.stored_ids import StoredIds
+from pulsar_spark.protocol.writing.sent_totals import ReceiptTally
+from pulsar_spark.protocol.writing.stored_ids import StoredIds, StoredProof
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.receipts import Receipts
+from pulsar_spark.wire.frame_runs import Receipts
 
-_CHUNK = EntryKind.CHUNK  # read with each receipt: attributes of an enum take longer than globals
+_CHUNK = EntryKind.CHUNK  # a global, because attributes of an enum take longer
 
 
 class WriterState(Enum):
-    """Whether entries are sent; see the module's tables."""
+    """State of sending; see the module's tables."""
 
     REGISTERING = auto()
     OPEN = auto()
@@ -76,10 +74,10 @@ class WriterState(Enum):
 
 
 class Step(Enum):
-    """What an owner must do while it waits for room or for receipts."""
+    """The owner's next step while it waits for room or for receipts."""
 
-    WAIT = auto()  # until a receipt comes, but no longer than until ``window.due_at``
-    REOPEN = auto()  # register again, by then
+    WAIT = auto()  # until a receipt, or until ``window.due_at``
+    REOPEN = auto()  # register again, until ``window.due_at``
     STOP = auto()  # ``check`` has the error
 
 
@@ -87,22 +85,23 @@ class PartitionWriter:
     """The entries of one producer on one topic partition, from the packer to their receipts.
 
     Calls must not overlap, with one exception: while one thread uses the packer or calls ``registered``,
-    another one may take receipts, refusals and losses. Times are in monotonic seconds.
+    another thread may pass receipts, refusals and losses. Times are in monotonic seconds.
 
-    The first message has ``first_sequence_id``, or the id after the last one that is stored, if that is
-    higher. Without ``blocks_if_full``, ``check_room`` raises QueueFullError where entries would wait.
+    The first message has ``first_sequence_id``, or the id after the last stored id, if higher. Without
+    ``blocks_if_full``, ``check_room`` raises QueueFullError if entries would wait.
 
     Attributes:
-        packer: makes the entries; it receives what the broker answers.
-        window: holds the pending ones.
-        tally: what is acknowledged so far.
-        loss: why the registration is lost; None if it is not.
-        name: of the producer; None lets the broker choose one, whose answer it is once it is registered.
-        epoch: how often it was registered under this name.
-        topic_epoch: as the broker answered last, to be repeated at the next registration.
-        last_sequence_id: the last that the broker had stored under this name at the first registration; -1
-            if it knew none, or does not deduplicate.
-        dropped: messages that the broker has dropped because their ids, the rows' own, are not above that.
+        packer: packer of the entries, which receives the broker's answers.
+        window: pending entries.
+        tally: sum of the receipts.
+        loss: reason of the lost registration; None if it is not lost.
+        name: producer name; None: the broker chooses, and its answer sets the name.
+        epoch: number of registrations under this name.
+        topic_epoch: value in the broker's last answer, repeated at the next registration.
+        last_sequence_id: last id that the broker had stored under this name at the first registration; -1 if
+            it knew none, or does not deduplicate.
+        dropped: number of messages that the broker has dropped, because the rows' own ids are not above
+            ``last_sequence_id``.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class PartitionWriter:
         self.restart(name, first_sequence_id)
 
     def restart(self, name: str | None, first_sequence_id: int) -> None:
-        """Use another name or other sequence ids. Nothing may be pending; the open batch is kept."""
+        """Sets another name or other sequence ids. No entry may be pending; the open batch is kept."""
         assert not self.window, "entries of the other name are pending"
         self.name = name
         self.epoch = 0
@@ -143,10 +142,10 @@ class PartitionWriter:
     # ---- entries into the window
 
     def add(self, entries: Sequence[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
-        """Take entries in order and return those that are to be put on the wire now.
+        """Adds entries in order; returns the entries to send now.
 
-        Entries without room wait for ``resume``. Those that get room while the registration is lost are sent
-        with ``resend``.
+        Entries without room wait for ``resume``. Entries that get room while the registration is lost are
+        sent with ``resend``.
 
         Raises:
             PulsarError: the failure, or that the producer is closed.
@@ -156,7 +155,7 @@ class PartitionWriter:
         return self.resume(now)
 
     def resume(self, now: float) -> list[Outgoing | OutgoingRun]:
-        """Move waiting entries into the window while there is room; returns and raises what ``add`` does."""
+        """Moves waiting entries into the window while there is room; returns and raises like ``add``."""
         self.check()
         moved = self.window.take_from(self._waiting, now)
         return moved if self._is_connected else []
@@ -172,7 +171,7 @@ class PartitionWriter:
         return bool(self._waiting) and self.window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
-        """If entries wait and must not (``blocks_if_full``), drop them and raise QueueFullError."""
+        """Drops entries that wait and must not (``blocks_if_full``), and raises QueueFullError."""
         if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
@@ -184,14 +183,14 @@ class PartitionWriter:
     # ---- receipts and losses
 
     def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
-        """Take a SEND_RECEIPT; return the entry that it acknowledges, None if it is a late one.
+        """Takes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
 
-        A negative ledger id means that the broker has dropped the entry as a duplicate by its sequence id.
-        That is allowed up to the last id that it named at the registration, above ids acknowledged since.
-        Else it has dropped rows because others were sent by their ids, and the producer has failed.
+        A negative ledger id means that the broker has dropped the entry as a duplicate. This is allowed up
+        to the broker's last id at the registration, above ids acknowledged since. Otherwise the broker has
+        dropped rows because other rows have used their ids, and the producer has failed.
 
         Raises:
-            ProtocolError: it is for a newer entry than the oldest pending one: the connection lost one.
+            ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.
         """
         if not self._is_connected:
             return None
@@ -212,12 +211,12 @@ class PartitionWriter:
         return entry
 
     def receipts(self, receipts: Receipts) -> Iterator[tuple[Outgoing | OutgoingRun, int]]:
-        """Take SEND_RECEIPTs, those for stored entries of one run at once, and each other one as ``receipt``.
+        """Takes SEND_RECEIPTs: for stored entries of one run at once, and each other one like ``receipt``.
 
-        They are taken as the iterator is used, so what was acknowledged before an error is known.
+        Receipts are taken while the iterator is used, so that acknowledgements before an error are known.
 
-        Returns:
-            What they acknowledge, each with the number of its first receipt among these.
+        Yields:
+            Each acknowledged entry or run, with the index of its first receipt.
         """
         number = 0
         while number < len(receipts.sequence_ids):
@@ -232,7 +231,7 @@ class PartitionWriter:
             number += taken
 
     def _run_receipts(self, receipts: Receipts, first: int) -> OutgoingRun | None:
-        """Take the receipts from ``first`` on that are for the oldest run; None if there are none."""
+        """Takes the receipts from ``first`` on that are for the oldest run; None if there are none."""
         oldest = self.window.oldest
         if not self._is_connected or not isinstance(oldest, OutgoingRun):
             return None
@@ -252,11 +251,11 @@ class PartitionWriter:
         return run
 
     def receipts_taken(self, now: float) -> None:
-        """Note that all receipts of one read are taken."""
+        """Notes that all receipts of one read are taken."""
         self.window.progress(now)
 
     def progress(self, at: float) -> None:
-        """Note when the connection sent bytes of this producer's entries, or bytes queued before them.
+        """Notes the time at which bytes of this producer's entries, or bytes queued before them, were sent.
 
         Bytes of a lost connection do not count.
         """
@@ -264,12 +263,12 @@ class PartitionWriter:
             self.window.progress(at)
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
-        """Take a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
+        """Takes a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
         self._stored.refused(sequence_id, code, message)
         self.lost(self.window.refused(code, message))
 
     def lost(self, error: PulsarError) -> None:
-        """The registration has ended; of several errors the first one counts."""
+        """Notes the end of the registration; the first error counts."""
         if self._is_connected:
             self.window.lost()
         self._is_connected = False
@@ -278,15 +277,15 @@ class PartitionWriter:
     # ---- registrations
 
     def registering(self) -> None:
-        """Note that a new connection will be used; events of older ones must no longer be passed on."""
+        """Notes that a new connection will be used; events of older ones must not be passed any more."""
         self._is_connected = False
         self.loss = None
 
     def registered(self, answer: pb.CommandProducerSuccess, max_message_size: int) -> StoredProof | None:
-        """Take the broker's answer, and its limit in bytes; ``StoredIds`` judges the pending entries.
+        """Takes the broker's answer, and its limit in bytes; ``StoredIds`` judges the pending entries.
 
         Returns:
-            The proof that needs the stored entries before ``resend``; None if there is nothing to prove.
+            The proof that needs the stored entries before ``resend``; None if nothing must be proven.
 
         Raises:
             SendError: pending messages would be dropped, or could be stored twice.
@@ -302,20 +301,20 @@ class PartitionWriter:
         return self._stored.registered(name, last, self.last_sequence_id, list(self.window))
 
     def resend(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
-        """Return all pending entries in order; they are sent first on the new connection.
+        """Returns all pending entries in order, to be sent first on the new connection.
 
-        Empty if the connection is already lost again: then the next one sends them. ``attempt`` is another
-        one each time, for the names of chunked messages.
+        Returns no entries if the connection is already lost again. ``attempt`` differs for each call, and
+        becomes part of chunked messages' names.
 
         Raises:
-            SchemaError: entries that would be stored now have the version of another schema, or of none.
+            SchemaError: an entry that would be stored now has an old schema version.
             SendError: the broker would drop entries that are not stored.
-            NotReadyError: it is not known yet whether they are stored.
+            NotReadyError: the proof is not complete.
         """
         if self._stored.take_proof():
             self.window.begin_anew(now)
         self._stored.check_versions((*self.window, *self._waiting))
-        # Also if it is lost again: chunks that are made meanwhile get names of the same length.
+        # Also after another loss, so that chunks made meanwhile get names of the same length.
         self.packer.attempt = attempt
         if self.loss is not None or self._is_closed:
             return []
@@ -326,7 +325,7 @@ class PartitionWriter:
 
     @property
     def state(self) -> WriterState:
-        """By the module's first table."""
+        """The state, by the module's first table."""
         if self._is_closed:
             return WriterState.CLOSED
         if self._failure is not None:
@@ -336,7 +335,7 @@ class PartitionWriter:
         return WriterState.FULL if self._waiting else WriterState.OPEN
 
     def next_step(self, now: float) -> Step:
-        """The next step while there is no room or something is pending; may change the state to FAILED."""
+        """Returns the next step while there is no room or entries are pending; may set FAILED."""
         if self.state in (WriterState.FAILED, WriterState.CLOSED):
             return Step.STOP
         due = self.window.due_at
@@ -352,22 +351,22 @@ class PartitionWriter:
 
     @property
     def needs_reopening(self) -> bool:
-        """Whether the registration is lost with entries pending: they must not time out unsent."""
+        """Whether the registration is lost with pending entries, which must not time out unsent."""
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
-        """Fail: registering again failed with ``error``, which is final or lasted until the send timeout."""
+        """Fails, because registering failed with ``error``, finally or until the send timeout."""
         if self._failure is None and not self._is_closed:
             is_final = not error.is_passing
             self._failure = error.located(self._topic) if is_final else self.window.timed_out(error.what)
 
     def close(self) -> None:
-        """Close: nothing can be added or acknowledged from now on."""
+        """Closes the writer: no entry can be added or acknowledged any more."""
         self._is_closed = True
         self._is_connected = False
 
     def check(self) -> None:
-        """Raise the failure, or ClosedError after ``close``."""
+        """Raises the failure, or ClosedError after ``close``."""
         if self._failure is not None:
             raise self._failure
         if self._is_closed:

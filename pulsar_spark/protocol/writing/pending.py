@@ -1,7 +1,4 @@
-"""PendingWindow: the entries of one producer that were sent and are not yet acknowledged.
-
-The windows of a task share a MemoryBudget.
-"""
+"""PendingWindow: a producer's sent, unacknowledged entries. The windows of a task share a MemoryBudget."""
 
 from __future__ import annotations
 
@@ -15,19 +12,19 @@ from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, Outgoing
 
 _CHECKSUM_ERROR = 9
 
-_CHUNK = EntryKind.CHUNK  # read with each entry: attributes of an enum take longer than globals
+_CHUNK = EntryKind.CHUNK  # a global, because attributes of an enum take longer
 
 
 class SendTimeoutError(SendError):
-    """The send timeout is over; the connection may have been at fault."""
+    """The send timeout is over, maybe because of the connection."""
 
     is_passing = True
 
 
 class MemoryBudget:
-    """Bytes that the pending windows of a task share in equal parts, so none waits for receipts of others.
+    """Bytes that a task's pending windows share in equal parts, so no window waits for another's receipts.
 
-    Threads that share one give it a lock.
+    Threads that share a budget pass a lock.
 
     Attributes:
         part: maximum bytes of one window.
@@ -39,7 +36,7 @@ class MemoryBudget:
         self._windows: dict[object, int] = {}
 
     def share(self, owner: object, windows: int) -> None:
-        """Note how many windows an owner may open from now on; 0 once it has closed them."""
+        """Sets the number of windows that an owner may open; 0 after it closed them."""
         with self._lock:
             self._windows.pop(owner, None)
             if windows:
@@ -48,14 +45,14 @@ class MemoryBudget:
 
 
 class PendingWindow:
-    """Entries in the order they were sent; they are sent again after a reconnect.
+    """Entries in the order of sending, which are sent again after a reconnect.
 
-    They are sent again unchanged, except chunks. The C++ client drops a message if one of its chunks is
+    All entries but chunks are sent again unchanged. The C++ client drops a message if one of its chunks is
     repeated, so a message whose last chunk is not acknowledged is sent again from its first chunk, as another
     message.
 
-    It holds at most ``max_messages``, those inside batches one by one, and its part of the budget, in bytes
-    of payload sections. A larger message is pending alone. ``send_timeout`` is in seconds; see ``due_at``.
+    The limits are ``max_messages``, counting messages in batches, and the window's part of the budget, in
+    bytes of payload sections. A larger message is pending alone. ``send_timeout``: seconds; see ``due_at``.
     """
 
     def __init__(self, topic: str, max_messages: int, budget: MemoryBudget, send_timeout: float) -> None:
@@ -65,12 +62,12 @@ class PendingWindow:
         self._send_timeout = send_timeout
         self._entries: deque[Outgoing | OutgoingRun] = deque()
         self._pushed_at: deque[float] = deque()
-        self._partly: list[Outgoing] = []  # acknowledged chunks of a message whose last chunk is not
+        self._partly: list[Outgoing] = []  # acknowledged chunks of a pending message
         self._messages = 0
         self._bytes = 0
         self._progress_at = 0.0
-        self._progress_before = 0.0  # without that of the resend
-        self._is_resend = False  # since the last receipt
+        self._progress_before = 0.0  # before the resend
+        self._is_resend = False  # a resend without a receipt
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -80,30 +77,30 @@ class PendingWindow:
 
     @property
     def oldest(self) -> Outgoing | OutgoingRun | None:
-        """Begins with the entry whose receipt must come next; None if nothing is pending."""
+        """The entry, or the run from the entry on, whose receipt must be next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
     @property
     def max_bytes(self) -> int:
-        """How many bytes it may hold now."""
+        """Maximum bytes now."""
         return self._budget.part
 
     @property
     def is_over(self) -> bool:
-        """Whether it holds more than that."""
+        """Whether it holds more than ``max_bytes``."""
         return self._bytes > self.max_bytes
 
     def has_room(self, entry: Outgoing | OutgoingRun) -> bool:
-        """Whether an entry, the first one of a run, may be sent now.
+        """Whether an entry, or a run's first entry, may be sent now.
 
-        An entry larger than the window waits until the window is empty. So does one whose sequence id is not
-        above all pending ones: receipts name entries by growing ids, and a deduplicating broker cannot tell a
-        duplicate from an entry that it is still storing.
+        An entry larger than the window waits until the window is empty. So does an entry whose sequence id is
+        not above all pending ids, because receipts name entries by ascending ids, and a deduplicating broker
+        cannot distinguish a duplicate from an entry that it is still storing.
         """
         return self._fitting(entry) > 0
 
     def _fitting(self, entry: Outgoing | OutgoingRun) -> int:
-        """How many entries have room: of a run the first ones, else one or none."""
+        """Returns how many entries fit: 0 or 1; for a run, a prefix length."""
         if self._entries:
             last = self._entries[-1]
             is_above = entry.sequence_id > last.highest_sequence_id
@@ -117,14 +114,14 @@ class PendingWindow:
         return fits if self._entries else max(1, fits)
 
     def push(self, outgoing: Outgoing | OutgoingRun, now: float) -> None:
-        """Append what is about to be sent; ``now`` is in monotonic seconds."""
+        """Appends an entry that will be sent now; ``now``: monotonic seconds."""
         self._entries.append(outgoing)
         self._pushed_at.append(now)
         self._messages += outgoing.messages
         self._bytes += outgoing.size
 
     def take_from(self, waiting: deque[Outgoing | OutgoingRun], now: float) -> list[Outgoing | OutgoingRun]:
-        """Move entries out of ``waiting``, in order, while they have room; return those moved."""
+        """Moves entries out of ``waiting``, in order, while they have room; returns the moved entries."""
         moved = []
         while waiting:
             entry = waiting[0]
@@ -140,10 +137,10 @@ class PendingWindow:
         return moved
 
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
-        """Take a SEND_RECEIPT and return its entry; None if that was acknowledged before.
+        """Takes a SEND_RECEIPT; returns its entry, or None if the entry was acknowledged before.
 
         Raises:
-            ProtocolError: a receipt for a newer entry than the oldest pending one: the connection lost one.
+            ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.
         """
         entries = self._entries
         if not entries or sequence_id < entries[0].sequence_id:
@@ -163,14 +160,14 @@ class PendingWindow:
         return entry
 
     def run_acknowledged(self, count: int) -> OutgoingRun:
-        """Take SEND_RECEIPTs for the first ``count`` entries of the oldest run; return these entries."""
+        """Takes SEND_RECEIPTs for the first ``count`` entries of the oldest run; returns these entries."""
         self._is_resend = False
         run = self._pop(count)
         assert isinstance(run, OutgoingRun)
         return run
 
     def _pop(self, count: int) -> Outgoing | OutgoingRun:
-        """Remove the oldest entry; of a run the first ``count`` entries."""
+        """Removes the oldest entry, or the first ``count`` entries of a run."""
         oldest = self._entries[0]
         if isinstance(oldest, OutgoingRun) and count < oldest.messages:
             oldest, self._entries[0] = oldest.cut(count)
@@ -182,16 +179,16 @@ class PendingWindow:
         return oldest
 
     def lost(self) -> None:
-        """Note that the registration has ended: pending entries must be sent again."""
+        """Notes that the registration has ended, so that pending entries must be sent again."""
         if self._is_resend:
             self._progress_at = self._progress_before
         self._progress_before = self._progress_at
         self._is_resend = bool(self._entries)
 
     def again(self, attempt: str, now: float) -> list[Outgoing | OutgoingRun]:
-        """Return the pending entries in order, to be sent on a new connection.
+        """Returns the pending entries in order, to be sent on a new connection.
 
-        ``attempt`` is another one each time, for the names of chunked messages.
+        ``attempt`` differs for each call, and becomes part of chunked messages' names.
         """
         since = self._pushed_at[0] if self._pushed_at else now
         for entry in reversed(self._partly):
@@ -207,35 +204,36 @@ class PendingWindow:
 
     @property
     def due_at(self) -> float | None:
-        """When the oldest entry's send timeout ends; None if nothing is pending.
+        """End of the oldest entry's send timeout; None if nothing is pending.
 
-        It begins when the entry is pushed, and again at each sign of progress: if a broker throttles, pending
-        entries may take much longer than the timeout. A resend must bring receipts. Its other signs no longer
-        count when it is also lost: else a broker that refuses each resend would be tried for ever.
+        The timeout starts when the entry is pushed, and again at each sign of progress, because with a
+        throttling broker entries may be pending much longer. A resend must lead to receipts: its other signs
+        no longer count if its registration is lost, too, or a broker that refuses each resend would be tried
+        for ever.
 
-            =======================================================  ======================================
-            sign of progress                                         counts
-            =======================================================  ======================================
-            receipt; ``begin_anew``                                  always
-            bytes on their way, or the receipt of a chunk that is    always
-            not the last one, before anything was sent again
-            the same of a resend, before its first receipt           until that registration is lost
-            =======================================================  ======================================
+            ====================================================  ==================================
+            sign of progress                                      counts
+            ====================================================  ==================================
+            receipt; ``begin_anew``                               always
+            sent bytes, or receipt of a chunk but the last,       always
+            before any resend
+            the same of a resend, before its first receipt        until its registration is lost
+            ====================================================  ==================================
         """
         if not self._pushed_at:
             return None
         return max(self._pushed_at[0], self._progress_at) + self._send_timeout
 
     def progress(self, at: float) -> None:
-        """Note when there was a sign of progress, in monotonic seconds; see ``due_at``."""
+        """Notes a sign of progress at a time in monotonic seconds; see ``due_at``."""
         self._progress_at = max(self._progress_at, at)
 
     def begin_anew(self, now: float) -> None:
-        """Start the send timeout again: finding that the pending entries are stored took long."""
+        """Restarts the send timeout, because the search for stored entries used it up."""
         self._progress_at = self._progress_before = now
 
     def refused(self, code: int, message: str) -> PulsarError:
-        """Make the error for a SEND_ERROR with its ServerError code and its text; look at entries' bytes."""
+        """Makes the error for a SEND_ERROR with a ServerError code and text; may check the entries' bytes."""
         if code != _CHECKSUM_ERROR:
             return from_server(code, message, topic=self._topic)
         if all(entry.intact for entry in self):
@@ -243,7 +241,7 @@ class PendingWindow:
         return SendError("an entry's bytes changed in memory before they were sent", topic=self._topic)
 
     def timed_out(self, why: str) -> SendError:
-        """Make the error for all pending entries."""
+        """Makes the error for all pending entries."""
         return SendTimeoutError(
             f"{self._messages} messages were not acknowledged within {self._send_timeout:g} s: {why}",
             topic=self._topic,

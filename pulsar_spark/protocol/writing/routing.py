@@ -1,7 +1,7 @@
-"""Chooses the partition of a message. Keys are routed as by the Java client: consumers rely on that.
+"""Chooses the partition of a message. Keys are routed as in the Java client, because consumers rely on it.
 
-The hash is taken of the key as it is sent: a key that is not UTF-8, and with ``key_bytes`` each key,
-counts as its base64 text. All keys are hashed at once, in numpy's wrapping 32 bit arithmetic.
+Keys are hashed as sent: a key that is not UTF-8, and with ``key_bytes`` each key, as its base64 text. All
+keys are hashed at once, in numpy's wrapping 32-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Partitions: TypeAlias = npt.NDArray[np.int32]
 MessageRouter: TypeAlias = Callable[[pa.BinaryArray, int], Any]
 """``messageRouter``: keys of n rows (null: none) and the number of partitions -> n partition numbers.
 
-They may be a list, a numpy or an Arrow array of integers. The same keys must get the same numbers whenever it
-is asked, or a replay of a micro-batch is not the same.
+The result is a list, a numpy or an Arrow array of integers. Equal keys must always get equal numbers, or the
+replay of a micro-batch is not equal.
 """
 
 _31 = 31
 _INVERSE_OF_31 = pow(31, -1, 2**32)
 _MURMUR_ADDED = 0xE6546B64
 
-_HASHED_AT_ONCE = 1 << 16  # code units of a block of texts; a longer text is its own block
+_HASHED_AT_ONCE = 1 << 16  # code units in a block of texts; a longer text is its own block
 
-_ROUNDS = 64  # words of each text that MurmurHash3 takes in rounds; keys are mostly shorter
+_ROUNDS = 64  # words of each text hashed in rounds of MurmurHash3; most keys are shorter
 
 
 class HashingScheme(Enum):
@@ -55,7 +55,7 @@ class RoutingMode(Enum):
 
 
 class TaskPlace(NamedTuple):
-    """What a task writes: its part of a micro-batch. The same in each run of it.
+    """A task's part of a micro-batch, which is equal in each run.
 
     Attributes:
         batch: number of the micro-batch, from 0.
@@ -66,12 +66,12 @@ class TaskPlace(NamedTuple):
     task: int
 
     def first_partition(self, partitions: int, mode: RoutingMode) -> int:
-        """The partition of the task's first row without a key, of all ``partitions``.
+        """Returns the partition of the task's first row without a key.
 
-        Tasks of a micro-batch begin at partitions that follow each other, and so do the micro-batches of a
-        task: rows are spread evenly, also where each task has few. After as many micro-batches as there are
-        partitions, one is skipped: else a query in which only every second micro-batch has rows would reach
-        half of the partitions. With SINGLE it does not depend on the micro-batch.
+        Tasks of a micro-batch begin at consecutive partitions, and so do the micro-batches of a task, so that
+        rows are spread evenly even if each task has few rows. After each round of all partitions one is
+        skipped, because otherwise a query with rows in every second micro-batch would use half of the
+        partitions. With SINGLE the result does not depend on the micro-batch.
         """
         match mode:
             case RoutingMode.SINGLE:
@@ -83,18 +83,17 @@ class TaskPlace(NamedTuple):
 class Router:
     """Chooses the partitions of one writer's rows, in their order.
 
-    A row that names its partition is sent there, a row with a key by the hash of the key. Rows without either
-    fill a block of one partition, then one of the next; a block that is not full for ``switch_after`` seconds
-    is left.
+    A row that names its partition is sent there, a row with a key by the key's hash. Other rows fill a block
+    of one partition, then a block of the next; a block also ends after ``switch_after`` seconds.
 
     Args:
-        mode: SINGLE sends all rows without a key to ``start``.
-        scheme: of the keys' hashes.
-        custom: the user's router, instead of hash and turn; only with CUSTOM.
-        start: the partition of the first row without a key.
-        block: rows without a key that one partition gets in turn.
-        switch_after: seconds; None: blocks end by their rows only, so a replay of the same rows is the same.
-        key_bytes: whether keys that are UTF-8 are also hashed as base64 text.
+        mode: routing of rows without a key; SINGLE: all to ``start``.
+        scheme: hash of the keys.
+        custom: the user's router, which replaces hash and turn; only with CUSTOM.
+        start: partition of the first row without a key.
+        block: number of rows without a key in a block.
+        switch_after: seconds; None: blocks end by their rows only, so a replay of equal rows is equal.
+        key_bytes: whether UTF-8 keys are hashed as base64 text, too.
     """
 
     def __init__(
@@ -115,11 +114,11 @@ class Router:
         self._start = start
         self._block = block
         self._switch_after = switch_after
-        self._taken = 0  # turns: rows without a key, and what was left of blocks that were given up
+        self._taken = 0  # rows without a key, and unused rows of blocks that ended early
         self._switched_at = 0.0
 
     def route(self, columns: MessageColumns, partitions: int, now: float) -> Partitions:
-        """The partition of each row, int32[n]; ``now`` is in monotonic seconds.
+        """Returns the partition of each row, int32[n]; ``now``: monotonic seconds.
 
         Raises:
             OptionError: a row or the user's router names a partition that the topic does not have, or the
@@ -187,9 +186,9 @@ def partitions_for_keys(
     *,
     key_bytes: bool = False,
 ) -> Partitions:
-    """Choose the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
+    """Returns the partition of each key, int32[n] from 0 to ``partitions - 1``; -1 for a null key.
 
-    With ``key_bytes`` keys that are UTF-8 are also sent as base64 text.
+    ``key_bytes``: whether UTF-8 keys are sent as base64 text, too.
     """
     texts, _ = encode_keys(keys, as_bytes=key_bytes)
     chosen = np.full(len(texts), -1, np.int32)
@@ -200,7 +199,7 @@ def partitions_for_keys(
 
 
 def hash_keys(texts: pa.BinaryArray, scheme: HashingScheme) -> Words:
-    """Hash UTF-8 texts, none of them null, to uint32[n] below 2**31, as ``makeHash`` does."""
+    """Hashes UTF-8 texts without nulls to uint32[n] below 2**31, as Java's ``makeHash`` does."""
     count = len(texts)
     if count == 0:
         return np.zeros(0, np.uint32)
@@ -215,7 +214,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
     units: npt.NDArray[np.uint8 | np.uint16] = data
     if data.max(initial=0) > 0x7F:
         units = np.frombuffer(data.tobytes().decode("utf-8").encode("utf-16-le"), "<u2")
-        # A character is as many code units as its first byte says, its other bytes none.
+        # A character's code units are counted at its first byte.
         units_to = np.zeros(len(data) + 1, np.int64)
         np.cumsum((data < 0x80).astype(np.int8) + (data >= 0xC0) + (data >= 0xF0), out=units_to[1:])
         offsets = units_to[offsets]
@@ -228,7 +227,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hash texts of different sizes, which takes at least 1.5 times as long.
+    """Hashes texts of different sizes, in at least 1.5 times the time.
 
     31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).
@@ -246,14 +245,14 @@ def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -
 
 
 def _powers(base: int, count: int) -> Words:
-    """Powers 0 to ``count - 1`` of ``base``, modulo 2**32."""
+    """Returns powers 0 to ``count - 1`` of ``base``, modulo 2**32."""
     kept = _kept_powers(base)
     return kept[:count] if count <= len(kept) else _new_powers(base, count)
 
 
 @lru_cache(maxsize=2)
 def _kept_powers(base: int) -> Words:
-    """Those for a block; to make them takes longer than to hash it."""
+    """Returns the powers for a block, cached because they take longer than the hashes."""
     return _new_powers(base, _HASHED_AT_ONCE + 1)
 
 
@@ -264,7 +263,7 @@ def _new_powers(base: int, count: int) -> Words:
 
 
 def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
-    """MurmurHash3 x86 32 bit with seed 0, a 4-byte word of all texts a round, then long texts one by one."""
+    """MurmurHash3 x86 32-bit, seed 0: one 4-byte word of all texts a round, then long texts one by one."""
     padded = np.append(data, np.zeros(4, np.uint8))
     words = np.ndarray((len(data) + 1,), "<u4", padded, 0, (1,))  # the word that begins at each byte
     start = offsets[:-1]
@@ -291,7 +290,6 @@ def _murmur3(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _continued(hashed: int, words: Words) -> int:
-    """Mix more words of one text into its hash."""
     for word in _scrambled(words).tolist():
         hashed ^= word
         hashed = ((hashed << 13 | hashed >> 19) * 5 + _MURMUR_ADDED) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Which schema rows are written by: the topic's own, or one that is registered for them.
+"""Chooses the schema of written rows: the topic's own schema, or a new one, which is registered.
 
     ====================  ============  ============  ====================================================
     schema of the topic   rows fit it   may register  choice
@@ -6,17 +6,17 @@
     none                  -             yes           the rows' own, which is registered
     none                  -             no            error
     of another type       -             any           error
-    KEY_VALUE, with the   -             any           error: nothing but the message's key would tell the
-    key elsewhere                                     two layouts apart
+    KEY_VALUE, with the   -             any           error: only the message's key would distinguish the two
+    key elsewhere                                     layouts
     of the rows' type     yes           any           the topic's
-    of the rows' type     no            yes           the topic's with new fields for the columns that it
-                                                      lacks, which is registered; error where that is not all
+    of the rows' type     no            yes           the topic's with new fields for missing columns, which
+                                                      is registered; error if rows misfit in another way
     of the rows' type     no            no            error, which lists the columns
     ====================  ============  ============  ====================================================
 
-Rows fit where each column has a field that takes its type, and each field without a column has a default.
-Both parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks
-make the same. Whatever is to be registered has written and read a row once.
+Rows fit if each column has a field that accepts its type, and each field without a column has a default. Both
+parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks make the
+same choice. A schema is registered only after a sample row was written and read by it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartKind(Enum):
 
 
 class KeyValueEncoding(Enum):
-    """Where the keys of a KEY_VALUE schema are: in the payload, or the messages' keys."""
+    """Location of a KEY_VALUE schema's keys: the payload, or the messages' keys."""
 
     INLINE = "INLINE"
     SEPARATED = "SEPARATED"
@@ -65,9 +65,9 @@ class RowType:
     """Type of the rows to write with a schema.
 
     Attributes:
-        value: type of their values.
-        key: type of their keys, for a KEY_VALUE schema; None for all others.
-        encoding: where the keys are; None: as in the topic's schema.
+        value: type of the values.
+        key: type of the keys, for a KEY_VALUE schema; None for any other schema.
+        encoding: location of the keys; None: as in the topic's schema.
     """
 
     value: PartType
@@ -76,24 +76,24 @@ class RowType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type of rows as an encoder takes them: values, or a struct of ``key`` and ``value``."""
+        """The type of an encoder's rows: values, or a struct of ``key`` and ``value``."""
         if self.key is None:
             return self.value.arrow
         return pa.struct([pa.field("key", self.key.arrow), pa.field("value", self.value.arrow)])
 
 
 class SchemaChoice(NamedTuple):
-    """The schema that rows are written by; one that ``is_new`` to the topic must be registered."""
+    """The schema of written rows; if it ``is_new`` to the topic, it must be registered."""
 
     schema: Schema
     is_new: bool
 
 
 def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool) -> SchemaChoice:
-    """Choose the schema that rows are written by; ``existing`` is the topic's latest. See the module's table.
+    """Chooses the schema of rows by the module's table; ``existing``: the topic's latest schema.
 
     Raises:
-        SchemaError: no schema fits; the text says why, and lists the columns that do not fit.
+        SchemaError: no schema fits; the text has the reason, and the columns that do not fit.
         UnsupportedError: values of the topic's schema are not written, a column's type is in no schema, or
             values of a new schema could not be read.
     """
@@ -104,10 +104,10 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
 
 
 def kind_of_values(schema: Schema) -> PartKind:
-    """The encoding of a schema's values; of KEY_VALUE that of its value part.
+    """Returns the encoding of a schema's values; for KEY_VALUE, of its value part.
 
     Raises:
-        SchemaError: its definition is malformed.
+        SchemaError: the definition is malformed.
         UnsupportedError: such values are not written.
     """
     value = key_value.parts_of(schema).value if schema.type is SchemaType.KEY_VALUE else schema
@@ -123,7 +123,7 @@ def kind_of_values(schema: Schema) -> PartKind:
 
 
 def _prove(schema: Schema, rows: RowType) -> None:
-    """Write and read a row by a schema before it is registered: a broker keeps it for ever."""
+    """Writes and reads a row by a schema before its registration, because brokers keep schemas for ever."""
     try:
         encoder = formats.encoder(schema, rows.arrow)
         encoded = encoder.encode(pa.array([_sample(schema, rows.arrow)], rows.arrow))
@@ -141,7 +141,6 @@ def _prove(schema: Schema, rows: RowType) -> None:
 
 
 def _sample(schema: Schema, kind: pa.DataType) -> object:
-    """A value of a column that a schema takes."""
     if schema.type is SchemaType.KEY_VALUE:
         parts = zip(kind, key_value.parts_of(schema)[:2], strict=True)
         return {field.name: _sample(part, field.type) for field, part in parts}

@@ -1,41 +1,79 @@
-"""StoredIds: which of a producer's sequence ids are stored, and so which entries may be sent again.
+"""StoredIds: a producer's stored sequence ids, which decide whether entries may be sent again.
 
-A broker that deduplicates drops what is sent with an id up to the last one that it has stored under the
-producer's name. So an entry that is sent again is lost if the broker drops it and has not stored it. What is
-remembered of a name, besides the last id that the broker named when the producer first registered:
+A broker that deduplicates drops entries with ids up to the last id that it has stored under the producer's
+name. So an entry that is sent again is lost if the broker drops it and has not stored it. StoredIds keeps,
+besides the broker's last id at the first registration:
 
-    ==================  ====================================================================================
+    ==================  ==================================================================================
     id                  meaning
-    ==================  ====================================================================================
-    acknowledged to     the highest id that was acknowledged
-    found to            up to here pending entries were found stored
-    dropped to          up to here the broker drops what is sent: its last id at the last registration
+    ==================  ==================================================================================
+    acknowledged to     highest acknowledged id
+    found to            pending entries up to this id were found stored
+    dropped to          the broker's last id at the last registration: it drops entries up to this id
     refused             ids of entries that the broker has refused, until they are known to be stored
-    old version to      entries up to here were packed with a schema version that is no longer the producer's
-    ==================  ====================================================================================
+    old version to      entries up to this id have a schema version that is no longer the producer's
+    ==================  ==================================================================================
+
+When the producer registers again, pending entries (sent and not acknowledged) are judged by the broker's last
+id. ``known`` is the highest id that is otherwise known to be stored. An entry is claimed if its ids are above
+``known`` and not above the broker's last id: the broker would drop it, so it must be stored as it was sent.
+
+    =====================================  ==============================================================
+    the broker's last id                   decision
+    =====================================  ==============================================================
+    none (-1), and pending entries         error: the broker does not deduplicate, or does not know the
+    belong to a transaction, and must not  name; the entries may be stored, and would be stored twice
+    be stored twice
+    none (-1) otherwise                    send again
+    above ``known`` and all pending ids    error: another program has used the name; the broker would
+                                           drop further entries
+    in a pending entry, before its last    the same error: a broker stores an entry whole or not at all
+    id
+    above the first claimed id, and not    the same error: this producer has sent no entry with that id
+    the last id of a claimed entry
+    the id of a chunked message whose      error: the broker would drop the last chunks
+    last chunk was not sent yet
+    any other, and a claimed entry of a    error: the entry may not be stored, and cannot be read before
+    transaction is in doubt (see below)    the transaction ends
+    any other, and a claimed entry is in   send again if the entry is found as it was sent
+    doubt
+    any other                              send again: the broker drops stored entries
+    =====================================  ==============================================================
+
+    =====================================  ==============================================================
+    claimed entry                          in doubt
+    =====================================  ==============================================================
+    chunk with the broker's last id        yes: a restarted broker has the id of a message from its first
+                                           chunk, and only the last chunk proves the message
+    refused entry, and all after it        yes: later entries may be stored though this one is not, and
+                                           another refusal may be lost with the connection
+    part of a transaction                  yes: Pulsar 4.0.7 and older may lose an entry and store later
+                                           ones, if two producers write a topic's first messages in
+                                           transactions
+    any other, under a shared name         yes: another program may have used its ids
+    any other                              no
+    =====================================  ==============================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pulsar_spark.errors import SchemaError, SendError
+from pulsar_spark.errors import NotReadyError, SchemaError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing, OutgoingRun
-from pulsar_spark.protocol.writing.stored_check import StoredProof, check_stored, foreign_writes
+from pulsar_spark.wire.entry.entries import Entry
 
-# How a deduplicating broker refuses an entry that is sent again while it still stores the earlier copy.
+# Refusal of an entry that is sent again while a deduplicating broker still stores the earlier copy.
 _PERSISTENCE_ERROR = 2
 _IS_BEING_STORED = "Cannot determine whether the message is a duplicate"
 
 
 class StoredIds:
-    """The ids of one producer that are known to be stored, dropped or refused; see the module's table.
-
-    Others may use an ``is_shared_name``, and messages of a transaction ``may_repeat``: see ``check_stored``.
+    """One producer's stored, dropped and refused ids; see the module's tables, and ``check_stored``.
 
     Attributes:
-        acknowledged_to: the highest id that was acknowledged; -1 for none. The owner raises it with
-            receipts: a call for each of them would take longer.
+        acknowledged_to: highest acknowledged id; -1 for none. The owner raises it with receipts, because a
+            call for each receipt takes longer.
     """
 
     def __init__(self, topic: str, *, is_shared_name: bool = True, may_repeat: bool = False) -> None:
@@ -45,7 +83,7 @@ class StoredIds:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all: the producer gets another name, or other ids."""
+        """Forgets all ids, because the producer gets another name, or other ids."""
         self.acknowledged_to = -1
         self._found_to = -1
         self._name = ""
@@ -56,16 +94,16 @@ class StoredIds:
         self._proof: StoredProof | None = None
 
     def judge_drop(self, sequence_id: int, oldest: Outgoing | OutgoingRun | None) -> SendError | None:
-        """Judge a receipt that says that the broker has dropped an entry as a duplicate by its sequence id.
+        """Judges a receipt by which the broker has dropped an entry as a duplicate.
 
-        Its receipt must come next that ``oldest`` begins with. Returns the error if that entry was dropped
-        and is not stored: this producer has used its id for other rows, or somebody else has. None if it is
-        stored, if more of its chunks follow, or if the receipt is for another entry.
+        ``oldest``: the entry with the next expected receipt, or its run. Returns the error if the dropped
+        entry is not stored, because this producer or another program used its id for other rows. None if the
+        entry is stored, if more of its chunks follow, or if the receipt is for another entry.
         """
         if oldest is None or oldest.sequence_id != sequence_id or oldest.kind is EntryKind.CHUNK:
             return None
         if sequence_id <= self.acknowledged_to:
-            # Also up to the id that the broker named first: a task that is run again must not succeed.
+            # Also up to the broker's id at the first registration, because a repeated task must not succeed.
             return SendError(
                 f"the broker has dropped rows from sequence id {sequence_id} on as duplicates, because id "
                 f"{self.acknowledged_to} was sent before: the rows' ids (column __sequenceId) do not ascend",
@@ -79,33 +117,32 @@ class StoredIds:
         return foreign_writes(self._topic, self._name)
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
-        """Remember the id of a SEND_ERROR, unless the broker is still storing an earlier copy."""
+        """Remembers the id of a SEND_ERROR, unless the broker is still storing an earlier copy."""
         if code != _PERSISTENCE_ERROR or _IS_BEING_STORED not in message:
             self._refused.append(sequence_id)
 
     def version_changed(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
-        """Note that the producer's schema has another version than entries that are not acknowledged."""
+        """Notes that the producer's schema version differs from that of unacknowledged entries."""
         self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
 
     def registered(
         self, name: str, last_sequence_id: int, last_at_first: int, pending: Sequence[Outgoing]
     ) -> StoredProof | None:
-        """Judge the pending entries by the last id that the broker has stored under the producer's name.
+        """Judges the pending entries by the broker's last id for the producer's name, see ``check_stored``.
 
-        Ids that it has refused take part in that; see ``check_stored``. It was ``last_at_first`` when the
-        producer was registered for the first time under this name; -1 stands for none.
+        ``last_at_first``: the broker's last id at the first registration under this name; -1 for none.
 
         Returns:
-            The proof that needs the stored entries before ``take_proof``; None if there is nothing to prove.
+            The proof that needs the stored entries before ``take_proof``; None if nothing must be proven.
 
         Raises:
-            SendError: pending messages would be dropped, or could be stored twice; or the broker no longer
-                knows what it had stored.
+            SendError: pending messages would be dropped, or could be stored twice; or the broker has
+                forgotten the producer's ids.
         """
         self._name = name
         self._dropped_to = last_sequence_id
         known = max(self.acknowledged_to, self._found_to, last_at_first)
-        # Until it has named an id it may not deduplicate at all.
+        # A broker that never named an id may not deduplicate at all.
         self._has_named |= last_sequence_id >= 0
         if self._has_named and last_sequence_id < known:
             raise SendError(
@@ -129,11 +166,11 @@ class StoredIds:
         return self._proof
 
     def take_proof(self) -> bool:
-        """Take what the proof has found; return whether there was one to take.
+        """Takes the proof's result; returns whether there was a proof.
 
         Raises:
             SendError: the broker would drop entries that are not stored.
-            NotReadyError: it is not known yet whether they are stored.
+            NotReadyError: the proof is not complete.
         """
         proof = self._proof
         if proof is None:
@@ -145,7 +182,7 @@ class StoredIds:
         return True
 
     def check_versions(self, packed: Iterable[Outgoing | OutgoingRun]) -> None:
-        """Raise SchemaError if one of the entries would be stored now with an old schema version."""
+        """Raises SchemaError if an entry would be stored now with an old schema version."""
         if any(self._dropped_to < entry.highest_sequence_id <= self._old_version_to for entry in packed):
             raise SchemaError(
                 "the version number of the rows' schema has changed, and messages that are not stored yet "
@@ -153,3 +190,165 @@ class StoredIds:
                 topic=self._topic,
                 advice="Run the task or the query again: it writes with the new number",
             )
+
+
+def check_stored(
+    topic: str,
+    producer_name: str,
+    last_sequence_id: int,
+    known: int,
+    pending: Sequence[Outgoing],
+    *,
+    is_shared_name: bool,
+    may_repeat: bool = False,
+    refused: int | None = None,
+) -> list[Outgoing]:
+    """Judges the pending entries of a producer by the module's tables.
+
+    ``is_shared_name``: whether other programs may use the name. ``may_repeat``: whether a transaction's
+    messages may be stored twice. ``refused``: lowest id above ``known`` of a refused entry.
+
+    Returns:
+        The entries in doubt, which must be found before any entry is sent again.
+
+    Raises:
+        SendError: by the tables.
+    """
+    last = last_sequence_id
+    messages = sum(entry.messages for entry in pending if entry.transaction is not None)
+    if last < 0:
+        if messages and not may_repeat:
+            raise SendError(
+                f"the connection was lost with {messages} messages of a transaction unacknowledged; they may "
+                "be stored, and it is not certain that the namespace deduplicates what is sent again",
+                topic=topic,
+                advice="Enable deduplication for the namespace, or let Spark retry tasks "
+                "(spark.task.maxFailures)",
+            )
+        return []
+    claimed = [entry for entry in pending if known < entry.sequence_id <= last]
+    if (
+        last > max([known, *(entry.highest_sequence_id for entry in pending)])
+        or any(entry.sequence_id <= last < entry.highest_sequence_id for entry in pending)
+        or (claimed and claimed[-1].highest_sequence_id != last)
+    ):
+        raise foreign_writes(topic, producer_name)
+    if claimed and claimed[-1].kind is EntryKind.CHUNK:
+        raise incomplete_message(topic)
+
+    def is_in_doubt(entry: Outgoing) -> bool:
+        if entry.kind.is_chunk and entry.sequence_id == last:
+            return True
+        if refused is not None and entry.sequence_id >= refused:
+            return True
+        return is_shared_name or entry.transaction is not None
+
+    in_doubt = [entry for entry in claimed if is_in_doubt(entry)]
+    if any(entry.transaction is not None for entry in in_doubt):
+        raise SendError(
+            f"{messages} messages of a transaction were not acknowledged when the connection was lost, and "
+            "the broker would drop them if they were sent again. Whether all of them are stored cannot be "
+            "read before the transaction ends",
+            topic=topic,
+            advice="Let Spark retry tasks (spark.task.maxFailures), or start the query again",
+        )
+    return in_doubt
+
+
+class StoredProof:
+    """Compares stored entries, in any order, with entries in doubt, to prove that these are stored as sent.
+
+    If entries are not found:
+
+        ================================  =============================================
+        missing entry                     error
+        ================================  =============================================
+        another entry has its id          final: another program has used the name
+        the search timed out              NotReadyError: it may be found later
+        part of a chunked message         final: the broker would drop the last chunks
+        any other                         final: it is not stored, or no longer stored
+        ================================  =============================================
+
+    Attributes:
+        producer_name: producer's name in the entries.
+        first_sequence_id: lowest id of the entries in doubt.
+        last_sequence_id: highest id of the entries in doubt.
+        count: number of entries in doubt.
+    """
+
+    def __init__(self, topic: str, producer_name: str, entries: Sequence[Outgoing]) -> None:
+        self._topic = topic
+        self.producer_name = producer_name
+        self.first_sequence_id = entries[0].sequence_id
+        self.last_sequence_id = entries[-1].highest_sequence_id
+        self._missing: dict[tuple[int, int], tuple[bytes, Outgoing]] = {}
+        self._has_other = False
+        self._is_cut_short = False
+        for entry in entries:
+            metadata = entry.metadata
+            self._missing[entry.sequence_id, metadata.chunk_id] = metadata.SerializeToString(), entry
+        self.count = len(self._missing)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether all entries were found."""
+        return not self._missing
+
+    def take(self, entry: Entry) -> None:
+        """Compares a stored entry with the producer's name."""
+        place = entry.metadata.sequence_id, entry.metadata.chunk_id
+        metadata, sent = self._missing.get(place, (b"", None))
+        if sent is None:
+            return
+        if entry.metadata.SerializeToString() == metadata and entry.payload == sent.payload:
+            del self._missing[place]
+        elif not sent.kind.is_chunk:  # an earlier attempt of a chunked message may be stored
+            self._has_other = True
+
+    def cut_short(self) -> None:
+        """Notes that there was no time to compare all stored entries."""
+        self._is_cut_short = True
+
+    def error(self) -> SendError | NotReadyError:
+        """Makes the error for missing entries; see the class's table."""
+        entries = [entry for _, entry in self._missing.values()]
+        if self._has_other:
+            return foreign_writes(self._topic, self.producer_name)
+        if self._is_cut_short:
+            return NotReadyError(
+                f"the search for stored messages of producer {self.producer_name} timed out",
+                topic=self._topic,
+                advice="An open transaction, or a broker that is starting, may hide them. Raise "
+                "sendTimeoutMs and operationTimeoutMs",
+            )
+        if any(entry.kind.is_chunk for entry in entries):
+            return incomplete_message(self._topic)
+        messages = sum(entry.messages for entry in entries)
+        return SendError(
+            f"{messages} messages were not acknowledged when the connection was lost; they were not found "
+            f"in the topic, and the broker would drop them as duplicates of producer {self.producer_name} "
+            "if they were sent again",
+            topic=self._topic,
+            advice="Somebody else may have written under that name, an open transaction may hide them, "
+            "or the broker may have removed them. Let Spark retry tasks (spark.task.maxFailures)",
+        )
+
+
+def incomplete_message(topic: str) -> SendError:
+    """Returns the error of a producer that can no longer send the last chunks of a message."""
+    return SendError(
+        "the connection was lost while a chunked message was sent, and the broker would drop its remaining "
+        "chunks",
+        topic=topic,
+        advice="Let Spark retry tasks (spark.task.maxFailures)",
+    )
+
+
+def foreign_writes(topic: str, name: str) -> SendError:
+    """Returns the error of a producer whose name another program has used meanwhile."""
+    return SendError(
+        f"somebody else, such as another run of this task, has written under the producer name {name}",
+        topic=topic,
+        advice="Let Spark retry tasks (spark.task.maxFailures), and do not use one producerName in two "
+        "queries",
+    )

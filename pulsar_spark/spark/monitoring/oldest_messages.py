@@ -15,7 +15,7 @@ partitions, some got a message soon after the trigger. So a query that keeps up 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -66,28 +66,26 @@ class _Probe(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A partition at the last trigger.
+    """A partition at the last trigger that had it.
 
     Attributes:
         seen: the partition.
-        at_ms: the time of that trigger.
         time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
             1970; 0 if it is unknown.
         since: what that time is.
     """
 
     seen: Waiting
-    at_ms: int
     time_ms: int = 0
     since: _Since = _Since.UNKNOWN
 
-    def after(self, seen: Waiting, at_ms: int) -> _Known:
-        """What is known at a later trigger."""
+    def after(self, seen: Waiting, before_ms: int) -> _Known:
+        """What is known at a later trigger; the one before it was at ``before_ms``."""
         if seen.position == self.seen.position and self.seen.has_backlog:
-            return _Known(seen, at_ms, self.time_ms, self.since)
+            return _Known(seen, self.time_ms, self.since)
         if seen.position >= self.seen.last:
-            return _Known(seen, at_ms, self.at_ms, _Since.TRIGGER)
-        return _Known(seen, at_ms, self.time_ms, _Since.MESSAGE if self.time_ms else _Since.UNKNOWN)
+            return _Known(seen, before_ms, _Since.TRIGGER)
+        return _Known(seen, self.time_ms, _Since.MESSAGE if self.time_ms else _Since.UNKNOWN)
 
 
 class OldestMessages:
@@ -102,20 +100,21 @@ class OldestMessages:
         self._calls: PendingCalls[TopicName] = PendingCalls()
         self._pauses = self._calls.pauses
         self._known: dict[TopicName, _Known] = {}
+        self._triggered_ms = 0
 
     def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
         """Take the partitions of a trigger, and probe some whose times are not known well; never raises.
 
         Args:
-            partitions: all that the query reads.
+            partitions: those that the query reads; others than at the last trigger may be left out if they
+                have no backlog.
             now_ms: the time of the trigger, in ms since 1970.
         """
-        before = self._known
-        self._known = {
-            topic: before[topic].after(seen, now_ms) if topic in before else _Known(seen, now_ms)
-            for topic, seen in partitions.items()
-        }
-        calls = {topic: partial(self._probe, topic, *self._known[topic].seen) for topic in self._due(now_ms)}
+        known, before_ms, self._triggered_ms = self._known, self._triggered_ms, now_ms
+        for topic, seen in partitions.items():
+            known[topic] = known[topic].after(seen, before_ms) if topic in known else _Known(seen)
+        due = self._due({topic: known[topic] for topic in partitions}, now_ms)
+        calls = {topic: partial(self._probe, topic, *known[topic].seen) for topic in due}
         for topic, found in self._calls.run(calls, _PATIENCE).items():
             if isinstance(found, _Probe):
                 self._take(topic, found, now_ms)
@@ -129,12 +128,17 @@ class OldestMessages:
         known = self._known.get(topic)
         return None if known is None or not known.seen.has_backlog else known.time_ms or None
 
-    def _due(self, now_ms: int) -> list[TopicName]:
+    def forget(self, topics: Iterable[TopicName]) -> None:
+        """Forget partitions that are not read any more."""
+        for topic in topics:
+            self._known.pop(topic, None)
+
+    def _due(self, partitions: Mapping[TopicName, _Known], now_ms: int) -> list[TopicName]:
         """The partitions to probe at this trigger."""
         busy, now = self._calls.busy, self._client.now()
         late = {
             topic: known
-            for topic, known in self._known.items()
+            for topic, known in partitions.items()
             if known.seen.has_backlog
             and known.since is not _Since.PROBED
             and now_ms - known.time_ms > _TOLERANCE_MS

@@ -48,6 +48,17 @@ class PartitionBacklog(NamedTuple):
     oldest_ms: int | None = None
     possible_loss: str = ""
 
+    def to_json(self) -> Json:
+        """What the report shows of the partition."""
+        shown: Json = {"end": self.end, "backlogEntries": self.entries, "batchEntries": self.batch_entries}
+        if self.messages is not None:
+            shown["backlogMessagesEstimate"] = self.messages
+        if self.oldest_ms is not None:
+            shown["oldestTimeMs"] = self.oldest_ms
+        if self.possible_loss:
+            shown["possibleLoss"] = self.possible_loss
+        return shown
+
 
 class EntryMeans(NamedTuple):
     """The mean contents of an entry.
@@ -93,18 +104,7 @@ class SourceReport:
         """The report as JSON for Spark; see the head of this module."""
         topics: dict[str, dict[str, Json]] = {}
         for each in self.partitions:
-            shown: Json = {
-                "end": each.end,
-                "backlogEntries": each.entries,
-                "batchEntries": each.batch_entries,
-            }
-            if each.messages is not None:
-                shown["backlogMessagesEstimate"] = each.messages
-            if each.oldest_ms is not None:
-                shown["oldestTimeMs"] = each.oldest_ms
-            if each.possible_loss:
-                shown["possibleLoss"] = each.possible_loss
-            topics.setdefault(each.topic, {})[each.partition] = shown
+            topics.setdefault(each.topic, {})[each.partition] = each.to_json()
         report: Json = {
             "planner": self.planner,
             "subscription": self.subscription,

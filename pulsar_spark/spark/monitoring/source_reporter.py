@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pulsar_spark.client import LostRange, PlanningClient, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.by_topic import updated
 from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
 from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages, Waiting
 from pulsar_spark.spark.monitoring.planner_file import new_planner_id
@@ -50,6 +51,8 @@ class SourceReporter:
         self._samples = EntrySampler(client)
         self._oldest = OldestMessages(client)
         self._planner = new_planner_id()
+        self._topics: dict[str, dict[str, Json]] = {}
+        self._shown: set[TopicName] = set()
         self._start_ms = self._triggered_ms = client.time_ms()
 
     def begin_trigger(self) -> None:
@@ -78,6 +81,7 @@ class SourceReporter:
         self,
         subscription: str,
         partitions: Mapping[TopicName, PlannedPartition],
+        changed: Mapping[TopicName, PlannedPartition],
         data_losses: int,
         possible_losses: Mapping[TopicName, LostRange],
         deleted: Collection[TopicName],
@@ -87,13 +91,14 @@ class SourceReporter:
         Args:
             subscription: name of the query's subscription.
             partitions: partitions that the query reads.
+            changed: those that are not as in the last report, or have a backlog or a planned micro-batch.
             data_losses: number of losses in this run.
             possible_losses: ranges of messages that may be lost, by partition.
             deleted: partitions that were deleted without a loss.
         """
         means = self._samples.means
-        backlogs = tuple(
-            partition_backlog(
+        backlogs = {
+            topic: partition_backlog(
                 topic,
                 position=state.planned if state.position is None else state.position,
                 planned=state.planned,
@@ -102,30 +107,41 @@ class SourceReporter:
                 means=means,
                 oldest_ms=self._oldest.time_ms(topic),
             )._replace(possible_loss=str(possible_losses.get(topic, "")))
-            for topic, state in sorted(
-                partitions.items(), key=lambda each: (str(each[0].base), each[0].partition)
+            for topic, state in changed.items()
+            if state.planned is not None and topic in partitions
+        }
+        backlogs |= {
+            topic: PartitionBacklog(
+                str(topic.base), str(topic.partition), str(lost.start), 0, 0, 0, None, str(lost)
             )
-            if state.planned is not None
-        )
-        backlogs += tuple(
-            PartitionBacklog(str(topic.base), topic.part, str(lost.start), 0, 0, 0, None, str(lost))
             for topic, lost in possible_losses.items()
             if topic not in partitions
-        )
-        entries = sum(each.batch_entries for each in backlogs)
+        }
+        self._show(backlogs, self._shown - partitions.keys() - possible_losses.keys())
+        entries = sum(each.batch_entries for each in backlogs.values())
         report = SourceReport(
             planner=self._planner,
             subscription=subscription,
             start_time_ms=self._start_ms,
             time_ms=self._triggered_ms,
-            partitions=backlogs,
+            partitions=tuple(backlogs.values()),
             batch_bytes=None if means is None else round(entries * means.size),
             data_losses=data_losses,
             retries=self._client.retries(),
             ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
             service_url=self._service_url,
         ).to_json()
+        report["topics"] = self._topics
         return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
+
+    def _show(self, backlogs: Mapping[TopicName, PartitionBacklog], gone: Collection[TopicName]) -> None:
+        """Update what is shown of partitions."""
+        shown = {(each.topic, each.partition): each.to_json() for each in backlogs.values()}
+        hidden = [(str(topic.base), str(topic.partition)) for topic in gone]
+        self._topics = updated(self._topics, shown, hidden)
+        self._shown.update(backlogs)
+        self._shown.difference_update(gone)
+        self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
         """The report for a later trigger of this run, at which nothing has moved. Both share a dict."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -53,10 +53,12 @@ class EndAnswers(NamedTuple):
     Attributes:
         answers: the answers of partitions that were asked.
         gone: the partitions that no longer exist.
+        arrived: the partitions whose tails received something, be it the end of the topic.
     """
 
     answers: Mapping[Partition, LastMessageId]
     gone: Sequence[Partition]
+    arrived: Collection[Partition]
 
 
 class EndTracker:
@@ -110,7 +112,7 @@ class EndTracker:
         Raises:
             PulsarError: the broker refuses to answer.
         """
-        self._take_arrivals()
+        arrived = self._take_arrivals()
         due = self._due(self._client.now())
         answers: dict[Partition, LastMessageId] = {}
         gone = []
@@ -139,12 +141,13 @@ class EndTracker:
             partition.schedule.answered(found.last, now)
         for partition in due:
             partition.schedule.asked(now)
-        return EndAnswers(answers, gone)
+        return EndAnswers(answers, gone, arrived)
 
-    def _take_arrivals(self) -> None:
-        """Determine which arrivals are new entries; the others lie before known ends."""
+    def _take_arrivals(self) -> Collection[Partition]:
+        """Determine which arrivals are new entries; the others lie before known ends. Returns all."""
         now = self._client.now()
-        for partition in self._arrivals.take():
+        arrived = self._arrivals.take()
+        for partition in arrived:
             tail = partition.tail
             if tail is None:
                 continue
@@ -153,6 +156,7 @@ class EndTracker:
             is_late = now >= partition.schedule.known_until + _FOLLOWS_WITHIN
             if has_news or (is_late and not tail.was_waiting):
                 self._active[partition] = None
+        return arrived
 
     def _due(self, now: float) -> list[Partition]:
         self._active = {each: None for each in self._active if not each.is_closed}

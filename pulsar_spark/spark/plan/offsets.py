@@ -19,6 +19,7 @@ from typing import Any
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.by_topic import updated
 
 # An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
@@ -47,17 +48,9 @@ class Offsets:
 
         Parts that are equal are shared with that dict, which must not be changed.
         """
-        if self.positions.keys() != before.positions.keys():
-            return self.to_json()
-        topics = dict(json["topics"])
-        copied = set()
-        for topic, position in self.positions.items():
-            if position is not before.positions[topic]:
-                base = str(topic.base)
-                if base not in copied:
-                    copied.add(base)
-                    topics[base] = dict(topics[base])
-                topics[base][topic.part] = _text(position)
+        old = before.positions
+        moved = {topic: each for topic, each in self.positions.items() if each is not old.get(topic)}
+        topics = updated(json["topics"], _texts(moved), map(_key, old.keys() - self.positions.keys()))
         return {"subscription": self.subscription, "topics": topics}
 
     @classmethod
@@ -121,10 +114,7 @@ class OffsetCache:
 
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
     """``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the partition or segment."""
-    topics: dict[str, dict[str, str]] = {}
-    for base, _, topic in sorted((str(topic.base), topic.partition, topic) for topic in positions):
-        topics.setdefault(base, {})[topic.part] = _text(positions[topic])
-    return topics
+    return updated({}, _texts(positions))
 
 
 def _partition(topic: TopicName, part: str) -> TopicName:
@@ -134,8 +124,15 @@ def _partition(topic: TopicName, part: str) -> TopicName:
         raise OptionError(f"{part!r} is not a partition or segment", topic=str(topic)) from None
 
 
-def _text(position: MessageId) -> str:
-    return _DONE if position == MessageId.LATEST else str(position)
+def _texts(positions: Mapping[TopicName, MessageId]) -> dict[tuple[str, str], str]:
+    return {
+        _key(topic): _DONE if position == MessageId.LATEST else str(position)
+        for topic, position in positions.items()
+    }
+
+
+def _key(topic: TopicName) -> tuple[str, str]:
+    return str(topic.base), topic.part
 
 
 def _not_ours(data: object) -> OptionError:

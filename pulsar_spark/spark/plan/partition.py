@@ -322,6 +322,13 @@ class Partition:
         """The position after which nothing is processed, and the end of the topic."""
         return (MessageId.EARLIEST if self.position is None else self.position.last_whole_entry), self.last
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that is known of it is processed and acknowledged, and no micro-batch has more."""
+        done = self.processed
+        is_done = done is not None and not self.is_unacknowledged(done)
+        return is_done and self.backlog == 0 and self.planned == self.position
+
     def is_unacknowledged(self, entry: MessageId) -> bool:
         """Whether an entry may be acknowledged and was not yet."""
         return entry.is_message and entry > self.acknowledged

@@ -76,6 +76,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
     anew = start.subscription != end.subscription
     ranges = []
     for topic, last in end.positions.items():
+        if not anew and start.positions.get(topic) is last:  # most did not move
+            continue
         opened = starts.get(topic, last)
         first = start.positions.get(topic, opened)
         if anew:

@@ -94,6 +94,8 @@ class QueryPlanner:
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
+        self._changed: dict[TopicName, Partition] = {}  # since the last report
+        self._continued: Offsets | None = None  # what latest() returned last
 
     # ---- called by Spark
 
@@ -142,7 +144,9 @@ class QueryPlanner:
         if self._is_quiet(start, limited):
             return start
         self._quiet.end()
-        subscription = self._follow(start, start.positions, start.positions)
+        subscription = self._current(start) or self._follow(start, start.positions, start.positions)
+        if start is not self._continued:
+            subscription.unsettle(subscription.partitions.values())
         self._absent &= start.positions.keys()
         self._done = done_in(start)
         self._fresh_is_planned = True
@@ -152,13 +156,14 @@ class QueryPlanner:
             return start
         self._add_new_partitions(subscription, start)
         self._scalable.check_done(self._done)
-        for topic, state in subscription.partitions.items():
+        for topic, state in subscription.unsettled.items():
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
         # What a run leaves out that is limited to existing messages, or has one micro-batch (Trigger.Once),
         # would seem to be read.
         self._waits_for_all = self._frozen is not None or not limited
         self._ask_ends(subscription)
+        self._changed |= subscription.unsettled
         self._report = None
         is_all_acknowledged = self._acknowledge(subscription)
         subscription.note_ends(self._scalable.is_ordered)
@@ -169,7 +174,7 @@ class QueryPlanner:
         ends = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
-                subscription.partitions,
+                subscription.unsettled,
                 start,
                 self._silent | held,
                 limited=limited,
@@ -179,13 +184,17 @@ class QueryPlanner:
         for partition, end in ends.items():
             partition.planned = end
         self._report = None
-        planned = {partition.topic: end for partition, end in ends.items()}
+        states = subscription.partitions
+        planned = {topic: position for topic, position in start.positions.items() if topic in states}
+        planned |= {partition.topic: end for partition, end in ends.items()}
         planned = self._scalable.with_done(planned, start, self._topics.partitions)
+        subscription.settle(start.positions)
+        self._continued = start
         if is_moved(planned, start):
-            return Offsets(start.subscription, planned)
+            self._continued = Offsets(start.subscription, planned)
+            return self._continued
         is_waited_for = any(
-            each in held and state.end > state.position_or_start
-            for each, state in subscription.partitions.items()
+            states[each].end > states[each].position_or_start for each in held & states.keys()
         )
         if self._frozen is not None and unsure and is_waited_for:
             raise not_ended(min(unsure))
@@ -249,25 +258,25 @@ class QueryPlanner:
             subscription = "" if self._subscription is None else self._subscription.name
             found = self._loss_check.reporter
             self._report = self._reporter.report(
-                subscription, self._partitions, found.count, found.possible, found.deleted
+                subscription, self._partitions, self._changed, found.count, found.possible, found.deleted
             )
+            self._changed = {} if self._subscription is None else {**self._subscription.unsettled}
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """The ranges that the tasks of the batch ``(start, end]`` read."""
         self._report = None
-        processed = start.positions if start.subscription == end.subscription else end.positions
-        # A partition missing in the end was gone when the batch was planned, and one whose end lies before
-        # its start was set back. Both were reported then.
-        subscription = self._follow(
-            end,
-            {
+        subscription = self._current(end)
+        if subscription is None:
+            processed = start.positions if start.subscription == end.subscription else end.positions
+            # A partition missing in the end was gone when the batch was planned, and one whose end lies
+            # before its start was set back. Both were reported then.
+            existed = {
                 topic: position
                 for topic, position in processed.items()
                 if topic in end.positions and position <= end.positions[topic]
-            },
-            start.positions,
-        )
+            }
+            subscription = self._follow(end, existed, start.positions)
         self._start_is_durable = self._start_is_durable or start == self._fresh
         for topic in end.positions.keys() - subscription.partitions.keys() - self._absent:
             if start.positions.get(topic, MessageId.EARLIEST) < end.positions[topic]:
@@ -299,7 +308,8 @@ class QueryPlanner:
 
     def _ask_ends(self, subscription: Subscription) -> None:
         """Request where partitions end, and continue without those that are gone."""
-        answers, gone = self._ends.refresh()
+        answers, gone, arrived = self._ends.refresh()
+        subscription.unsettle([*arrived, *answers])
         deleted = list(gone)
         for partition, answer in answers.items():
             try:
@@ -329,15 +339,18 @@ class QueryPlanner:
         subscription = self._subscription
         return {} if subscription is None else subscription.partitions
 
+    def _current(self, offsets: Offsets) -> Subscription | None:
+        """The open subscription, if it is the one that a checkpointed offset names."""
+        current = self._subscription
+        return current if current is not None and current.name == offsets.subscription else None
+
     def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
-        """The subscription that a checkpointed offset names, open on all partitions that are read now.
+        """Open the subscription that a checkpointed offset names on all partitions that are read now.
 
         It is opened so that it would begin at the end. If somebody removed it, it shows as one that has
         acknowledged messages that this query never acknowledged.
         """
         before, name = self._subscription, offsets.subscription
-        if before is not None and before.name == name:
-            return before
         if before is None and not self._options.start.is_default:
             _log.info("%s is not used: the query continues from its checkpoint", self._options.start.option)
         self._done = done = done_in(Offsets(name, processed))
@@ -529,11 +542,10 @@ class QueryPlanner:
 
     def _count_backlogs(self, subscription: Subscription) -> None:
         """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
-        states = subscription.partitions
-        across = [topic for topic, state in states.items() if not state.count_backlog()]
+        across = [topic for topic, state in subscription.unsettled.items() if not state.count_backlog()]
         for topic, count in (subscription.backlogs(across) if across else {}).items():
-            states[topic].backlog_counted(count)
-        self._reporter.probe(states)
+            subscription.partitions[topic].backlog_counted(count)
+        self._reporter.probe(subscription.unsettled)
 
     def _log_processed(self) -> None:
         """Log how long the last micro-batch took, and how far the query lags after it."""

@@ -70,6 +70,7 @@ class Subscription:
     Attributes:
         name: name of the subscription.
         partitions: partitions on which it is open.
+        unsettled: those with news or open work: a trigger goes over these alone.
         openings: partitions on which it is being opened.
     """
 
@@ -85,6 +86,7 @@ class Subscription:
         self._processed = processed
         self._settings = settings
         self.partitions: dict[TopicName, Partition] = {}
+        self.unsettled: dict[TopicName, Partition] = {}
         self._client = client
         self._calls = calls
         self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
@@ -136,7 +138,7 @@ class Subscription:
                 failed[topic] = _naming(answer, self.name).located(str(topic))
             else:
                 opened[topic] = answer.answer
-                self.partitions[topic] = Partition.opened(topic, *answer)
+                self.partitions[topic] = self.unsettled[topic] = Partition.opened(topic, *answer)
         return OpenAnswers(opened, failed, gone)
 
     def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
@@ -188,6 +190,7 @@ class Subscription:
 
     def drop(self, topic: TopicName) -> None:
         """Close it on one partition, which is gone."""
+        self.unsettled.pop(topic, None)
         partition = self.partitions.pop(topic, None)
         if partition is not None and not partition.close(self._calls):
             partition.consumer.begin_close()
@@ -231,6 +234,20 @@ class Subscription:
         partitions, self.partitions = self.partitions, {}
         self.openings.leave_all(_close_opened)
         close_consumers([each.consumer for each in partitions.values() if not each.close(self._calls)])
+
+    # ---- what a trigger goes over
+
+    def unsettle(self, partitions: Iterable[Partition]) -> None:
+        """Note that there may be news of partitions, except of those on which it was closed."""
+        self.unsettled.update({each.topic: each for each in partitions if not each.is_closed})
+
+    def settle(self, checkpointed: Mapping[TopicName, MessageId]) -> None:
+        """Leave out the partitions with nothing to do until something comes."""
+        self.unsettled = {
+            topic: state
+            for topic, state in self.unsettled.items()
+            if not state.is_settled or state.planned != checkpointed.get(topic)
+        }
 
     # ---- what the broker answers
 
@@ -318,7 +335,7 @@ class Subscription:
         Args:
             is_expected: whether it is a segment, which ends because others follow.
         """
-        for topic, state in self.partitions.items():
+        for topic, state in self.unsettled.items():
             if state.topic_end is None:
                 end = state.consumer.topic_end or (None if state.tail is None else state.tail.topic_end)
                 if end is not None and not is_expected(topic):
@@ -365,7 +382,7 @@ class Subscription:
         waiting = self._waiting(now)
         steps = {
             partition: step
-            for partition in self.partitions.values()
+            for partition in self.unsettled.values()
             if partition not in waiting
             and (step := partition.ack_step(now, expire, partition.seen, is_polled=is_polled))
             is not AckStep.NOTHING
@@ -447,7 +464,7 @@ class Subscription:
 
     def _warn_of_chunks(self) -> None:
         """Log once for each partition with chunks that it is no longer acknowledged."""
-        for topic, state in self.partitions.items():
+        for topic, state in self.unsettled.items():
             if state.has_chunks and not state.is_warned_of_chunks:
                 state.is_warned_of_chunks = True
                 _log.warning(

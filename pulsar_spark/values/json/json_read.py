@@ -1,10 +1,9 @@
 """Values of schemas of type JSON -> a column: payloads that many clients write, each in its own way.
 
-``by_column`` reads what is usual, in three ways, of which each takes what the one before has left. All else
-is left to ``general``, row by row.
+``arrow_read`` reads what is usual, and ``objects`` all the rest.
 
-``general`` has the table of what is read as what. A payload is exactly one JSON value in UTF-8, with
-white space around it or not, and without a byte order mark.
+``objects`` has the table of what is read as what. A payload is exactly one JSON value in UTF-8, with white
+space around it or not, and with a byte order mark or not. Its brackets nest at most ``MAX_DEPTH`` deep.
 
 Bytes are base64 in what Java's client and most others write, but Python's writes them as text. Where
 properties of the schema show that Java's client has made it, text that is not base64 is bad. Else text that
@@ -21,21 +20,23 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints, joined, offsets_of, parts_by_size, with_nulls
+from pulsar_spark.arrow.arrays import (
+    Flags,
+    Ints,
+    count_bytes,
+    joined,
+    offsets_of,
+    parts_by_size,
+    with_nulls,
+)
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.json.by_column.arrow_read import FEWEST_ROWS as FEWEST_LINES
-from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
-from pulsar_spark.values.json.by_column.cursor import JsonPayloads
-from pulsar_spark.values.json.by_column.fast import read_columns
-from pulsar_spark.values.json.by_column.shape import JsonLayout
-from pulsar_spark.values.json.by_column.tape_read import TapeReader
-from pulsar_spark.values.json.columns import AGAIN, AGAIN_PER_BYTE
-from pulsar_spark.values.json.general import explain, read_rows
+from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
 from pulsar_spark.values.json.make_tree import make_tree
-from pulsar_spark.values.json.scan import count_tokens
+from pulsar_spark.values.json.objects import ObjectReader, explain
+from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonMap,
@@ -44,18 +45,16 @@ from pulsar_spark.values.json.tree import (
     JsonUnion,
     added_text,
     growth,
-    tries,
 )
 from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
 from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
-_FEWEST_ROWS: Final = 64  # fewer take less time one by one
 _SAMPLE: Final = 256
-_LEARNED: Final = 8  # payloads, or some more, whose names are learned: few have all
-# What is read together; the tokens of a byte take some forty, at most.
+_IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
+# What is parsed together; the objects of a byte take some forty, at most.
 _MAX_BYTES: Final = 1 << 20
-_MAX_ROWS: Final = 1 << 14
+_MAX_ROWS: Final = 2000  # more take longer each, because their objects leave the processor's caches
 
 
 def column_type(schema: Schema) -> pa.DataType:
@@ -116,7 +115,7 @@ def _check_defaults(node: JsonNode, path: str) -> None:
 
 
 class _JsonDecoder:
-    """Reads by column what it can, and the rest one by one.
+    """Reads what PyArrow can as lines, and the rest as objects.
 
     Args:
         tree: how values are read.
@@ -125,14 +124,10 @@ class _JsonDecoder:
     def __init__(self, tree: JsonNode) -> None:
         self._tree = tree
         self._lines = ArrowReader(tree)
+        self._objects = ObjectReader(tree)
         self._are_plain = _MostRows()
-        self._layout = JsonLayout()
-        self._is_regular = _MostRows()  # payloads were laid out as it says
-        self._tape = TapeReader(tree)
         self._cost = ValueCost(added_text(tree), growth(tree))
         self._unchecked = largest_unchecked(self._cost.growth)
-        self._tries = tries(tree)
-        self._token_work = 2.0 + self._tries  # units that a token takes that is read by itself
 
     @property
     def type(self) -> pa.DataType:
@@ -165,76 +160,36 @@ class _JsonDecoder:
     def _decode(self, values: pa.BinaryArray, work: ValueWork) -> DecodedValues:
         if not len(values):
             return DecodedValues(pa.array([], self.type))
+        is_bad: Flags = np.zeros(len(values), np.bool_)
         if work.is_limited:  # honest values have at most a token in two bytes
-            dense = np.maximum(count_tokens(values) - np.diff(offsets_of(values)) / 2, 0.0)
+            dense = np.maximum(_count_tokens(values) - np.diff(offsets_of(values)) / 2, 0.0)
             values = with_nulls(values, ~work.take_each(dense))
         done: list[tuple[pa.Array, Ints]] = []
+        is_left = np.ones(len(values), np.bool_)
         if self._lines.can_read:
-            self._are_plain.read(
-                self._by_column(values), FEWEST_LINES, lambda part: self._lines.read(values, part), done
-            )
-        others = _left(len(values), done)
-        is_bad = np.zeros(len(values), np.bool_)
+            done = self._are_plain.read(self._usual(values), lambda part: self._lines.read(values, part))
+            for _, rows in done:
+                is_left[rows] = False
+        others = np.flatnonzero(is_left)
         if len(others):
             rest = values if len(others) == len(values) else values.take(pa.array(others))
             for first, end in parts_by_size(offsets_of(rest), _MAX_BYTES, _MAX_ROWS):
-                part = self._decode_some(rest[first:end], work.part(others[first:end]))
-                done.append((part.column, others[first:end]))
-                if part.is_bad is not None:
-                    is_bad[others[first:end]] = part.is_bad
-        return DecodedValues(_in_order(done), is_bad if is_bad.any() else None)
+                rows = others[first:end]
+                found = self._objects.read(rest[first:end], work.part(rows))
+                done.append((found.column, rows))
+                if found.is_bad is not None:
+                    is_bad[rows] |= found.is_bad
+        columns, places = ([each[at] for each in done] for at in (0, 1))
+        done.clear()
+        return DecodedValues(joined(columns, places), is_bad if is_bad.any() else None)
 
-    def _decode_some(self, values: pa.BinaryArray, work: ValueWork) -> DecodedValues:
-        done: list[tuple[pa.Array, Ints]] = []
-        left = self._by_column(values)
-        if len(left) >= _FEWEST_ROWS:
-            payloads = JsonPayloads(values)
-            left = self._is_regular.read(
-                left[payloads.is_usable[left]],
-                _FEWEST_ROWS,
-                lambda part: self._read_layout(values, payloads, part),
-                done,
-            )
-            if len(left) >= _FEWEST_ROWS and self._tape.can_read:
-                some = payloads if len(left) == len(values) else JsonPayloads(values.take(pa.array(left)))
-                column, read = self._tape.read(some)
-                done.append((column, left[read]))
-        others = _left(len(values), done)
-        is_bad: Flags | None = None
-        if len(others):
-            rows = pa.array(others)
-            if work.is_limited:
-                units = self._token_work * (2 + count_tokens(values)[others])
-                rows = pa.array(others, mask=~work.part(others).take_each(units))
-            found = read_rows(self._tree, (value.as_buffer() for value in values.take(rows)))
-            done.append((found.column, others))
-            if found.is_bad is not None:
-                is_bad = np.zeros(len(values), np.bool_)
-                is_bad[others] = found.is_bad
-        return DecodedValues(_in_order(done), is_bad)
-
-    def _read_layout(
-        self, values: pa.BinaryArray, payloads: JsonPayloads, rows: Ints
-    ) -> list[tuple[pa.Array, Ints]]:
-        """Read what is laid out as most payloads were, or where those were not, as some of these are."""
-        if not self._is_regular.holds:
-            self._layout = JsonLayout()
-        if not self._layout.is_known:
-            for row in rows[:: max(1, len(rows) // _LEARNED)].tolist():
-                self._layout.learn(values[row].as_py())
-        column, is_read = read_columns(self._tree, payloads, rows, self._layout)
-        read = np.flatnonzero(is_read)
-        if not len(read):
-            return []
-        return [(column if len(read) == len(rows) else column.take(pa.array(read)), rows[read])]
-
-    def _by_column(self, values: pa.BinaryArray) -> Ints:
-        """Which values are read by their tokens: not those that may be too large, or take too long."""
-        sizes = np.diff(offsets_of(values).astype(np.int64))
-        large = rows_to_check(values, self._unchecked)
-        may = sizes * (self._tries - AGAIN_PER_BYTE) <= AGAIN
-        may[large] = False
-        return np.flatnonzero(may)
+    def _usual(self, values: pa.BinaryArray) -> Ints:
+        """Which values PyArrow may read: not those that may be too large, nor those that are too deep."""
+        is_usual = np.ones(len(values), np.bool_)
+        is_usual[rows_to_check(values, self._unchecked)] = False
+        long = np.flatnonzero(is_usual & (np.diff(offsets_of(values)) > 2 * MAX_DEPTH))
+        is_usual[[row for row in long.tolist() if is_too_deep(values[row].as_py() or b"")]] = False
+        return np.flatnonzero(is_usual)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
         """Say why a value is bad; see ``ValueDecoder``."""
@@ -242,59 +197,32 @@ class _JsonDecoder:
 
 
 class _MostRows:
-    """Reads rows in a way that has read most of those before, or now reads most of a sample.
-
-    Attributes:
-        holds: whether it has.
-    """
+    """Reads rows in a way that has read most of the rows before, or now reads most of a sample."""
 
     def __init__(self) -> None:
-        self.holds = True
+        self._holds = True
 
     def read(
-        self,
-        rows: Ints,
-        fewest: int,
-        read: Callable[[Ints], list[tuple[pa.Array, Ints]]],
-        done: list[tuple[pa.Array, Ints]],
-    ) -> Ints:
-        """Read rows.
+        self, rows: Ints, read: Callable[[Ints], list[tuple[pa.Array, Ints]]]
+    ) -> list[tuple[pa.Array, Ints]]:
+        """Return the columns of some of the rows, and which rows each has.
 
         Args:
-            rows: which, ascending.
-            fewest: rows that are read at all.
-            read: gives columns of some rows, and which rows each has.
-            done: what is read is added to.
-
-        Returns:
-            The rows that are left.
+            rows: indexes, ascending.
+            read: reads some of them; returns as this.
         """
-        is_left = np.ones(len(rows), np.bool_)
-        for part in (rows,) if self.holds else (rows[:_SAMPLE], rows[_SAMPLE:]):
-            if len(part) < fewest:
+        done = []
+        for part in (rows,) if self._holds else (rows[:_SAMPLE], rows[_SAMPLE:]):
+            if len(part) < FEWEST_ROWS:
                 break
             found = read(part)
             done += found
-            count = 0
-            for _, some in found:
-                is_left[np.searchsorted(rows, some)] = False
-                count += len(some)
-            self.holds = 2 * count >= len(part)
-            if not self.holds:
+            self._holds = 2 * sum(len(some) for _, some in found) >= len(part)
+            if not self._holds:
                 break
-        return rows[is_left]
+        return done
 
 
-def _left(count: int, done: list[tuple[pa.Array, Ints]]) -> Ints:
-    """The rows, of this many, that no column has."""
-    is_left = np.ones(count, np.bool_)
-    for _, rows in done:
-        is_left[rows] = False
-    return np.flatnonzero(is_left)
-
-
-def _in_order(done: list[tuple[pa.Array, Ints]]) -> pa.Array:
-    """Put columns together in the order of their rows; they are let go of."""
-    columns, rows = [column for column, _ in done], [some for _, some in done]
-    done.clear()
-    return joined(columns, rows)
+def _count_tokens(payloads: pa.BinaryArray) -> Ints:
+    """Return how many commas, colons and opening brackets n payloads have, in strings too, int64[n]."""
+    return count_bytes(payloads, _IS_TOKEN)

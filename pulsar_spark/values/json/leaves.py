@@ -1,4 +1,7 @@
-"""JSON values without parts: one at a time, from text to what its Arrow array holds."""
+"""Values of JSON without parts, one at a time: a parsed value -> the value of its Arrow array.
+
+Takes every form that ``objects`` lists. Parsed values are those of ``parse``; a list of numbers is a tuple.
+"""
 
 from __future__ import annotations
 
@@ -7,153 +10,169 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
-from pulsar_spark.values.json.scan import (
-    NOT_FINITE,
-    NUMBER,
-    BadJsonError,
-    read_string,
-    read_utf8,
-    scaled,
-    skip_space,
-    skip_value,
-    unexpected,
-)
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 
-# Takes the text and the position of a value; gives what the array holds, and where the value ends.
-Parser: TypeAlias = Callable[[str, int], tuple[Any, int]]
-
+# No JSON, but Python's client writes them.
+NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_MAX_EXPONENT: Final = 10  # digits; Python's integers do not compute larger ones
 _EPOCH: Final = date(1970, 1, 1)
-_BITS: Final = {pa.int32(): 32, pa.int64(): 64}
 _DIGITS_OF_INT64: Final = 19
-_SHORT: Final = 18  # digits that any int64 has room for
+_SHORT: Final = 18  # digits that every int64 can hold
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME: Final = re.compile(
     _DATE.pattern
     + r"[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(?:([Zz])|([+-][0-9]{2}):?([0-9]{2}))?"
 )
-
-
 _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 
 
-def make_parser(leaf: JsonLeaf) -> Parser:
-    """Make what reads one value, which is not null; it raises BadJsonError for what is none."""
-    return _PARSERS[leaf.kind](leaf)
+class BadJsonError(Exception):
+    """A value is not one of its node.
+
+    Attributes:
+        reason: the mistake.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-def _number(text: str, at: int, wanted: str) -> tuple[re.Match[str], int]:
-    """Match a number, or text that is one."""
-    if text[at] == '"':
-        value, end = read_string(text, at)
-        found = NUMBER.fullmatch(value)
-        if found is None:
-            raise BadJsonError(f"expected {wanted}, but found text")
-        return found, end
-    found = NUMBER.match(text, at)
+def convert(leaf: JsonLeaf, value: Any) -> Any:
+    """Return the value that the leaf's Arrow array holds.
+
+    Args:
+        leaf: how it is read; neither null nor JSON of any form.
+        value: a parsed value of a type in ``TYPES``.
+
+    Raises:
+        BadJsonError: it is not a value of the leaf.
+    """
+    return _CONVERTERS[leaf.kind](leaf, value)
+
+
+def _number(value: Any, wanted: str) -> re.Match[str]:
+    text = value.decode() if type(value) is bytes else str(value)
+    found = None if type(value) is tuple else NUMBER.fullmatch(text)
     if found is None:
-        raise unexpected(text, at, wanted)
-    return found, found.end()
+        raise BadJsonError(f"expected {wanted}, but found {shown(value)}")
+    return found
 
 
-def _null_parser(_leaf: JsonLeaf) -> Parser:
-    def parse(text: str, at: int) -> tuple[None, int]:
-        raise unexpected(text, at, "null")
-
-    return parse
-
-
-def _boolean_parser(_leaf: JsonLeaf) -> Parser:
-    def parse(text: str, at: int) -> tuple[int, int]:
-        if text.startswith("true", at):
-            return 1, at + 4
-        if text.startswith("false", at):
-            return 0, at + 5
-        if text[at] == '"':
-            value, end = read_string(text, at)
-            if value in ("true", "false"):
-                return value == "true", end
-        raise unexpected(text, at, "true or false")
-
-    return parse
+def shown(value: Any) -> str:
+    """Return the words of an error for a parsed value."""
+    if type(value) is bytes:
+        return value[:_SHORT].decode()
+    if isinstance(value, bool | int | float):
+        return str(value).lower()[:_SHORT]
+    if type(value) is str:
+        return "text"
+    return "an object" if type(value) is dict else "an array"
 
 
-def _integer_parser(leaf: JsonLeaf) -> Parser:
-    limit = 1 << _BITS[leaf.type] - 1
-
-    def parse(text: str, at: int) -> tuple[int, int]:
-        found, at = _number(text, at, "a whole number")
-        return _integer(found, limit), at
-
-    return parse
+def _boolean(_leaf: JsonLeaf, value: Any) -> bool:
+    if value not in (True, False, "true", "false"):
+        raise BadJsonError("expected true or false, but found text")
+    return value in (True, "true")
 
 
-def _integer(number: re.Match[str], limit: int) -> int:
+def _whole(leaf: JsonLeaf, value: Any) -> int:
+    return _integer(_number(value, "a whole number"), leaf.type.bit_width)
+
+
+def _integer(number: re.Match[str], bits: int) -> int:
     token = number[0]
     if len(token) <= _SHORT and number.lastindex == 2:
         value: int | None = int(token)
     else:
         value = scaled(number, 0, _DIGITS_OF_INT64)
-    if value is None or not -limit <= value < limit:
+    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise BadJsonError("a number that is not whole, or out of range")
     return value
 
 
-def _float_parser(leaf: JsonLeaf) -> Parser:
+def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:
+    """Return a number times 10 ** ``scale`` as an integer.
+
+    The cost is proportional to the text, because an exponent alone never makes a large integer.
+
+    Args:
+        number: a match of ``NUMBER``.
+        scale: decimal digits to move the point by.
+        max_digits: digits of the result.
+        is_cut: rounds down; else a number with a remainder has no result.
+
+    Returns:
+        None if there is no such integer.
+    """
+    sign, whole, fraction, exponent = number.groups(default="")
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return 0
+    if len(exponent) > _MAX_EXPONENT:
+        if not is_cut or "-" not in exponent:
+            return None
+        exponent = "-" + "9" * _MAX_EXPONENT
+    zeros = int(exponent or 0) - len(fraction) + scale
+    if len(digits) + zeros > max_digits:
+        return None
+    rest = ""
+    if zeros < 0:
+        digits, rest = digits[:zeros], digits[zeros:]
+        if rest.strip("0") and not is_cut:
+            return None
+    result = int(digits + "0" * zeros or "0")
+    if not sign:
+        return result
+    return -result - 1 if rest.strip("0") else -result
+
+
+def _float(leaf: JsonLeaf, value: Any) -> float:
+    name = value.decode() if type(value) is bytes else value
+    if name in NOT_FINITE:
+        return NOT_FINITE[name]
     limit = MAX_FLOAT if leaf.type == pa.float32() else float("inf")
-
-    def parse(text: str, at: int) -> tuple[float, int]:
-        is_text = text[at] == '"'
-        for name, value in NOT_FINITE.items():
-            token = f'"{name}"' if is_text else name
-            if text.startswith(token, at):
-                return value, at + len(token)
-        found, at = _number(text, at, "a number")
-        value = float(found[0])
-        if not -limit < value < limit:
-            raise BadJsonError("a number out of range")
-        return value, at
-
-    return parse
+    number = float(_number(value, "a number")[0])
+    if not -limit < number < limit:
+        raise BadJsonError("a number out of range")
+    return number
 
 
-def _text_parser(leaf: JsonLeaf) -> Parser:
-    symbols = leaf.symbols
-
-    def parse(text: str, at: int) -> tuple[bytes, int]:
-        if text[at] == '"':
-            if symbols is None:
-                return read_utf8(text, at)
-            name, at = read_string(text, at)
-            symbol = symbols.get(name)
-            if symbol is None:
-                raise BadJsonError("text that is not a symbol of the enum")
-            return symbol.encode(), at
-        found = NUMBER.match(text, at)
-        if found is None:
-            raise unexpected(text, at, "text")
-        return found[0].encode(), found.end()
-
-    return parse
+def _text(leaf: JsonLeaf, value: Any) -> str:
+    if type(value) is not str:
+        return _number(value, "text")[0]
+    if leaf.symbols is not None:
+        if value not in leaf.symbols:
+            raise BadJsonError("text that is not a symbol of the enum")
+        return leaf.symbols[value]
+    utf8(value)
+    return value
 
 
-def _bytes_parser(leaf: JsonLeaf) -> Parser:
-    def parse(text: str, at: int) -> tuple[bytes, int]:
-        if text[at] != '"':
-            raise unexpected(text, at, "text")
-        value, at = read_utf8(text, at)
-        return decode_bytes(leaf, value), at
+def utf8(value: str) -> bytes:
+    """Return the UTF-8 of a text.
 
-    return parse
+    Raises:
+        BadJsonError: it has half of a surrogate pair.
+    """
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadJsonError("text with half of a surrogate pair") from None
+
+
+def _bytes(leaf: JsonLeaf, value: Any) -> bytes:
+    return decode_bytes(leaf, utf8(value))
 
 
 def decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
-    """Make the bytes that a string, in UTF-8, stands for.
+    """Return the bytes that a text, in UTF-8, stands for.
 
     Raises:
         BadJsonError: it stands for none.
@@ -179,75 +198,49 @@ def _decoded(value: bytes, is_base64: bool) -> bytes:
     return data if is_base64 or base64.b64encode(data) == value else value
 
 
-def _date_parser(_leaf: JsonLeaf) -> Parser:
-    def parse(text: str, at: int) -> tuple[int, int]:
-        if text[at] == "[":
-            parts, at = _integers(text, at, 3, 3)
-            return (_day(*parts) - _EPOCH).days, at
-        if text[at] == '"':
-            value, end = read_string(text, at)
-            found = _DATE.fullmatch(value)
-            if found is not None:
-                return (_day(*map(int, found.groups())) - _EPOCH).days, end
-        number, at = _number(text, at, "a date")
-        return _integer(number, 1 << 31), at
-
-    return parse
+def _day(_leaf: JsonLeaf, value: Any) -> int:
+    if type(value) is tuple:
+        return _days(*_integers(value, 3, 3))
+    if type(value) is str and (found := _DATE.fullmatch(value)):
+        return _days(*map(int, found.groups()))
+    return _integer(_number(value, "a date"), 32)
 
 
-def _integers(text: str, at: int, fewest: int, most: int) -> tuple[list[int], int]:
-    """Read an array of whole numbers."""
-    parts: list[int] = []
-    while len(parts) < most:
-        at = skip_space(text, at + 1)
-        found = NUMBER.match(text, at)
-        if found is None:
-            raise unexpected(text, at, "a whole number")
-        parts.append(_integer(found, 1 << 31))
-        at = skip_space(text, found.end())
-        if text[at] == "]" and len(parts) >= fewest:
-            return parts, at + 1
-        if text[at] != ",":
-            break
-    raise unexpected(text, at, f"one of {fewest} to {most} numbers")
+def _integers(value: tuple[Any, ...], fewest: int, most: int) -> list[int]:
+    if not fewest <= len(value) <= most:
+        raise BadJsonError(f"expected one of {fewest} to {most} numbers")
+    return [_integer(_number(each, "a whole number"), 32) for each in value]
 
 
-def _day(year: int, month: int, day: int) -> date:
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970."""
     try:
-        return date(year, month, day)
-    except ValueError as error:
+        return (date(year, month, day) - _EPOCH).days
+    except (ValueError, OverflowError) as error:
         raise BadJsonError(f"not a date: {error}") from None
 
 
-def _timestamp_parser(leaf: JsonLeaf) -> Parser:
+def _timestamp(leaf: JsonLeaf, value: Any) -> int:
     has_zone = leaf.type.tz is not None
-
-    def parse(text: str, at: int) -> tuple[int, int]:
-        if text[at] == "[" and not has_zone:
-            parts, at = _integers(text, at, 5, 7)
-            *parts, nanos = [*parts, 0, 0][:7]
-            if not 0 <= nanos < 1_000_000_000:
-                raise BadJsonError("not a timestamp: nanoseconds are out of range")
-            return _in_range(_micros(*parts) + nanos // 1000), at
-        if text[at] == '"':
-            value, end = read_string(text, at)
-            found = _TIME.fullmatch(value)
-            if found is not None:
-                return _in_range(_micros_of(found, has_zone)), end
-        number, at = _number(text, at, "a timestamp")
-        if number.lastindex == 2:
-            return _in_range(leaf.unit.micros(_integer(number, 1 << 63))), at
-        micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
-        return _in_range(1 << 63 if micros is None else _as_java_means(number, micros)), at
-
-    return parse
+    if type(value) is tuple and not has_zone:
+        *parts, nanos = [*_integers(value, 5, 7), 0, 0][:7]
+        if not 0 <= nanos < 1_000_000_000:
+            raise BadJsonError("not a timestamp: nanoseconds are out of range")
+        return _in_range(_micros(*parts) + nanos // 1000)
+    if type(value) is str and (found := _TIME.fullmatch(value)):
+        return _in_range(_micros_of(found, has_zone))
+    number = _number(value, "a timestamp")
+    if number.lastindex == 2:
+        return _in_range(leaf.unit.micros(_integer(number, 64)))
+    micros = scaled(number, 6, _DIGITS_OF_INT64, is_cut=True)
+    return _in_range(1 << 63 if micros is None else _as_java_means(number, micros))
 
 
 def _as_java_means(seconds: re.Match[str], micros: int) -> int:
     """Microseconds of seconds with a point.
 
-    Java writes the whole second before a time and then what has passed of it, before 1970 too: -2.25 is
-    1.75 s before. What it never writes is what it says: numbers with an exponent, and -0.25.
+    Before 1970 Java writes the second and adds what has passed of it: -2.25 is 1.75 s before. Java never
+    writes -0.25, nor an exponent, so these have their usual value.
     """
     sign, whole, fraction, exponent = seconds.groups()
     if not sign or whole == "0" or fraction is None or exponent is not None:
@@ -281,26 +274,16 @@ def _in_range(micros: int) -> int:
     return micros
 
 
-def _time_parser(leaf: JsonLeaf) -> Parser:
-    limit = 1 << _BITS[leaf.type] - 1
-
-    def parse(text: str, at: int) -> tuple[int, int]:
-        if text[at] == "[":
-            parts, at = _integers(text, at, 2, 4)
-            hour, minute, second, nanos = (*parts, 0, 0)[:4]
-            return _since_midnight(hour, minute, second, nanos) // (leaf.unit.factor * 1000), at
-        if text[at] == '"':
-            value, end = read_string(text, at)
-            found = _CLOCK.fullmatch(value)
-            if found is not None:
-                *clock, fraction = found.groups(default="0")
-                hour, minute, second = map(int, clock)
-                nanos = _since_midnight(hour, minute, second, int(fraction.ljust(9, "0")))
-                return nanos // (leaf.unit.factor * 1000), end
-        number, at = _number(text, at, "a time of day")
-        return _integer(number, limit), at
-
-    return parse
+def _time(leaf: JsonLeaf, value: Any) -> int:
+    if type(value) is tuple:
+        hour, minute, second, nanos = (*_integers(value, 2, 4), 0, 0)[:4]
+        return _since_midnight(hour, minute, second, nanos) // (leaf.unit.factor * 1000)
+    if type(value) is str and (found := _CLOCK.fullmatch(value)):
+        *clock, fraction = found.groups(default="0")
+        hour, minute, second = map(int, clock)
+        nanos = _since_midnight(hour, minute, second, int(fraction.ljust(9, "0")))
+        return nanos // (leaf.unit.factor * 1000)
+    return _integer(_number(value, "a time of day"), leaf.type.bit_width)
 
 
 def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
@@ -310,37 +293,45 @@ def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos
 
 
-def _json_parser(_leaf: JsonLeaf) -> Parser:
-    def parse(text: str, at: int) -> tuple[bytes, int]:
-        end = skip_value(text, at)
-        return text[at:end].encode(), end
-
-    return parse
-
-
-def _decimal_parser(leaf: JsonLeaf) -> Parser:
+def _decimal(leaf: JsonLeaf, value: Any) -> bytes:
     precision, scale = leaf.type.precision, leaf.type.scale
-
-    def parse(text: str, at: int) -> tuple[bytes, int]:
-        number, at = _number(text, at, "a number")
-        value = scaled(number, scale, precision)
-        if value is None:
-            raise BadJsonError(f"a number that needs more digits than decimal({precision},{scale}) has")
-        return value.to_bytes(16, "little", signed=True), at
-
-    return parse
+    whole = scaled(_number(value, "a number"), scale, precision)
+    if whole is None:
+        raise BadJsonError(f"a number that needs more digits than decimal({precision},{scale}) has")
+    return whole.to_bytes(16, "little", signed=True)
 
 
-_PARSERS: Final[dict[JsonKind, Callable[[JsonLeaf], Parser]]] = {
-    JsonKind.NULL: _null_parser,
-    JsonKind.BOOLEAN: _boolean_parser,
-    JsonKind.INTEGER: _integer_parser,
-    JsonKind.FLOAT: _float_parser,
-    JsonKind.TEXT: _text_parser,
-    JsonKind.BYTES: _bytes_parser,
-    JsonKind.DATE: _date_parser,
-    JsonKind.TIMESTAMP: _timestamp_parser,
-    JsonKind.TIME: _time_parser,
-    JsonKind.DECIMAL: _decimal_parser,
-    JsonKind.JSON: _json_parser,
+_CONVERTERS: Final[dict[JsonKind, Callable[[JsonLeaf, Any], Any]]] = {
+    JsonKind.BOOLEAN: _boolean,
+    JsonKind.INTEGER: _whole,
+    JsonKind.FLOAT: _float,
+    JsonKind.TEXT: _text,
+    JsonKind.BYTES: _bytes,
+    JsonKind.DATE: _day,
+    JsonKind.TIMESTAMP: _timestamp,
+    JsonKind.TIME: _time,
+    JsonKind.DECIMAL: _decimal,
+}
+_NUMBERS: Final = frozenset((str, int, bytes))
+# The Python types of parsed values that a leaf may have; others are bad.
+TYPES: Final[dict[JsonKind, frozenset[type]]] = {
+    JsonKind.NULL: frozenset(),
+    JsonKind.BOOLEAN: frozenset((bool, str)),
+    JsonKind.BYTES: frozenset((str,)),
+    JsonKind.DATE: _NUMBERS | {tuple},
+    JsonKind.TIMESTAMP: _NUMBERS | {tuple},
+    JsonKind.TIME: _NUMBERS | {tuple},
+} | dict.fromkeys((JsonKind.INTEGER, JsonKind.FLOAT, JsonKind.TEXT, JsonKind.DECIMAL), _NUMBERS)
+# By kind, for errors.
+WANTED: Final[dict[JsonKind, str]] = {
+    JsonKind.NULL: "null",
+    JsonKind.BOOLEAN: "true or false",
+    JsonKind.INTEGER: "a whole number",
+    JsonKind.FLOAT: "a number",
+    JsonKind.TEXT: "text",
+    JsonKind.BYTES: "text",
+    JsonKind.DATE: "a date",
+    JsonKind.TIMESTAMP: "a timestamp",
+    JsonKind.TIME: "a time of day",
+    JsonKind.DECIMAL: "a number",
 }

@@ -159,15 +159,14 @@ def growth(node: JsonNode) -> float:
     return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
 
 
-def tries(node: JsonNode) -> int:
-    """How often, at most, a token is read: once for each member of the unions that it is in."""
-    if isinstance(node, JsonArray):
-        return tries(node.item)
-    if isinstance(node, JsonMap):
-        return tries(node.value)
-    if isinstance(node, JsonRecord):
-        return max((tries(member.node) for member in node.members), default=1)
-    return sum(map(tries, node.members)) if isinstance(node, JsonUnion) else 1
+def leaf_kinds(node: JsonNode) -> set[JsonKind]:
+    """Return the kinds of all leaves of a tree."""
+    if isinstance(node, JsonLeaf):
+        return {node.kind}
+    if isinstance(node, JsonArray | JsonMap):
+        return leaf_kinds(node.item if isinstance(node, JsonArray) else node.value)
+    parts = [each.node for each in node.members] if isinstance(node, JsonRecord) else node.members
+    return set().union(*map(leaf_kinds, parts))
 
 
 def added_text(node: JsonNode) -> int:

@@ -174,11 +174,12 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
     Fields on the wire and their items also count as work.
     """
-    room.left -= COPIES * len(payload)
+    left, work = room.left - COPIES * len(payload), room.work
     at, end = 0, len(payload)
     above: list[tuple[CountedFields, int]] = []  # messages that this one is in
     try:
-        while room.left >= 0 and room.work >= 0 and len(above) <= _MAX_DEPTH:
+        # Millions of fields may have two bytes each, so this loop looks up no attribute that it need not.
+        while left >= 0 and work >= 0:
             while at >= end:
                 if not above:
                     return
@@ -187,14 +188,10 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
             at += 1
             if tag >= 0x80:
                 tag, at = _varint(payload, at - 1)
-            room.work -= _FIELD_WORK
+            work -= _FIELD_WORK
             kind = tag & 7
             field = fields.get(tag >> 3)
-            if field is not None and field.packed is not None and kind in (_VARINT, _FIXED64, _FIXED32):
-                room.left -= field.width
-            if kind == _VARINT:
-                _, at = _varint(payload, at)
-            elif kind == _BYTES:
+            if kind == _BYTES:
                 size = payload[at]
                 at += 1
                 if size >= 0x80:
@@ -204,29 +201,42 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
                 if field is None:
                     at += size
                 elif field.packed is not None:
-                    packed = _packed(payload[at : at + size], field.packed)
-                    room.left -= field.width * packed
-                    room.work -= packed * _PACKED_WORK
-                    room.left -= _HEADER if size else 0
-                    at += size
+                    if size:
+                        packed = _packed(payload[at : at + size], field.packed)
+                        left -= field.width * packed + _HEADER
+                        work -= packed * _PACKED_WORK
+                        at += size
                 else:
-                    room.left -= field.width
-                    room.work -= MESSAGE_WORK * field.has_messages
-                    if field.fields:
+                    left -= field.width
+                    work -= MESSAGE_WORK * field.has_messages
+                    if not field.fields:
+                        at += size
+                    elif size:  # an empty message has no fields
                         above.append((fields, end))
                         fields, end = field.fields, at + size
-                    else:
-                        at += size
+                        if len(above) > _MAX_DEPTH:
+                            return
             elif kind == _START:
-                room.left -= 0 if field is None else field.width
+                left -= 0 if field is None else field.width
                 above.append((fields, end))
                 fields = {} if field is None else field.fields
+                if len(above) > _MAX_DEPTH:
+                    return
             elif kind == _END:
                 fields, end = above.pop()
+            elif kind > _FIXED32:
+                return
             else:
-                at += 8 if kind == _FIXED64 else 4
+                if field is not None and field.packed is not None:
+                    left -= field.width
+                if kind == _VARINT:
+                    _, at = _varint(payload, at)
+                else:
+                    at += 8 if kind == _FIXED64 else 4
     except IndexError:
         return
+    finally:
+        room.left, room.work = left, work
 
 
 def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:

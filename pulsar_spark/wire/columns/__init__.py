@@ -1,1 +1,1 @@
-"""Messages by column <-> the bytes of entries: batches, and entries that are single messages."""
+"""Messages by column <-> the bytes of entries: batches, and unbatched messages."""

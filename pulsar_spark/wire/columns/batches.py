@@ -1,7 +1,7 @@
 """A batch entry's payload <-> MessageColumns: the hot path of reading and of writing.
 
-:mod:`batch_walk` finds where the fields of a message lie (the layout is drawn in :mod:`field_spans`),
-:mod:`decode_columns` makes columns from them, and :mod:`encode_columns` makes fields from columns. Other
+:mod:`batch_walk` finds the fields of messages (the layout is drawn in :mod:`field_spans`),
+:mod:`message_columns` makes columns from the fields, and :mod:`encode_columns` fields from columns. Other
 modules decide which messages form a batch, and handle its metadata and compression. No Python object is made
 per message in either direction.
 """
@@ -29,9 +29,8 @@ from pulsar_spark.arrow.join import (
 from pulsar_spark.arrow.spans import joined_buffer
 from pulsar_spark.errors import CorruptError
 from pulsar_spark.wire.columns import keys_and_texts
-from pulsar_spark.wire.columns.decode_columns import DecodedColumns, flag
 from pulsar_spark.wire.columns.encode_columns import flag_field, number_field, properties_field, size_field
-from pulsar_spark.wire.columns.message_columns import MessageColumns
+from pulsar_spark.wire.columns.message_columns import DecodedColumns, MessageColumns, flag
 from pulsar_spark.wire.fields import field_spans as fs
 from pulsar_spark.wire.fields.batch_walk import find_fields, find_separated_fields
 
@@ -52,9 +51,9 @@ class DecodedBatches:
 
     Attributes:
         columns: the remaining messages, batch after batch.
-        held: int64[n], number of remaining rows in each of the n batches.
-        counts: int64[n], number of messages that each batch had before compaction.
-        rows: int64[m], which of all messages remain; None: all.
+        held: number of remaining rows in each of the n batches, int64[n].
+        counts: number of messages in each batch before compaction, int64[n].
+        rows: indexes of the remaining messages, int64[m]; None: all remain.
     """
 
     columns: DecodedColumns
@@ -64,41 +63,40 @@ class DecodedBatches:
 
     @cached_property
     def batch_index(self) -> Ints:
-        """The index of each row in its batch, int64[m]; made when first requested."""
+        """The index of each row in its batch, int64[m]."""
         first = np.cumsum(self.counts) - self.counts
         index: Ints = np.arange(self.counts.sum()) - np.repeat(first, self.counts)
         return index if self.rows is None else index[self.rows]
 
 
 def decode_batches(payloads: Sequence[Buffer], counts: Sequence[int] | Ints) -> DecodedBatches:
-    """Decode decompressed batch payloads at once; ``counts`` has the ``num_messages_in_batch`` of each.
+    """Decodes decompressed batch payloads at once; ``counts``: ``num_messages_in_batch`` of each.
 
-    A message with ``compacted_out`` is left out. ``null_value`` gives a null value. A missing
-    ``partition_key``, or ``null_partition_key``, gives a null key (the empty key is a key). Keys are bytes
-    and need not be UTF-8. Property names and values become strings, with U+FFFD for each malformed part. A
-    property name that occurs twice in a message is twice in its map, in the order on the wire. Unsigned 64
-    bit numbers above 2**63 - 1 become negative, as in Java.
+    A message with ``compacted_out`` is left out. ``null_value`` makes the value null. The key is null if
+    ``partition_key`` is missing or ``null_partition_key`` is set; the empty key is a key. Keys are bytes and
+    need not be UTF-8. Property names and values become strings, with U+FFFD for each malformed part. If a
+    message has a property name twice, its map has it twice, in the order on the wire. Unsigned 64-bit numbers
+    above 2**63 - 1 become negative, as in Java.
 
-    The fixed cost of a call equals that of decoding hundreds of messages, so one call for several small
-    batches is much cheaper. There must be at least one batch, and the total size must be below 2 GiB; a few
-    MiB are fastest.
+    A call's fixed cost is that of hundreds of messages, so pass several small batches at once: at least one,
+    and less than 2 GiB in total. A few MiB are fastest.
 
     Raises:
-        CorruptError: a payload is not exactly as many well-formed messages as its count says, has more than
-            1,000,000 properties, or a key flagged as base64 is not base64. Decode them one by one to find out
-            which.
+        CorruptError: a payload is not exactly its count of well-formed messages, has more than
+            MAX_PROPERTIES, or a key flagged as base64 is not base64. Decode the batches one by one to find
+            the corrupt one.
     """
     return decode_joined(joined_buffer(payloads), np.array([len(payload) for payload in payloads]), counts)
 
 
 def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, gap: int = 0) -> DecodedBatches:
-    """Decode batch payloads that follow one another in ``body``, by the rules of :func:`decode_batches`.
+    """Decodes consecutive batch payloads in ``body``, by the rules of :func:`decode_batches`.
 
     Args:
-        body: the payloads, decompressed.
+        body: decompressed payloads.
         sizes: size of each payload in bytes.
         counts: ``num_messages_in_batch`` of each payload.
-        gap: number of bytes after each payload, also the last one, that belong to none.
+        gap: number of unused bytes after each payload, also the last.
 
     Raises:
         CorruptError: as in :func:`decode_batches`.
@@ -127,15 +125,16 @@ def decode_joined(body: pa.Buffer, sizes: Ints, counts: Sequence[int] | Ints, ga
 def encode_batch_messages(
     columns: MessageColumns, *, key_bytes: bool = False, order: Ints | None = None
 ) -> EncodedMessages:
-    """Encode each row as a single message of a batch, so that any run of rows is a batch's payload.
+    """Encodes each row as a single message of a batch, so that any run of rows is a batch's payload.
 
-    A key that is UTF-8 is written as it is, any other as base64 text with the flag. A null value is written
-    as ``null_value`` without a payload; other nulls are left out. A message in a batch has no ``deliver_at``.
+    A key that is UTF-8 is written as it is, any other key as base64 text with the flag. A null value is
+    written as ``null_value`` without a payload; other nulls are left out. A message in a batch has no
+    ``deliver_at``.
 
     Args:
         columns: rows to encode.
         key_bytes: whether keys that are UTF-8 are also written as base64 text.
-        order: the order in which the rows are given, int64[n]; None: their own.
+        order: indexes of the rows in the order to write, int64[n]; None: as given.
 
     Raises:
         OptionError: the properties contain a null, or there are more than 2 GiB at once.
@@ -168,6 +167,6 @@ def _without_gaps(body: pa.Buffer, sizes: Ints, gap: int) -> pa.Buffer:
 
 
 def _held(fields: fs.Fields) -> Ints | None:
-    """The rows that compaction has not removed; None if that is all of them."""
+    """Returns the rows that compaction has not removed; None if all remain."""
     gone = flag(fields, fs.COMPACTED_OUT)
     return None if gone is None else np.flatnonzero(~gone)

@@ -1,4 +1,4 @@
-"""Columns -> protobuf fields, for many messages at once: the functions that batches and singles share."""
+"""Columns -> protobuf fields, for many messages at once, in batches and unbatched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pulsar_spark.errors import OptionError
 
 
 def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField]:
-    """Encode a varint field, negative numbers as their two's complement; a null row lacks it."""
+    """Encodes a varint field, negative numbers as their two's complement; null rows lack the field."""
     if numbers is None or numbers.null_count == len(numbers):
         return []
     has = None if numbers.null_count == 0 else to_mask(numbers.is_valid())
@@ -31,12 +31,12 @@ def number_field(tag: bytes, numbers: pa.Int64Array | None) -> list[EncodedField
 
 
 def size_field(tag: bytes, sizes: Ints) -> EncodedField:
-    """Encode a varint field that every row has, efficient for numbers that repeat."""
+    """Encodes a varint field that every row has, efficient for repeated numbers."""
     return by_class(sizes, lambda different: varints(tag, different, None))
 
 
 def flag_field(tag: bytes, is_set: Flags | None) -> list[EncodedField]:
-    """Encode a bool field, which only the rows that are set have."""
+    """Encodes a bool field, which only rows set to true have."""
     if is_set is None or not is_set.any():
         return []
     table = pa.array([b"", tag + b"\x01"], pa.binary())
@@ -44,7 +44,7 @@ def flag_field(tag: bytes, is_set: Flags | None) -> list[EncodedField]:
 
 
 def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[EncodedField]:
-    """Encode a repeated KeyValue field.
+    """Encodes a repeated KeyValue field.
 
     Raises:
         OptionError: a map, name or value is null.
@@ -67,5 +67,5 @@ def properties_field(tag: bytes, properties: pa.MapArray | None) -> list[Encoded
 
 
 def checksum_field(checksums: npt.NDArray[np.uint32]) -> EncodedField:
-    """Encode 4-byte numbers, most of which differ."""
+    """Encodes 4-byte numbers, most of which differ."""
     return EncodedField(fixed_width(checksums.astype(">u4").tobytes(), 4), 4)

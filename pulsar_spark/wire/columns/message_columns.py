@@ -1,12 +1,20 @@
-"""MessageColumns: many messages as Arrow arrays, in the form that writers accept."""
+"""Many messages as Arrow arrays: MessageColumns, which writers accept, and DecodedColumns.
+
+Decoding has rules for nulls, and copies the bytes once for each column, when it is first requested.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from functools import cached_property
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints, with_nulls
+from pulsar_spark.arrow.spans import gather
+from pulsar_spark.wire.columns import keys_and_texts
+from pulsar_spark.wire.fields.field_spans import AlikeHeaders, Fields, Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +28,9 @@ class MessageColumns:
         properties: ``map<string, string>``, null-free; None if no message has any.
         ordering_key: ``binary``, null if unset; None if no message has one.
         sequence_id: ``int64``, null if unset; None if no message has one.
-        deliver_at: ``int64`` in ms since the epoch, when a message to write is delivered to consumers of
+        deliver_at: ``int64``, delivery time of messages to write, in ms since the epoch, for consumers of
             shared subscriptions. Null, or None for all messages: immediately.
-        partition: ``int32``, partition of a message to write. Null, or None for all messages: routing
-            decides.
+        partition: ``int32``, partition of messages to write. Null, or None for all messages: routing decides.
     """
 
     value: pa.BinaryArray
@@ -39,8 +46,158 @@ class MessageColumns:
         return len(self.value)
 
     def take(self, rows: pa.Int64Array) -> MessageColumns:
-        """The rows at the given indexes, in that order."""
+        """Returns the rows at the given indexes, in that order."""
         columns = ((field.name, getattr(self, field.name)) for field in fields(self))
         return MessageColumns(
             **{name: None if column is None else column.take(rows) for name, column in columns}
         )
+
+
+class DecodedColumns:
+    """Decoded messages by column, as in MessageColumns; rules: :func:`batches.decode_batches`.
+
+    A column is made when it is first requested.
+
+    Args:
+        body: bytes that contain the fields' spans.
+        fields: positions of the fields.
+        numbers: number of each field.
+        held: indexes of the selected rows, ascending; None: all.
+        value: values of all rows, if not in ``body``; only with ``held`` None.
+
+    Raises:
+        CorruptError: a key flagged as base64 is not base64.
+    """
+
+    def __init__(
+        self,
+        body: pa.Buffer,
+        fields: Fields,
+        numbers: Numbers,
+        held: Ints | None = None,
+        value: pa.BinaryArray | None = None,
+    ) -> None:
+        self._body = body
+        self._fields = fields
+        self._numbers = numbers
+        self._held = held
+        self._value = value
+        if flag(fields, numbers.key_is_base64) is not None:
+            _ = self.key  # so that an invalid key is always found
+
+    def __len__(self) -> int:
+        return len(self._fields.start) if self._held is None else len(self._held)
+
+    @cached_property
+    def value(self) -> pa.BinaryArray:
+        """``binary``; null means a tombstone."""
+        if self._value is not None:
+            return self._value
+        fields, (at, end) = self._fields, self._fields.value
+        null = flag(fields, self._numbers.null_value)
+        grid = None if fields.grid is None else fields.grid.moved(int(at[0]))
+        return gather(self._body, at, end, None if null is None else ~null, self._held, grid)
+
+    @cached_property
+    def key(self) -> pa.BinaryArray:
+        """``binary``; null means no key."""
+        fields, numbers, held = self._fields, self._numbers, self._held
+        keys = self._span(numbers.key, flag(fields, numbers.null_key))
+        base64_text = flag(fields, numbers.key_is_base64)
+        if keys is None:
+            return pa.nulls(len(self), pa.binary())
+        if base64_text is None:
+            return keys
+        return keys_and_texts.decode_keys(keys, base64_text if held is None else base64_text[held])
+
+    @cached_property
+    def event_time(self) -> pa.Int64Array | None:
+        """``int64`` in ms since the epoch, null if unset; None if no message has one."""
+        return _signed(self._fields, self._numbers.event_time, self._held)
+
+    @cached_property
+    def properties(self) -> pa.MapArray | None:
+        """``map<string, string>``, null-free; None if no message has any."""
+        fields = self._fields
+        if fields.alike is None:
+            return _properties(self._body, fields, self._held)
+        return _alike_properties(self._held_of(fields.alike)) if fields.alike.layout.properties else None
+
+    @cached_property
+    def ordering_key(self) -> pa.BinaryArray | None:
+        """``binary``, null if unset; None if no message has one."""
+        return self._span(self._numbers.ordering_key, None)
+
+    @cached_property
+    def sequence_id(self) -> pa.Int64Array | None:
+        """``int64``, null if unset; None if no message has one."""
+        return _signed(self._fields, self._numbers.sequence_id, self._held)
+
+    def rows(self, rows: Ints) -> DecodedColumns:
+        """Returns the messages at the given indexes, which ascend; their values must be in ``body``."""
+        held = rows if self._held is None else self._held[rows]
+        return DecodedColumns(self._body, self._fields, self._numbers, held)
+
+    def _held_of(self, alike: AlikeHeaders) -> AlikeHeaders:
+        return alike if self._held is None else alike.held(self._held)
+
+    def _span(self, number: int, null: Flags | None) -> pa.BinaryArray | None:
+        """Returns a field of bytes, null if unset or if ``null`` is true; None if no message has it."""
+        alike = self._fields.alike
+        if alike is not None:
+            if number not in alike.layout.spans:
+                return None
+            column = self._held_of(alike).column(number)
+            if null is None:
+                return column
+            return with_nulls(column, null if self._held is None else null[self._held])
+        if number not in self._fields.spans:
+            return None
+        at, end, has = self._fields.spans[number]
+        if not has.any():
+            return None
+        return gather(self._body, at, end, has if null is None else has & ~null, self._held)
+
+
+def flag(fields: Fields, number: int) -> Flags | None:
+    """Whether each message has the bool field set to true; None if none has."""
+    if number not in fields.numbers:
+        return None
+    true = fields.numbers[number][0] != 0
+    return true if true.any() else None
+
+
+def _signed(fields: Fields, number: int, held: Ints | None) -> pa.Int64Array | None:
+    """Returns a number of the rows ``held``, null if unset; None if no message has it."""
+    if number not in fields.numbers:
+        return None
+    values, has = fields.numbers[number]
+    if not has.any():
+        return None
+    if held is not None:
+        values, has = values[held], has[held]
+    return pa.array(values, mask=None if has.all() else ~has)
+
+
+def _properties(body: pa.Buffer, fields: Fields, held: Ints | None) -> pa.MapArray | None:
+    if fields.properties is None:
+        return None
+    row, key, key_end, value, value_end = fields.properties
+    per_message = np.bincount(row, minlength=len(fields.start))
+    chosen = None
+    if held is not None:
+        chosen = np.flatnonzero(np.isin(row, held))
+        per_message = per_message[held]
+    offsets = np.zeros(len(per_message) + 1, np.int32)
+    np.cumsum(per_message, out=offsets[1:])
+    names = keys_and_texts.to_strings(gather(body, key, key_end, None, chosen))
+    values = keys_and_texts.to_strings(gather(body, value, value_end, None, chosen))
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def _alike_properties(headers: AlikeHeaders) -> pa.MapArray:
+    each = len(headers.layout.properties)
+    offsets = np.arange(0, (len(headers) + 1) * each, each, dtype=np.int32)
+    names = keys_and_texts.to_strings(headers.property_names())
+    values = keys_and_texts.to_strings(headers.property_values())
+    return pa.MapArray.from_arrays(pa.array(offsets), names, values)

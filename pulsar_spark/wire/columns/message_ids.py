@@ -1,8 +1,8 @@
-"""Serialized MessageIdData of many messages, with the same bytes as from the C++ client.
+"""Serialized MessageIdData of many messages, with the same bytes as the C++ client writes.
 
     08 ledger 10 entry [18 partition] [20 batch_index 30 batch_size] [3a size first_chunk_message_id]
 
-Ids of the same length are rows of a matrix: bytes that are the same in many rows are filled in one call.
+Ids of one length are rows of a matrix, so bytes that are equal in many rows are filled in one call.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.encode_columns import number_field
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 _Bytes = npt.NDArray[np.uint8]
 
 _UNSET = (1 << 64) - 1  # -1 in the unsigned fields of MessageIdData
 
-# From this many kinds of entries on, with fewer ids of each, making all ids as mixed ones takes less time.
+# With this many kinds of entries or more, and fewer ids of each kind, _mixed takes less time than _alike.
 _MANY_KINDS, _FEW_IDS = 5, 500
 KEPT_SIZE = 20_000  # messages; matrices for batches up to this size are cached
 
 
 def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
-    """Serialize the ids of all messages of entries.
+    """Serializes the ids of all messages of entries.
 
     Args:
-        ledger: int64[n], not negative.
-        entry: int64[n], not negative.
-        sizes: int64[n], number of messages in each entry; 0 for an entry that is not a batch, which has one
-            id.
+        ledger: ledger ids, int64[n], not negative.
+        entry: entry ids, int64[n], not negative.
+        sizes: number of messages in each batch, int64[n]; 0 for any other entry, which has one id.
         partition: partition number; -1 for a topic without partitions.
     """
     if not len(entry):
@@ -58,7 +57,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
 
 
 def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
-    """Ids of entries of any sizes, in as many calls for all of them as :func:`_alike` makes for each size."""
+    """Serializes ids of entries of any sizes, with as many calls as :func:`_alike` needs for each size."""
     of_row = np.repeat(np.arange(len(sizes)), np.maximum(sizes, 1))
     is_single = sizes[of_row] == 0
     begins = np.flatnonzero(np.diff(of_row, prepend=-1))
@@ -75,13 +74,13 @@ def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryA
 
 
 def serialize_chunked_id(last: MessageId, first: MessageId, partition: int) -> bytes:
-    """Serialize the id of a chunked message: the id of its last chunk, which contains that of the first."""
+    """Serializes the id of a chunked message: its last chunk's id, which contains its first chunk's."""
     inner = _single(first, partition)
     return _single(last, partition) + b"\x3a" + varint(len(inner)) + inner
 
 
 def parse_message_id(data: bytes) -> MessageId:
-    """Read a serialized MessageIdData, for example from ``MessageId.toByteArray()`` of the Java client.
+    """Reads a serialized MessageIdData, for example from ``MessageId.toByteArray()`` of the Java client.
 
     Raises:
         ValueError: the bytes are not a MessageIdData.
@@ -105,10 +104,10 @@ def _partition_field(partition: int) -> bytes:
 
 
 def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> pa.BinaryArray:
-    """Ids of entries in a ledger; each entry id takes ``width`` bytes, each entry has ``size`` messages.
+    """Serializes ids of entries in one ledger, with ``size`` messages each and ids of ``width`` bytes.
 
-    The ids of one entry are made and repeated. Then each entry's own bytes are set, one column of bytes at a
-    time, because numpy takes as long for a few bytes in a row as for thousands.
+    The ids of one entry are repeated. Then each entry's own bytes are set, one column of bytes at a time,
+    because numpy takes as long for a few bytes in a row as for thousands.
     """
     head, tail = b"\x08" + varint(ledger) + b"\x10", _partition_field(partition)
     prefix = np.frombuffer(head + bytes(width) + tail, np.uint8)
@@ -133,7 +132,6 @@ def _alike(ledger: int, entry: Ints, width: int, size: int, partition: int) -> p
 
 
 def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
-    """Prepend the same bytes to each row."""
     rows = np.empty((len(suffixes), len(prefix) + suffixes.shape[1]), np.uint8)
     rows[:, : len(prefix)] = prefix
     rows[:, len(prefix) :] = suffixes
@@ -141,7 +139,7 @@ def _prefixed(prefix: _Bytes, suffixes: _Bytes) -> _Bytes:
 
 
 def _suffixes(size: int) -> list[_Bytes]:
-    """The bytes after the entry id, for the messages of a batch: a matrix for each length, in order."""
+    """Returns the bytes after the entry id of a batch's messages: a matrix for each length, in order."""
     return _kept_suffixes(size) if size <= KEPT_SIZE else _new_suffixes(size)
 
 
@@ -167,12 +165,11 @@ def _new_suffixes(size: int) -> list[_Bytes]:
 
 
 def _put_varints(into: _Bytes, values: Ints) -> None:
-    """Write varints that have as many bytes as ``into`` has columns."""
+    """Writes varints with as many bytes as ``into`` has columns."""
     width = into.shape[1]
     for place in range(width):
         into[:, place] = (values >> (7 * place) & 0x7F) | (0x80 if place < width - 1 else 0)
 
 
 def _widths(values: Ints) -> Ints:
-    """The number of bytes of each varint."""
     return 1 + np.searchsorted([1 << (7 * size) for size in range(1, 9)], values, side="right")

@@ -1,1 +1,1 @@
-"""The entries of a topic: their metadata, checksums and compression, one by one and many at once."""
+"""A topic's entries: metadata, checksums and compression, one by one and many at once."""

@@ -2,12 +2,12 @@
 
     ======  ==========================================================
     LZ4     one raw block, no frame
-    ZLIB    zlib stream (RFC 1950), of the Java client without its end
+    ZLIB    zlib stream (RFC 1950), from the Java client without its end
     ZSTD    one frame
     SNAPPY  raw: a varint of the size, then the block; no stream frame
     ======  ==========================================================
 
-Only SNAPPY is sure to contain its own size; MessageMetadata's ``uncompressed_size`` gives it for the others.
+Only SNAPPY always contains its own size; for the others, MessageMetadata's ``uncompressed_size`` is used.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
 _LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
 _U32 = struct.Struct("<I")
 
-# The separator after each of the blocks that are decompressed together; no producer can know it. Sizes of
-# messages have no such bytes, so it is never taken for the start of a message.
+# The separator after each block that is decompressed with others; no producer can know it. It is never taken
+# for the start of a message, because sizes of messages have no such bytes.
 SEPARATOR_SIZE = 8
 _SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
 _SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed
@@ -39,7 +39,7 @@ _ZSTD_LEVEL = 3  # the level of the Java and C++ clients; Arrow's own default is
 
 
 def compress(kind: int, data: Buffer) -> Buffer:
-    """Compress ``data`` with the CompressionType ``kind``; NONE returns ``data`` itself.
+    """Compresses ``data`` with the CompressionType ``kind``; NONE returns ``data`` itself.
 
     Raises:
         CorruptError: ``kind`` is unknown.
@@ -53,17 +53,17 @@ def compress(kind: int, data: Buffer) -> Buffer:
 
 
 def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> Buffer:
-    """Decompress to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unchecked.
+    """Decompresses to exactly ``uncompressed_size`` bytes; NONE returns ``data`` itself, unchecked.
 
     Args:
         kind: CompressionType.
         data: compressed bytes.
-        uncompressed_size: size in bytes that the message declares.
+        uncompressed_size: declared size in bytes.
         limit: maximum size of the output in bytes, checked before memory is allocated.
 
     Raises:
         CorruptError: ``kind`` is unknown, ``data`` is malformed or does not decompress to exactly
-            ``uncompressed_size`` bytes, or that is more than ``limit``.
+            ``uncompressed_size`` bytes, or the size is more than ``limit``.
     """
     if kind == pb.NONE:
         return data
@@ -88,17 +88,17 @@ def decompress(kind: int, data: Buffer, uncompressed_size: int, limit: int) -> B
 
 
 def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Buffer | None:
-    """Decompress LZ4 blocks into one buffer, several times faster than one by one.
+    """Decompresses LZ4 blocks into one buffer, several times faster than one by one.
 
     Args:
         blocks: one or more blocks.
-        sizes: declared decompressed size of each block in bytes. Each must be right, so that no block can
-            shift the bytes of the next.
+        sizes: declared decompressed size of each block in bytes. A wrong size gives None, so that no block
+            can shift the bytes of the next.
 
     Returns:
-        The buffer: the bytes of each block, and ``SEPARATOR_SIZE`` meaningless bytes after each, also after
-        the last one. None if a block is empty, malformed, larger than an LZ4 frame allows, or of another
-        size; ``decompress`` finds out which, and the fault.
+        The bytes of each block, with ``SEPARATOR_SIZE`` meaningless bytes after each, also after the last.
+        None if a block is empty, malformed, larger than an LZ4 frame allows, or of another size;
+        ``decompress`` finds the block and the fault.
     """
     if min(*sizes, *map(len, blocks)) == 0 or max(*sizes, *map(len, blocks)) > _LZ4_BLOCK_SIZES[-1]:
         return None
@@ -108,7 +108,7 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
         return None
     view, end = _view(plain), 0
     for size in sizes:
-        # The first separator that is not where it must be shows the first block with a wrong size.
+        # The first misplaced separator shows the first block with a wrong size.
         if view[end + size : end + size + SEPARATOR_SIZE] != _SEPARATOR:
             return None
         end += size + SEPARATOR_SIZE
@@ -120,7 +120,7 @@ def _view(plain: pa.Buffer) -> memoryview:
 
 
 def _codec(kind: int) -> pa.Codec:
-    """Make a new codec for each call: they are cheap, and thread safety is not guaranteed."""
+    """Returns a new codec, because codecs are cheap and may not be thread-safe."""
     if kind not in _ARROW_NAMES:
         raise CorruptError(f"unknown compression type {kind}", advice="Use a newer version of pulsar_spark")
     name = _ARROW_NAMES[kind]
@@ -128,7 +128,7 @@ def _codec(kind: int) -> pa.Codec:
 
 
 def _inflate(data: Buffer, size: int) -> bytes:
-    # No end is asked for: the Java client, and so the broker's compactor, only flushes its streams.
+    # A stream may lack its end, because the Java client, and so the broker's compactor, only flushes it.
     try:
         plain = zlib.decompressobj().decompress(data, size + 1)
     except zlib.error:
@@ -139,7 +139,7 @@ def _inflate(data: Buffer, size: int) -> bytes:
 
 
 def _snappy_size(data: Buffer) -> int:
-    """Read the varint before a raw SNAPPY block; -1 if there is none."""
+    """Returns the varint before a raw SNAPPY block; -1 if there is none."""
     size = 0
     for place, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * place)
@@ -149,12 +149,9 @@ def _snappy_size(data: Buffer) -> int:
 
 
 def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: bytes = b"") -> pa.Buffer:
-    """Put raw blocks into an LZ4 frame that declares the sum of their sizes, which the decoder verifies.
+    """Decompresses raw blocks as one LZ4 frame with the sum of their sizes, which the decoder verifies.
 
-    Args:
-        blocks: one or more blocks; no frame may declare 0 bytes, which means unknown.
-        sizes: decompressed size of each block in bytes.
-        separator: a block of the frame that is added after each of them.
+    The sum must not be 0, which means unknown. ``separator``, a block of a frame, is added after each block.
     """
     total = sum(sizes) + (SEPARATOR_SIZE * len(blocks) if separator else 0)
     pieces: list[Buffer] = [_lz4_frame_head(total, max(*sizes, *map(len, blocks)))]
@@ -166,7 +163,7 @@ def _decompress_lz4(blocks: Sequence[Buffer], sizes: Sequence[int], separator: b
 
 @lru_cache(maxsize=4096)
 def _lz4_frame_head(size: int, largest: int) -> bytes:
-    """The head of a frame of ``size`` bytes. Its largest block has ``largest`` bytes, compressed or not."""
+    """Returns the head of a frame of ``size`` bytes; ``largest``: bytes of its largest block in any form."""
     block_size = next(code for code, limit in enumerate(_LZ4_BLOCK_SIZES, 4) if largest <= limit)
     # Version 1, independent blocks, no checksums, with the content size.
     descriptor = bytes((0x68, block_size << 4)) + size.to_bytes(8, "little")
@@ -191,8 +188,8 @@ def _xxh32(data: bytes) -> int:
 def _fits(codec: pa.Codec, data: Buffer, size: int) -> bool:
     """Whether the data decompresses to at most ``size`` bytes.
 
-    Arrow does not report how many bytes an LZ4 block gave, and leaves the rest of the output as it was.
-    Blocks up to 4 MiB are therefore put into a frame, whose decoder verifies the size.
+    Arrow does not report the decompressed size of an LZ4 block. So blocks up to 4 MiB are put into a frame,
+    whose decoder verifies the size.
     """
     try:
         codec.decompress(data, size)

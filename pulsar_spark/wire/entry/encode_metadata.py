@@ -7,7 +7,7 @@ from functools import lru_cache
 from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 
 def batch_metadata(
@@ -19,17 +19,17 @@ def batch_metadata(
     uncompressed_size: int,
     keyed_by: pb.SingleMessageMetadata | None = None,
 ) -> bytes:
-    """Serialize the metadata of a batch without making an object, because there is one per entry.
+    """Serializes the metadata of a batch without making an object, because each entry needs one.
 
     Args:
-        producer_name: name of the producer that sends the batch.
+        producer_name: name of the sending producer.
         sequence_ids: sequence ids of the first and the last message; the last one is the highest.
         publish_time: publish time in ms since the epoch.
         messages: number of messages.
         compression: compression of the payload.
         uncompressed_size: size of the batch in bytes before compression.
-        keyed_by: message whose key and ordering key the batch gets: a broker sends the whole batch to their
-            Key_Shared consumer. None: no keys.
+        keyed_by: message whose keys the batch gets, so that a broker sends the batch to their Key_Shared
+            consumer; None: no keys.
     """
     first, highest = sequence_ids
     key = flag = ordering_key = b""
@@ -53,38 +53,38 @@ def batch_metadata(
 
 
 def first_message(batch: Buffer) -> pb.SingleMessageMetadata:
-    """Parse the metadata of the first message of a batch's payload that this client has encoded."""
+    """Parses the metadata of the first message in an encoded batch."""
     head = memoryview(batch)
     size = int.from_bytes(head[:4], "big")
     return pb.SingleMessageMetadata.FromString(bytes(head[4 : 4 + size]))
 
 
 def single_metadata_head(producer_name: str, sequence_id: int, publish_time: int) -> bytes:
-    """Serialize the three required fields; a message's own fields may follow unchanged."""
+    """Serializes the three required fields; a message's own fields may follow unchanged."""
     before, after = around_sequence_id(producer_name, publish_time)
     return before + varint(sequence_id) + after
 
 
 @lru_cache(maxsize=64)
 def around_sequence_id(producer_name: str, publish_time: int) -> tuple[bytes, bytes]:
-    """Serialize what comes before a sequence id, the name and the id's tag, and after it, the time."""
+    """Serializes the name and the tag before a sequence id, and the publish time after it."""
     name = producer_name.encode()
     return b"\x0a" + varint(len(name)) + name + b"\x10", b"\x18" + varint(publish_time)
 
 
 def single_metadata_tail(compression: pb.CompressionType, uncompressed_size: int) -> bytes:
-    """Serialize the fields about a message's payload, to be appended to its other fields."""
+    """Serializes the fields about a message's payload, to be appended to its other fields."""
     return b"\x40" + varint(compression) + b"\x48" + varint(uncompressed_size)
 
 
 def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> bytes:
-    """Serialize the fields that make an entry a chunk, to be appended to the message's other fields.
+    """Serializes the fields that make an entry a chunk, to be appended to the message's other fields.
 
     Args:
-        uuid: id that the chunks of the message share.
+        uuid: common id of the message's chunks.
         chunk_id: number of the chunk, from 0.
         chunks: number of chunks of the message.
-        total_size: total bytes of their payloads as stored.
+        total_size: bytes of all their payloads as stored.
     """
     metadata = pb.MessageMetadata(
         uuid=uuid.encode(), num_chunks_from_msg=chunks, total_chunk_msg_size=total_size, chunk_id=chunk_id
@@ -93,12 +93,12 @@ def chunk_fields(uuid: str, chunk_id: int, chunks: int, total_size: int) -> byte
 
 
 def schema_version_field(version: bytes) -> bytes:
-    """Serialize an entry's schema version, to be appended to its metadata; empty for no version."""
+    """Serializes an entry's schema version, to be appended to its metadata; empty for no version."""
     return b"\x82\x01" + varint(len(version)) + version if version else b""
 
 
 def transaction_fields(transaction: TxnId) -> bytes:
-    """Serialize the ids of a transaction, to be appended to the metadata of an entry that belongs to it."""
+    """Serializes a transaction's ids, to be appended to the metadata of its entries."""
     metadata = pb.MessageMetadata(
         txnid_most_bits=transaction.most_bits, txnid_least_bits=transaction.least_bits
     )

@@ -1,4 +1,4 @@
-"""Entries: broker entries as they were delivered, by column, before their payloads are decoded."""
+"""Delivered broker entries by column, before their payloads are decoded."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from pulsar_spark.errors import CorruptError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entry.entry_fields import EntryField, fields_of
-from pulsar_spark.wire.entry.sections import read_sections
+from pulsar_spark.wire.entry.entry_fields import EntryField, fields_of, read_sections
 from pulsar_spark.wire.fields.field_spans import Fields
 from pulsar_spark.wire.fields.field_walk import NotPlainError
+from pulsar_spark.wire.frame_runs import Messages, joined
 from pulsar_spark.wire.frames import decode_payload_section
-from pulsar_spark.wire.messages import Messages, joined
 
-_FEW = 24  # entries; for fewer, the fixed cost of numpy calls is more than that of protobuf
-_SMALL = 4096  # bytes per entry; larger ones are not copied together, and protobuf costs little for them
+_FEW = 24  # entries; for fewer, protobuf costs less than numpy's calls
+_SMALL = 4096  # bytes per entry; larger entries are not copied, because protobuf costs little for them
 
-# These are used for each group of entries: attributes of an enum take longer than globals.
+# Globals, because attributes of an enum take longer.
 _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
 _PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
 _COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
@@ -42,14 +41,14 @@ class Entry(NamedTuple):
     """One MESSAGE command with its metadata and payload, or the whole of a chunked message.
 
     Attributes:
-        ledger: ledger id; of a chunked message, that of the last chunk.
-        entry: entry id in the ledger; of a chunked message, that of the last chunk.
+        ledger: ledger id.
+        entry: entry id in the ledger.
         metadata: the entry's MessageMetadata.
         payload: stored bytes, still compressed; a batch if ``num_messages_in_batch`` is set.
         broker_index: the broker's index of the entry's last message; None if the broker sends none.
-        broker_time: when the broker took the entry, in ms since the epoch; None if it does not say.
-        first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Ids,
-            metadata, index and time are then those of the last chunk, and the payload is complete.
+        broker_time: arrival at the broker in ms since the epoch; None if the broker sends none.
+        first_chunk: id of the first chunk if the message was assembled from chunks, otherwise None. Then
+            ids, metadata, index and time are the last chunk's, and the payload is complete.
     """
 
     ledger: int
@@ -63,22 +62,22 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The data that slices share.
+    """Data shared by slices.
 
     Attributes:
         ledger: ledger ids, int64[n].
         entry: entry ids, int64[n].
         sizes: bytes of metadata and payload, int64[n].
-        index: the broker's indexes, int64[n], -1 for none.
-        broker_time: the broker's times in ms since the epoch, int64[n], -1 for none.
+        index: the broker's indexes, int64[n]; -1 for none.
+        broker_time: arrival times at the broker in ms since the epoch, int64[n]; -1 for none.
         fields: fields of the metadata. Their spans are in ``heads``; ``value``, the payload, is in ``data``.
         heads: bytes of the metadata of all entries.
-        data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are given one by one.
-        metadata: parsed metadata; None if it is still in ``heads``, from ``fields.start`` to the payload, and
-            is known to be valid for protobuf.
-        payloads: payloads one by one; None if they are in ``data``.
+        data: bytes that contain the payloads; None if ``payloads`` and ``metadata`` are set.
+        metadata: parsed metadata; None if it is valid for protobuf, and in ``heads`` from ``fields.start`` to
+            the payload.
+        payloads: single payloads; None if ``data`` contains them.
         first_chunks: ids of first chunks, by row, for complete chunked messages.
-        messages: as ``Entries.messages``; readers ask for it several times.
+        messages: ``Entries.messages``, kept because readers ask for it several times.
     """
 
     ledger: Ints
@@ -96,10 +95,7 @@ class _Block:
 
 
 class Entries:
-    """n entries in order; slices share their memory.
-
-    They are made by :func:`decode` and :meth:`of`.
-    """
+    """n entries in order; slices share their memory. Made by :func:`decode` and :meth:`of`."""
 
     __slots__ = ("_block", "_first", "_stop")
 
@@ -110,7 +106,7 @@ class Entries:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Entries:
-        """Make columns from single entries; payloads are not copied."""
+        """Makes columns of single entries; payloads are not copied."""
         return _of(entries, [one.metadata.ByteSize() + len(one.payload) for one in entries])
 
     def __len__(self) -> int:
@@ -147,15 +143,12 @@ class Entries:
 
     @property
     def broker_time(self) -> Ints:
-        """When the broker took each entry, in ms since the epoch, int64[n]; -1 if it does not say."""
+        """Arrival times at the broker in ms since the epoch, int64[n]; -1 if it sends none."""
         return self._block.broker_time[self._first : self._stop]
 
     @property
     def messages(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """``num_messages_in_batch``, int32[n]; 0 if the entry is no batch, negative for a batch of nothing.
-
-        Whoever may produce can write such batches, which hold nothing for any client.
-        """
+        """``num_messages_in_batch``, int32[n]; 0: no batch; negative: a batch without messages."""
         return self._block.messages[self._first : self._stop]
 
     @property
@@ -165,17 +158,17 @@ class Entries:
 
     @property
     def sequence_id(self) -> Ints:
-        """Sequence ids, of a batch its first message's, int64[n]; values above 2**63 - 1 are negative."""
+        """Sequence ids (a batch's first), int64[n]; values above 2**63 - 1 are negative."""
         return self._number(_SEQUENCE_ID)
 
     @property
     def chunked(self) -> Flags:
-        """Whether entries are parts of a message of several chunks, or a complete one, bool[n]."""
+        """Whether entries are chunks, or complete chunked messages, bool[n]."""
         return self._number(_CHUNKS).astype(np.int32) > 1
 
     @property
     def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """CompressionType of the payloads, known or unknown, int32[n]: the lower half of its varint."""
+        """CompressionType of the payloads, known or unknown, int32[n]: the lower half of the varint."""
         return self._number(_COMPRESSION).astype(np.int32)
 
     @property
@@ -209,7 +202,7 @@ class Entries:
 
     @property
     def text_sizes(self) -> Ints:
-        """Bytes of the texts that each message of an entry takes from its entry, int64[n]."""
+        """Bytes of the entry's texts that each of its messages repeats, int64[n]."""
         sizes, rows = np.zeros(len(self), np.int64), slice(self._first, self._stop)
         for field in _TEXTS_OF_MESSAGES:
             if field in self._block.fields.spans:
@@ -229,16 +222,16 @@ class Entries:
 
     @property
     def fields(self) -> tuple[bytes, Fields]:
-        """The bytes that contain the spans of the fields, and the fields by ``EntryField`` number."""
+        """The bytes that contain the fields' spans, and the fields by ``EntryField`` number."""
         return self._block.heads, self._block.fields.rows(self._first, self._stop)
 
     @property
     def body(self) -> bytes | None:
-        """The bytes that contain ``value`` of the fields, the payloads; None if payloads are separate."""
+        """The bytes that contain the payloads (``value`` of the fields); None if payloads are separate."""
         return self._block.data
 
     def numbers(self, field: EntryField) -> tuple[Ints, Flags]:
-        """A number of the metadata, int64[n], 0 if it is not set; and whether entries have it, bool[n]."""
+        """Returns a number of the metadata, int64[n], 0 if unset; and whether entries have it, bool[n]."""
         numbers = self._block.fields.numbers
         if field not in numbers:
             return np.zeros(len(self), np.int64), np.zeros(len(self), np.bool_)
@@ -246,18 +239,18 @@ class Entries:
         return values[self._first : self._stop], has[self._first : self._stop]
 
     def texts(self, field: EntryField) -> pa.BinaryArray:
-        """Bytes of the metadata; null if the field is not set."""
+        """Returns a field of bytes; null if unset."""
         heads, fields = self.fields
         if field not in fields.spans:
             return pa.nulls(len(self), pa.binary())
         return gather(pa.py_buffer(heads), *fields.spans[field], None)
 
     def first_chunk(self, row: int) -> MessageId | None:
-        """The id of the first chunk of a complete chunked message; None for other entries."""
+        """Returns the id of a complete chunked message's first chunk; None for other entries."""
         return self._block.first_chunks.get(self._first + row)
 
     def one(self, row: int) -> Entry:
-        """One entry, with its metadata parsed."""
+        """Returns one entry, with its metadata parsed."""
         place = range(self._first, self._stop)[row]
         block = self._block
         if block.metadata is not None:
@@ -287,7 +280,7 @@ class Decoded(NamedTuple):
     """The result of :func:`decode`.
 
     Attributes:
-        entries: all entries, or those before the first corrupt one.
+        entries: entries before the first corrupt one; all if none is corrupt.
         corrupt: error of the corrupt entry, or None.
         corrupt_id: id of the corrupt entry.
     """
@@ -298,7 +291,7 @@ class Decoded(NamedTuple):
 
 
 def decode(parts: Sequence[Messages]) -> Decoded:
-    """Decode payload sections and verify their checksums; at least one part, all for one consumer."""
+    """Decodes payload sections and verifies their checksums; at least one part, all for one consumer."""
     count = sum(len(part.at) for part in parts)
     size = sum(int(part.end[-1] - part.at[0]) for part in parts)
     if count < _FEW or size > _SMALL * count:
@@ -310,7 +303,7 @@ def decode(parts: Sequence[Messages]) -> Decoded:
         return _decode_each([messages])
     data, sizes = messages.data, messages.end - messages.at
     metadata = None
-    if _ENCRYPTION_KEYS in fields.spans:  # only protobuf verifies their contents
+    if _ENCRYPTION_KEYS in fields.spans:  # only protobuf verifies the contents of encryption keys
         metadata = _parsed(data, fields)
         if metadata is None:
             return _decode_each([messages])
@@ -321,7 +314,6 @@ def decode(parts: Sequence[Messages]) -> Decoded:
 
 
 def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
-    """Parse the metadata of entries; None if protobuf refuses one."""
     bounds = zip(fields.start.tolist(), fields.value[0].tolist(), strict=True)
     try:
         metadata = [pb.MessageMetadata.FromString(data[first:last]) for first, last in bounds]
@@ -331,7 +323,6 @@ def _parsed(data: bytes, fields: Fields) -> list[pb.MessageMetadata] | None:
 
 
 def _decode_each(parts: Sequence[Messages]) -> Decoded:
-    """Decode entries one by one, with the result of :func:`decode`."""
     entries: list[Entry] = []
     sizes: list[int] = []
     for part in parts:
@@ -368,7 +359,6 @@ def _of(entries: Sequence[Entry], sizes: Sequence[int]) -> Entries:
 
 
 def _messages(fields: Fields, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """The counts that the entries declare, as ``Entries.messages``."""
     if _MESSAGES not in fields.numbers:
         return np.zeros(count, np.int32)
     values, has = fields.numbers[_MESSAGES]

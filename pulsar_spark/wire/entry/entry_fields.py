@@ -1,21 +1,30 @@
-"""The fields of MessageMetadata, the metadata of an entry: by column, or from protobuf's objects."""
+"""The fields of entries' metadata (MessageMetadata): read by column, or taken from protobuf's objects.
+
+``read_sections`` reads and verifies the payload sections of many MESSAGE frames by column; their layout is
+drawn in :mod:`frames`. A malformed or unusual section (one without a checksum) is not plain:
+``frames.decode_payload_section`` decodes it, and ``fields_of`` takes the fields from the result.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from pulsar_spark.arrow.arrays import Bytes, Flags, Ints, every
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.crc32c import crc32c
 from pulsar_spark.wire.fields.field_spans import BYTES, VARINT, Fields, Numbers
-from pulsar_spark.wire.fields.field_walk import FieldKind, Layout
+from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, big_endian, require, walk
+from pulsar_spark.wire.frame_runs import Messages
 
 
 class EntryField(IntEnum):
-    """The fields of MessageMetadata that are read, with their numbers on the wire."""
+    """The fields of MessageMetadata that readers use, with their numbers on the wire."""
 
     PRODUCER_NAME = 1
     SEQUENCE_ID = 2
@@ -37,7 +46,7 @@ class EntryField(IntEnum):
     CHUNKS = 27
     NULL_KEY = 30
     SCHEMA_ID = 32
-    ORIGIN = 2019  # this project's own: which run of a query wrote the entry, see origin.py
+    ORIGIN = 2019  # this project's own field, see origin.py
 
     @property
     def is_number(self) -> bool:
@@ -46,7 +55,7 @@ class EntryField(IntEnum):
 
     @property
     def is_text(self) -> bool:
-        """Whether the field's values are bytes that represent text, which should be UTF-8."""
+        """Whether the field's values are texts, which should be UTF-8."""
         return self in _TEXTS
 
 
@@ -98,15 +107,15 @@ NUMBERS = Numbers(
     null_key=EntryField.NULL_KEY,
 )
 _U64 = (1 << 64) - 1
-# These are used for each field of each entry: attributes of an enum take longer than globals.
+# Globals, because attributes of an enum take longer.
 _PROPERTIES, _COMPRESSION, _ORIGIN = EntryField.PROPERTIES, EntryField.COMPRESSION, EntryField.ORIGIN
 _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 
 
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
-    """Lay out the fields of parsed metadata as a walk would find them; also returns their bytes.
+    """Lays out the fields of parsed metadata as a walk finds them; returns their bytes, and the fields.
 
-    For metadata that a walk does not understand, and for so few entries that a walk's fixed cost is higher.
+    Used for metadata that a walk does not understand, and for few entries, because they cost less so.
     """
     found = _Laid(len(metadata))
     for row, one in enumerate(metadata):
@@ -123,7 +132,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
 
 
 class _Laid:
-    """Collects fields, whose bytes are placed one after another."""
+    """Collects fields and their bytes."""
 
     def __init__(self, count: int) -> None:
         self.body = bytearray()
@@ -137,7 +146,7 @@ class _Laid:
             assert isinstance(value, Sequence)
             for one in value:
                 self.properties.extend((row, *self._put(one.key), *self._put(one.value)))
-        elif number in _REPEATED:  # that there are some is all that is read
+        elif number in _REPEATED:  # readers use only their presence
             self.spans.setdefault(number, {})[row] = self._put(b"")
         elif number in _SPANS:
             assert isinstance(value, bytes)
@@ -164,3 +173,70 @@ class _Laid:
         at = len(self.body)
         self.body += value
         return at, len(self.body)
+
+
+_CHECKSUM_MAGIC = 0x0E01
+_BROKER_ENTRY_MAGIC = 0x0E02
+_TIMESTAMP, _INDEX = 1, 2
+_BROKER_ENTRY = Layout(
+    {_TIMESTAMP << 3 | VARINT: FieldKind.NUMBER, _INDEX << 3 | VARINT: FieldKind.NUMBER}, highest=2
+)
+
+
+class Sections(NamedTuple):
+    """n payload sections.
+
+    Attributes:
+        fields: fields of the metadata, which begins at ``start``; ``value`` is the stored payload.
+        indexes: the broker's index of each entry's last message, int64[n]; -1 if it sends none.
+        times: arrival times at the broker in ms since the epoch, int64[n]; -1 if it sends none.
+    """
+
+    fields: Fields
+    indexes: Ints
+    times: Ints
+
+
+def read_sections(messages: Messages) -> Sections:
+    """Decodes the sections and verifies their checksums.
+
+    Raises:
+        NotPlainError: the sections must be decoded one by one.
+    """
+    body = np.frombuffer(messages.data, np.uint8)
+    at, end = messages.at, messages.end
+    require(every(end - at >= 6))
+    indexes, times, at = _broker_entries(body, at, end)
+    require(every(end - at >= 10) and every(big_endian(body, at, 2) == _CHECKSUM_MAGIC))
+    # Slices of bytes are copies, which cost less than views of small entries.
+    data, checked = messages.data, zip((at + 6).tolist(), end.tolist(), strict=True)
+    checksums = [crc32c(data[first:last]) for first, last in checked]
+    require(every(big_endian(body, at + 2, 4) == np.array(checksums, np.int64)))
+    start = at + 10
+    payload = start + big_endian(body, at + 6, 4)
+    require(every(payload <= end))
+    fields = walk(body, start, start, payload, LAYOUT)
+    fields.value = payload, end
+    require(EntryField.PRODUCER_NAME in fields.spans and every(fields.spans[EntryField.PRODUCER_NAME][2]))
+    for number in (EntryField.SEQUENCE_ID, EntryField.PUBLISH_TIME):
+        require(number in fields.numbers and every(fields.numbers[number][1]))
+    return Sections(fields, indexes, times)
+
+
+def _broker_entries(body: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Reads the broker's metadata; returns its indexes and times, and the start of each section's rest."""
+    found = {number: np.full(len(at), -1, np.int64) for number in (_INDEX, _TIMESTAMP)}
+    has: Flags = big_endian(body, at, 2) == _BROKER_ENTRY_MAGIC
+    if not has.any():
+        return found[_INDEX], found[_TIMESTAMP], at
+    rows = np.flatnonzero(has)
+    first = at[rows] + 6
+    last = first + big_endian(body, at[rows] + 2, 4)
+    require(every(last <= end[rows]))
+    numbers = walk(body, first, first, last, _BROKER_ENTRY).numbers
+    for number in found.keys() & numbers.keys():
+        values, given = numbers[number]
+        found[number][rows[given]] = np.maximum(values[given], -1)  # a number beyond int64 counts as none
+    rest = at.copy()
+    rest[rows] = last
+    return found[_INDEX], found[_TIMESTAMP], rest

@@ -1,24 +1,24 @@
-"""The origin of an entry: a field in its metadata that says which run of a query wrote it.
+"""The origin of an entry: a field in its metadata that names the query's run that wrote it.
 
-A task of a stream adds the field to each entry that it sends. A later run of the task finds the entries by
-it. The field is signed with a secret of the query, so nobody else can make one. Everybody who reads an entry
-can copy its field into another entry. The first entry of a micro-batch shows where the micro-batch began, so
-its signature covers all of it: only a copy of the whole entry has a valid one. Pulsar does not know the
-field: brokers store it unchanged, and every client skips it.
+A task of a stream adds the field to each entry that it sends, so that a later run of the task finds the
+entries. The field is signed with a secret of the query, so nobody else can make one, but every reader can
+copy it into another entry. The first entry of a micro-batch shows where the micro-batch began, so its
+signature covers the whole entry: only a copy of the whole entry is valid. Pulsar does not know the field:
+brokers store it unchanged, and every client skips it.
 
     ======  =====================================================================================
     bytes   meaning
     ======  =====================================================================================
     0-3     number of the micro-batch
     4-7     number of the Spark task
-    8-9     number of the write: a function of foreachBatch may write to a topic several times
+    8-9     number of the write, because a function of foreachBatch may write to a topic several times
     10-17   ledger id and
     18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
             partition; both -1 in that entry itself
-    22-25   the run of the query that sent it, as a hash of Spark's id; with 1 in the first bit if an earlier
-            run had stored rows of the micro-batch in the topic by then
-    26-37   signature, over the bytes before, the name of the topic partition and, in that first entry, its
-            other metadata and its payload; not over the metadata of a chunk, which change if it is sent again
+    22-25   the query's run, as a hash of Spark's id; the first bit is 1 if an earlier run had stored rows of
+            the micro-batch in the topic before this entry was sent
+    26-37   signature of the bytes before, the name of the topic partition and, in that first entry, its other
+            metadata and its payload; without the metadata of a chunk, which change if it is sent again
     ======  =====================================================================================
 """
 
@@ -34,18 +34,18 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
 _FIELDS = struct.Struct(">IIHqiI")
-_LEDGER = 10  # where the ledger id is; the first bit of its first byte is its sign
+_LEDGER = 10  # offset of the ledger id; the first bit of its first byte is its sign
 _SIGNATURE_SIZE = 12
 _SIZE = _FIELDS.size + _SIGNATURE_SIZE
 _AGAIN = 1 << 31
 
-# The number is far above Pulsar's own, and small enough for a tag of 2 bytes, which readers expect.
+# The number is far above Pulsar's own, and its tag has 2 bytes, as readers expect.
 _TAG = bytes([EntryField.ORIGIN << 3 & 0x7F | 0x80 | 2, EntryField.ORIGIN >> 4, _SIZE])
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who wrote an entry.
+    """The writer of an entry.
 
     Attributes:
         batch: number of the micro-batch.
@@ -54,7 +54,7 @@ class Origin:
         begin: id of the first entry of the micro-batch that the task has stored in the topic partition; None
             in that entry itself.
         run: number of the query's run, less than 2**31.
-        is_again: whether an earlier run had stored rows of the micro-batch in the topic when it was sent.
+        is_again: whether an earlier run had stored rows of the micro-batch in the topic before.
     """
 
     batch: int
@@ -66,23 +66,23 @@ class Origin:
 
     @property
     def when(self) -> tuple[int, int]:
-        """Micro-batch and write, in the order in which a query writes."""
+        """Micro-batch and write, which ascend as a query writes."""
         return self.batch, self.write
 
 
 def encode_origin(
     origin: Origin, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> bytes:
-    """Encode the field with its tag, to be appended to a serialized MessageMetadata.
+    """Encodes the field with its tag, to be appended to a serialized MessageMetadata.
 
     Args:
         origin: the values.
-        secret: of the query, at most 64 bytes.
+        secret: the query's secret, at most 64 bytes.
         topic: full name of the topic partition.
-        payload: of the entry, as it is stored; it counts only if the origin has no ``begin``.
-        metadata: other metadata of the entry, serialized; it counts as the payload does. Empty for a chunk.
+        payload: stored payload of the entry; used only if the origin has no ``begin``.
+        metadata: other metadata of the entry, serialized; used like the payload. Empty for a chunk.
     """
-    if metadata and origin.begin is None:  # in the form that readers get from what they have parsed
+    if metadata and origin.begin is None:  # in the order in which readers serialize parsed metadata
         metadata = _serialized(pb.MessageMetadata.FromString(metadata))
     begin = origin.begin or MessageId.EARLIEST
     run = origin.run | (_AGAIN if origin.is_again else 0)
@@ -93,14 +93,12 @@ def encode_origin(
 def decode_origin(
     field: bytes, secret: bytes, topic: str, payload: Buffer = b"", metadata: bytes = b""
 ) -> Origin | None:
-    """Decode a field without its tag; None if it is not signed with this secret for this topic partition.
+    """Decodes a field without its tag; None if it is not signed with this secret for this topic partition.
 
-    The arguments are those of ``encode_origin``; ``metadata`` is what ``metadata_before`` returns.
+    Arguments as for ``encode_origin``; ``metadata``: the result of ``metadata_before``.
     """
     fields, signature = field[: _FIELDS.size], field[_FIELDS.size :]
-    if len(field) != _SIZE:
-        return None
-    if signature != _signature(fields, secret, topic, payload, metadata):
+    if len(field) != _SIZE or signature != _signature(fields, secret, topic, payload, metadata):
         return None
     batch, task, write, ledger, number, run = _FIELDS.unpack(fields)
     begin = None if ledger < 0 else MessageId(ledger, number)
@@ -108,24 +106,24 @@ def decode_origin(
 
 
 def task_of_origin(field: bytes) -> int:
-    """``Origin.task`` of a valid field without its tag."""
+    """Returns ``Origin.task`` of a valid field without its tag."""
     task: int = _FIELDS.unpack_from(field)[1]
     return task
 
 
 def has_begin(field: bytes) -> bool:
-    """Whether a field without its tag names the first entry, so that its signature is not of one payload."""
+    """Whether a field without its tag names the first entry, so that its signature covers no payload."""
     return field[_LEDGER : _LEDGER + 1] < b"\x80"
 
 
 def metadata_before(field: bytes, metadata: pb.MessageMetadata) -> bytes | None:
-    """The metadata of an entry without the field, serialized; None if the field is not the last one."""
+    """Returns the serialized metadata of an entry without the field; None if the field is not the last."""
     whole, tagged = _serialized(metadata), _TAG + field
     return whole[: -len(tagged)] if whole.endswith(tagged) else None
 
 
 def _serialized(metadata: pb.MessageMetadata) -> bytes:
-    """Serialize fields in the order of their numbers."""
+    """Serializes fields in the order of their numbers."""
     return metadata.SerializeToString(deterministic=True)
 
 

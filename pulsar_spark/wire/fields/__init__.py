@@ -1,1 +1,1 @@
-"""Where the fields of messages lie in the bytes of batches and of metadata: found for many at once."""
+"""Finds the positions of fields in the bytes of batches and metadata, for many messages at once."""

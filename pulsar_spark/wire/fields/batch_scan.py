@@ -1,7 +1,7 @@
-"""Decode the fields of a batch message by message: slower than :mod:`batch_walk`, but complete.
+"""Reads the fields of a batch message by message: slower than :mod:`batch_walk`, but complete.
 
-A scan accepts everything that protobuf allows (unknown fields, any order, repeated fields). It is the only
-module that says what is wrong with a corrupt batch.
+A scan accepts everything that protobuf allows (unknown fields, any order, repeated fields). Only a scan
+reports the fault of a corrupt batch.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FIXED_WIDTH = {FIXED64: 8, FIXED32: 4}  # width in bytes
 
 
 def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Fields:
-    """Read all messages one by one. All well-formed protobuf is accepted.
+    """Reads all messages one by one. All well-formed protobuf is accepted.
 
     Raises:
-        CorruptError: a message is malformed, and the error has its index and the fault; or there are more
-            than ``max_properties`` in total.
+        CorruptError: a message is malformed (the error has its index and the fault), or the messages have
+            more than ``max_properties`` in total.
     """
     total = len(body)
     found = _Lists(count, max_properties)
@@ -63,11 +63,11 @@ def scan(body: bytes, count: int, max_properties: int = MAX_PROPERTIES) -> Field
 
 
 class MalformedError(Exception):
-    """A message's metadata is malformed; the text says how."""
+    """A message's metadata is malformed; the text is the fault."""
 
 
 class _Lists:
-    """Collects the results of a scan, in as many bytes as the columns made from them take."""
+    """Collects the results of a scan, in as many bytes as the resulting columns."""
 
     def __init__(self, count: int, max_properties: int) -> None:
         self.start = _zeros(count)
@@ -121,7 +121,7 @@ def _zeros(count: int, kind: str = "q") -> array[int]:
 
 
 def _scan_message(body: bytes, row: int, cursor: int, end: int, found: _Lists) -> int:
-    """Read one message's metadata; returns its payload size."""
+    """Reads one message's metadata; returns its payload size."""
     size = -1
     while cursor < end:
         tag = body[cursor]
@@ -168,7 +168,7 @@ def _scan_property(body: bytes, cursor: int, end: int) -> tuple[int, int, int, i
 
 
 def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> int:
-    """Return the end of an unknown field. Groups, which Pulsar never used, are refused."""
+    """Returns the end of an unknown field. Groups, which Pulsar never used, are refused."""
     number, wire = tag >> 3, tag & 7
     if not highest_known < number < 2**29:
         raise MalformedError(f"an invalid field {number} with wire type {wire}")
@@ -182,7 +182,7 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
 
 
 def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Read an unsigned 64 bit varint; higher bits are dropped, as protobuf does. Returns it and its end.
+    """Reads an unsigned 64-bit varint, without higher bits, as protobuf does; returns it and its end.
 
     Raises:
         MalformedError: it ends after ``end``, or has more than ten bytes.
@@ -200,10 +200,10 @@ def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
 
 
 def scan_length(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Read a length; returns where the bytes after it begin and end.
+    """Reads a length; returns start and end of the bytes after it.
 
     Raises:
-        MalformedError: they end after ``end``, or the length is truncated.
+        MalformedError: the bytes end after ``end``, or the length is truncated.
     """
     length, at = scan_varint(body, cursor, end)
     if length > end - at:

@@ -1,8 +1,8 @@
-"""Find the fields of a batch, in all messages at once if possible (:mod:`field_walk`).
+"""Finds the fields of a batch, in all messages at once if possible (:mod:`field_walk`).
 
-A walk must know where the messages start. A guess is enough, because a walk is accepted only if every message
-ends exactly where the next one is assumed to start; by induction from byte 0 this proves all starts.
-Everything that a walk does not understand, or finds malformed, is left to :mod:`batch_scan`.
+A walk needs the starts of the messages. Guesses are enough, because a walk is accepted only if every message
+ends exactly at the guessed start of the next; by induction from byte 0 this proves all starts. Messages that
+a walk does not understand, or finds malformed, are left to :mod:`batch_scan`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pulsar_spark.wire.fields.field_spans import (
     Fields,
 )
 from pulsar_spark.wire.fields.field_walk import FieldKind, Layout, NotPlainError, big_endian, require, walk
-from pulsar_spark.wire.fields.same_headers import first_layout, read_alike
+from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
-_FEW = 24  # messages; for fewer, the fixed cost of numpy calls is more than that of a scan
-_LONG = 2048  # bytes per message; above it, searching through the values takes longer than stepping over them
-_BLOCK = 1 << 18  # words that are searched at a time, so that what is made of them stays in the cache
+_FEW = 24  # messages; for fewer, a scan costs less than numpy's calls
+_LONG = 2048  # bytes per message; searching through longer values takes longer than stepping over them
+_BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
-_LEAST_APART = 8  # bytes, on average, of what looks like messages; each takes a hundred bytes to check
-_MAX_INSIDE = 4  # what looks like messages, one after the other in a value
-_MAX_ZEROS = 8  # words per message; if values are full of zeros, checking each takes longer than stepping
+_LEAST_APART = 8  # average bytes between candidate starts; checking each takes a hundred bytes
+_MAX_INSIDE = 4  # false starts in a value, one after the other
+_MAX_ZEROS = 8  # zero words per message; checking more takes longer than stepping
 
 _LAYOUT = Layout(
     {
@@ -52,10 +52,10 @@ _LAYOUT = Layout(
 def find_fields(
     body: bytes | bytearray | memoryview | pa.Buffer, count: int, max_properties: int = MAX_PROPERTIES
 ) -> Fields:
-    """Find the fields of the ``count`` messages of ``body``, which is one or several decompressed batches.
+    """Finds the fields of the ``count`` messages in ``body``, one or several decompressed batches.
 
     Raises:
-        CorruptError: ``body`` is not exactly ``count`` well-formed messages, or they have more than
+        CorruptError: ``body`` is not exactly ``count`` well-formed messages, or the messages have more than
             ``max_properties`` in total.
     """
     array = np.frombuffer(body, np.uint8)
@@ -73,17 +73,10 @@ def find_fields(
 def find_separated_fields(
     body: bytes | bytearray | memoryview | pa.Buffer, counts: Ints, gap: int, max_properties: int
 ) -> Fields | None:
-    """Find the fields of several batches in ``body``, each followed by ``gap`` bytes, also the last one.
+    """Finds the fields of several decompressed batches in ``body``, each followed by ``gap`` unused bytes.
 
-    Args:
-        body: the batches, decompressed.
-        counts: number of messages in each batch.
-        gap: number of bytes after each batch that belong to no message.
-        max_properties: as in ``find_fields``.
-
-    Returns:
-        The fields; None if the batches are malformed or cannot be read at once. ``find_fields`` accepts
-        batches without gaps.
+    ``counts``: number of messages in each batch. Returns None if the batches are malformed or cannot be read
+    at once; ``find_fields`` accepts batches without gaps.
     """
     array, count = np.frombuffer(body, np.uint8), int(counts.sum())
     if not _FEW <= count <= len(array) // _MIN_MESSAGE_SIZE or len(array) > LARGEST_BATCH:
@@ -97,7 +90,7 @@ def find_separated_fields(
 
 
 def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | None) -> Ints | None:
-    """The starts of messages that all have one size; None if they cannot."""
+    """Returns the starts of messages of one size; None if they cannot have one size."""
     gaps = 0 if after is None else int(after.sum())
     size, rest = divmod(len(array) - gaps, count)
     if rest or size < _MIN_MESSAGE_SIZE:
@@ -109,12 +102,12 @@ def _starts_of_one_size(array: npt.NDArray[np.uint8], count: int, after: Ints | 
 
 
 def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) -> Ints | None:
-    """Find all positions that look like the first message's header; accepted if there are exactly ``count``.
+    """Finds all positions that look like the first message's header; None if there are not ``count``.
 
-    This is exact enough for text and most binary values; a value that contains such a header by chance makes
-    it fail. Sizes below 1 KiB begin with two zero bytes and one below 4. If a header is at an even position,
-    the first two are a word; at an odd position, the second and the third are. Only such words are searched
-    in all bytes. The first message's tag comes four bytes after the start of a header.
+    A value that contains such a header by chance makes the search fail; text and most binary values do not.
+    Sizes below 1 KiB begin with two zero bytes and a byte below 4. So the search looks for words of the first
+    and second byte (header at an even position) or of the second and third (odd), and then compares the tag
+    four bytes after the start of the header with the first message's.
     """
     words = array[: (len(array) - 3) // 2 * 2].view("<u2")
     blocks = range(0, len(words), _BLOCK)
@@ -133,10 +126,10 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 
 
 def _that_follow_one_another(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
-    """Leave out those inside of values: no other one's message would end there, or ``gap`` bytes before.
+    """Leaves out starts inside of values: no other start's message ends there, or ``gap`` bytes before.
 
-    One that was left out may have ended where another is. Fields before ``payload_size`` are taken for texts
-    of less than 128 bytes.
+    It repeats, because a start that was left out may have been the proof of another. Fields before
+    ``payload_size`` are assumed to be texts of less than 128 bytes.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)
@@ -161,7 +154,7 @@ def _that_follow_one_another(array: npt.NDArray[np.uint8], starts: Ints, gap: in
 
 
 def _starts_by_steps(body: bytes, count: int) -> Ints | None:
-    """Step from message to message, reading only up to ``payload_size``; None for an unusual header."""
+    """Steps from message to message, reading only up to ``payload_size``; None for an unusual header."""
     starts = [0] * count
     at = 0
     try:
@@ -195,7 +188,7 @@ def _starts_by_steps(body: bytes, count: int) -> Ints | None:
 def _walk_at_once(
     array: npt.NDArray[np.uint8], count: int, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
-    """Walk from guesses that need no step from message to message; None if none of them holds."""
+    """Walks from guesses that need no step from message to message; None if no guess is right."""
     fields = _walk_from(array, _starts_of_one_size(array, count, after), max_properties, after)
     if fields is None and len(array) < _LONG * count:
         gap = 0 if after is None else int(after.max())
@@ -206,9 +199,9 @@ def _walk_at_once(
 def _walk_from(
     body: npt.NDArray[np.uint8], starts: Ints | None, max_properties: int, after: Ints | None = None
 ) -> Fields | None:
-    """Walk from the guessed starts, if there is a guess; None if the walk fails.
+    """Walks from the guessed starts; None if there is no guess or the walk fails.
 
-    ``after`` has the number of bytes between each message and the next; None if there are none.
+    ``after``: number of bytes between each message and the next; None if there are none.
     """
     try:
         return None if starts is None else _walk(body, starts, max_properties, after)
@@ -217,7 +210,7 @@ def _walk_from(
 
 
 def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after: Ints | None) -> Fields:
-    """Read the fields of all messages, and prove the chain of messages."""
+    """Reads the fields of all messages, and proves the chain of messages."""
     require(starts[0] == 0 and starts[-1] + 4 <= len(body))
     ends, fields = _read_headers(body, starts, max_properties)
     require(PAYLOAD_SIZE in fields.numbers)
@@ -231,20 +224,20 @@ def _walk(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int, after:
 
 
 def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int) -> tuple[Ints, Fields]:
-    """Read all headers; returns where they end, and their fields."""
+    """Reads all headers; returns their ends and fields."""
     layout = first_layout(body) if _may_be_alike(body, starts) else None
     found = None if layout is None else read_alike(body, starts, layout, max_properties)
     if layout is not None and found is not None:
         return starts + layout.size, found
     cursor = starts + 4
     ends = cursor + big_endian(body, starts, 4)
-    # A guess that is wrong must not be walked through other messages.
+    # A walk from a wrong guess must not read other messages.
     require(every(ends[:-1] <= starts[1:]) and ends[-1] <= len(body))
     return ends, walk(body, starts, cursor, ends, _LAYOUT, max_properties)
 
 
 def _may_be_alike(body: npt.NDArray[np.uint8], starts: Ints) -> bool:
-    """Whether a few headers have one size, so that it is worth while to compare all."""
+    """Whether a few headers have one size, so that comparing all is worth while."""
     size = body[:4].tobytes()
     return all(
         body[start : start + 4].tobytes() == size for start in starts[:: 1 + len(starts) // 4].tolist()

@@ -1,5 +1,8 @@
 """Fields: the positions of each message's fields, before they become Arrow arrays.
 
+Headers of messages that are laid out alike need one layout for all (AlikeHeaders): each field is copied from
+the same offset of all of them.
+
 The layout of a batch, and of the KeyValue inside field 1:
 
     ============  ==========================================================
@@ -22,13 +25,14 @@ The layout of a batch, and of the KeyValue inside field 1:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Flags, Ints
-from pulsar_spark.arrow.grid import Grid
-from pulsar_spark.wire.fields.alike_headers import AlikeHeaders
+from pulsar_spark.arrow.arrays import Bytes, Flags, Ints
+from pulsar_spark.arrow.spans import Grid, Span, copy_spans, grid_of_rows
 
 PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, KEY_IS_BASE64 = 1, 2, 3, 4, 5, 6
 ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = 7, 8, 9, 10
@@ -40,7 +44,7 @@ SPANS = frozenset({PROPERTIES, KEY, ORDERING_KEY})
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 LARGEST_BATCH = 2**31 - 1  # bytes; Arrow's binary offsets are int32
-# Maximum properties of an entry: an empty property has 6 bytes, which compress to almost nothing.
+# Maximum properties of an entry, because empty properties compress to almost nothing.
 MAX_PROPERTIES = 500_000
 LONGEST_VARINT = 10  # maximum bytes of a varint
 
@@ -62,14 +66,14 @@ class Fields:
     """The positions of the fields in the body, and numbers, for n messages.
 
     Attributes:
-        start: int64[n], position where each message begins.
+        start: start of each message, int64[n].
         value: (at, end) of the values, int64[n] each.
         spans: field number -> (at, end, has) for KEY and ORDERING_KEY; absent if no message has the field. If
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        alike: the headers, if all are laid out alike; their spans and properties are there, not above.
-        grid: the grid of ``start`` if the headers are alike; None: there is none, or it is not known.
+        alike: the headers, if all are laid out alike, with their spans and properties instead of those above.
+        grid: grid of ``start`` if the headers are alike and the grid is known; else None.
     """
 
     start: Ints
@@ -81,7 +85,7 @@ class Fields:
     grid: Grid | None = None
 
     def set_number(self, number: int, rows: Ints, values: Ints) -> None:
-        """Store a numeric field of the messages ``rows``; overwrites earlier values."""
+        """Stores a numeric field of the messages ``rows``; overwrites earlier values."""
         count = len(self.start)
         if number not in self.numbers:
             if len(rows) == count:
@@ -93,7 +97,7 @@ class Fields:
         has[rows] = True
 
     def set_span(self, number: int, rows: Ints, at: Ints, end: Ints) -> None:
-        """Store a field of bytes of the messages ``rows``; overwrites earlier positions."""
+        """Stores a field of bytes of the messages ``rows``; overwrites earlier positions."""
         count = len(self.start)
         if number not in self.spans:
             if len(rows) == count:
@@ -107,7 +111,7 @@ class Fields:
         has[rows] = True
 
     def rows(self, first: int, stop: int) -> Fields:
-        """The fields of the messages from ``first`` to ``stop``, exclusive."""
+        """Returns the fields of the messages from ``first`` to ``stop``, exclusive."""
         if first == 0 and stop == len(self.start):
             return self
         assert self.alike is None, "only the fields of entries are cut, and these are walked"
@@ -128,7 +132,7 @@ class Fields:
         )
 
     def most_properties(self, first: Ints) -> int:
-        """The most properties that any of several batches has; ``first`` is the first message of each."""
+        """Returns the maximum properties of a batch; ``first``: index of each batch's first message."""
         if self.alike is not None:
             messages = np.diff(first, append=len(self.start)).max()
             return len(self.alike.layout.properties) * int(messages)
@@ -136,3 +140,78 @@ class Fields:
             return 0
         rows = self.properties[0]
         return int(np.diff(np.searchsorted(rows, first), append=len(rows)).max())
+
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+WORD = np.dtype("<u8")
+
+
+class PropertySpans(NamedTuple):
+    """Start and end of a property's name, and of its value."""
+
+    name: Span
+    value: Span
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderLayout:
+    """The layout of a header: positions in bytes from the start of its message.
+
+    Attributes:
+        size: position of the value.
+        may_differ: mask of the bits that may differ between messages, in whole words of 8 bytes.
+        spans: field number -> (at, end).
+        numbers: field number -> (at, end) of its varint.
+        properties: spans of each property.
+    """
+
+    size: int
+    may_differ: bytearray
+    spans: dict[int, Span] = field(default_factory=dict)
+    numbers: dict[int, Span] = field(default_factory=dict)
+    properties: list[PropertySpans] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlikeHeaders:
+    """The headers of n messages, which are laid out alike.
+
+    Attributes:
+        layout: common layout.
+        body: bytes that contain the headers.
+        grid: starts of the headers in ``body``.
+    """
+
+    layout: HeaderLayout
+    body: Bytes
+    grid: Grid
+
+    def __len__(self) -> int:
+        return self.grid.shape[0] * self.grid.shape[1]
+
+    def held(self, which: npt.NDArray[np.int64]) -> AlikeHeaders:
+        """Copies the headers of the messages at the given indexes."""
+        size = self.layout.size
+        items = self.grid.items(self.body, np.dtype((np.void, size))).reshape(-1)[which]
+        return AlikeHeaders(self.layout, items.view(np.uint8), grid_of_rows(len(items), size))
+
+    def words(self, place: int) -> Words:
+        """Returns the eight bytes of each header from ``place`` on, little-endian, [n].
+
+        Raises:
+            ValueError: ``body`` ends before the last header's eight bytes.
+        """
+        return self.grid.items(self.body, WORD, place).reshape(-1)
+
+    def column(self, number: int) -> pa.BinaryArray:
+        """Returns a field of bytes that the layout has, null-free, [n]."""
+        return copy_spans(self.body, self.grid, [self.layout.spans[number]])
+
+    def property_names(self) -> pa.BinaryArray:
+        """Returns the names of all properties, message after message, null-free."""
+        return copy_spans(self.body, self.grid, [one.name for one in self.layout.properties])
+
+    def property_values(self) -> pa.BinaryArray:
+        """Returns the values of all properties, in the order of :meth:`property_names`."""
+        return copy_spans(self.body, self.grid, [one.value for one in self.layout.properties])

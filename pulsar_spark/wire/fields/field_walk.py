@@ -1,7 +1,7 @@
-"""Protobuf fields of many messages, read in numpy one field of *all* of them at a time: the hot path.
+"""Reads protobuf fields of many messages in numpy, one field of *all* messages at a time: the hot path.
 
-Everything that a walk does not understand, or finds malformed, raises :class:`NotPlainError`. It is left to
-the functions that read message by message, which alone say what is wrong.
+Messages that a walk does not understand, or finds malformed, raise :class:`NotPlainError`. Then other
+functions read message by message, and report the fault.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MAX_ROUNDS = 64  # rounds of a walk; messages with more fields than that are no
 
 
 class NotPlainError(Exception):
-    """Something in the messages is malformed, or can only be read one by one."""
+    """A message is malformed, or must be read by itself."""
 
 
 class FieldKind(Enum):
-    """How a walk treats a field."""
+    """A walk's treatment of a field."""
 
     NUMBER = auto()
     SPAN = auto()
@@ -36,7 +36,7 @@ class Layout:
     """The fields of a message.
 
     Attributes:
-        kinds: how to treat each field, by tag (field number and wire type).
+        kinds: treatment of each field, by tag (field number and wire type).
         highest: highest known field number. Higher ones are ignored; other unknown tags are not plain.
     """
 
@@ -45,13 +45,13 @@ class Layout:
 
 
 def require(holds: bool | np.bool_) -> None:
-    """Raise NotPlainError unless ``holds`` is true."""
+    """Raises NotPlainError unless ``holds`` is true."""
     if not holds:
         raise NotPlainError
 
 
 def big_endian(body: Bytes, at: Ints, width: int) -> Ints:
-    """Read unsigned integers of ``width`` 2 or 4 bytes, which must lie inside the body."""
+    """Reads unsigned integers of ``width`` 2 or 4 bytes, which must lie inside the body."""
     if not len(at):
         return np.zeros(0, np.int64)
     numbers: Ints = np.ndarray((len(body) - width + 1,), f">u{width}", body, 0, (1,))[at].astype(np.int64)
@@ -66,16 +66,16 @@ def walk(
     layout: Layout,
     max_properties: int = MAX_PROPERTIES,
 ) -> Fields:
-    """Read the fields of messages whose metadata is in [cursor, ends); ``value`` is left to the caller.
+    """Reads the fields of messages whose metadata is in [cursor, ends); the caller sets ``value``.
 
-    A round takes all messages whose next field is the same as that of the first waiting message; the others
-    wait.
+    A round reads one field of all messages whose next field is that of the first waiting message; the other
+    messages wait.
 
     Args:
         body: bytes that contain the messages.
         starts: ascending positions up to ``cursor``, used as empty spans for fields that a message lacks.
-        cursor: position where the metadata of each message begins.
-        ends: position where it ends, inside the body.
+        cursor: start of each message's metadata.
+        ends: end of each message's metadata, inside the body.
         layout: fields of the messages.
         max_properties: maximum properties of all messages together.
 
@@ -122,7 +122,7 @@ def _walk_field(
     found: Fields,
     properties: list[tuple[Ints, Ints, Ints, Ints, Ints]],
 ) -> Ints:
-    """Read one field of the messages ``rows``, after its tag; returns where the next fields begin."""
+    """Reads one field of the messages ``rows``, after its tag; returns the starts of the next fields."""
     kind = layout.kinds.get(tag)
     if kind is None:
         require(tag >> 3 > layout.highest)
@@ -131,7 +131,7 @@ def _walk_field(
         values, cursor = varints(body, cursor, limits)
         if kind is FieldKind.NUMBER:
             found.set_number(tag >> 3, rows, values)
-        return cursor  # a span or property of another wire type is not looked at
+        return cursor  # a span or property of another wire type is ignored
     require(tag & 7 == BYTES)
     cursor, end = lengths(body, cursor, limits)
     match kind:
@@ -147,7 +147,7 @@ def _walk_field(
 
 
 def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Read KeyValues that consist of just a key and then a value."""
+    """Reads KeyValues that have only a key and then a value."""
     require(every(cursor < end) and every(body[cursor] == 0x0A))
     key, key_end = lengths(body, cursor + 1, end)
     require(every(key_end < end) and every(body[key_end] == 0x12))
@@ -159,7 +159,6 @@ def _walk_property(body: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints, In
 def _in_order(
     parts: list[tuple[Ints, Ints, Ints, Ints, Ints]],
 ) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
-    """Sort the properties in the order of their messages."""
     if not parts:
         return None
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)]
@@ -169,22 +168,21 @@ def _in_order(
 
 
 def lengths(body: Bytes, cursor: Ints, limits: Ints) -> tuple[Ints, Ints]:
-    """Read lengths; returns where the bytes begin and end, with ends of at most ``limits``."""
+    """Reads lengths; returns start and end of the bytes, which must end within ``limits``."""
     sizes, at = varints(body, cursor, limits)
     require(every(sizes.view(np.uint64) <= (limits - at).view(np.uint64)))
     return at, at + sizes
 
 
 def varints(body: Bytes, cursor: Ints, limits: Ints, max_size: int = LONGEST_VARINT) -> tuple[Ints, Ints]:
-    """Read a varint of at most ``max_size`` bytes at each position; returns the values and their ends."""
+    """Reads a varint of at most ``max_size`` bytes at each position; returns the values and their ends."""
     require(max_size > 0 and every(cursor < limits))
     read = body[cursor]
     values = read.astype(np.int64)
     cursor = cursor + 1
     more = read > 0x7F
     longer = int(np.count_nonzero(more))
-    # After a byte with its flag set comes another varint, 7 bits higher; subtracting 1 removes the flag
-    # itself.
+    # A byte with its flag set is followed by a varint, 7 bits higher; subtracting 1 removes the flag itself.
     if longer == len(more):
         rest, cursor = varints(body, cursor, limits, max_size - 1)
         values += (rest - 1) << 7

@@ -20,7 +20,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.permits import Permits
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.wire.wire_values import from_wire_id
 from tests.client.clients import (
     DURABLE,
     TOPIC,

@@ -9,8 +9,8 @@ from pulsar_spark.client.consuming.inbox import Inbox, TopicEnd
 from pulsar_spark.errors import ConnectError, NotReadyError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
+from pulsar_spark.wire.frame_runs import Messages
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.messages import Messages
 from tests.fake_broker import HANG
 from tests.fake_clients import Type, command_of
 

@@ -6,8 +6,8 @@ from pulsar_spark.client import InitialPosition, LastMessageId, SubscriptionOpti
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.commands import to_wire_id
 from pulsar_spark.wire.frames import FrameReader
+from pulsar_spark.wire.wire_values import to_wire_id
 from tests.fake_clients import Type, command_of
 
 TOPIC = TopicName.parse("t")

@@ -16,8 +16,8 @@ from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.commands import InitialPosition
+from pulsar_spark.wire.frame_runs import Messages
 from pulsar_spark.wire.frames import encode_command_head
-from pulsar_spark.wire.messages import Messages
 from tests.client.clients import TOPIC, numbered, singles, wait_until
 from tests.fake_broker import HANG, FakeBroker, Held, cut, refuses, says, silence
 from tests.fake_clients import Type

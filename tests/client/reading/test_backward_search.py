@@ -11,9 +11,9 @@ from pulsar_spark.ids import MessageId, TxnId
 from pulsar_spark.protocol.replay import run_search
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
-from pulsar_spark.protocol.writing.stored_check import StoredProof
-from pulsar_spark.wire.commands import from_wire_id
+from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.origin import Origin
+from pulsar_spark.wire.wire_values import from_wire_id
 from tests.client.clients import TOPIC, hurry
 from tests.fake_broker import pass_on, silence
 from tests.fake_clients import Type

@@ -12,7 +12,7 @@ from pulsar_spark.ids import TxnId
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.columns.singles import encode_singles
+from pulsar_spark.wire.columns.unbatched import encode_singles
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered
 from tests.client.writing.producers import open_producer, send, send_batch, sent_ids, store
 from tests.fake_broker import (

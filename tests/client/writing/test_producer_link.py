@@ -12,9 +12,9 @@ from pulsar_spark.client.writing.producer_link import ProducerLink
 from pulsar_spark.errors import BusyError, DeadlineError, SendError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.singles import encode_singles
+from pulsar_spark.wire.columns.unbatched import encode_singles
+from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
-from pulsar_spark.wire.receipts import Receipts
 from tests.client.clients import TOPIC, columns, hurry, numbered, producing
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type

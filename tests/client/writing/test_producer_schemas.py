@@ -19,7 +19,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.wire_schema import to_wire_schema
+from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.client.writing.producers import open_producer, send, send_batch, store
 from tests.client.writing.test_dedup import NoKeys

@@ -13,7 +13,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.wire_schema import from_wire_schema, to_wire_schema
+from pulsar_spark.wire.wire_values import from_wire_schema, to_wire_schema
 from tests.client.clients import TOPIC, client_of
 from tests.fake_broker import FakeBroker, refuses
 from tests.fake_clients import Type

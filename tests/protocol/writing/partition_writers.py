@@ -13,7 +13,7 @@ from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
-from pulsar_spark.wire.columns.singles import EncodedSingle, encode_singles
+from pulsar_spark.wire.columns.unbatched import EncodedSingle, encode_singles
 from pulsar_spark.wire.entry.entries import Entry
 from pulsar_spark.wire.frames import decode_payload_section
 from tests.wire.columns.batch_rows import message

@@ -5,7 +5,7 @@ import pytest
 from pulsar_spark.errors import ProtocolError, SendError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.writing.partition_writer import WriterState
-from pulsar_spark.wire.receipts import Receipts
+from pulsar_spark.wire.frame_runs import Receipts
 from tests.protocol.writing.partition_writers import CUT, ids, new_writer, outgoing, register, run_of
 
 

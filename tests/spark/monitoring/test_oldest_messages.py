@@ -106,5 +106,5 @@ def test_a_probe_that_fails_is_made_again_after_a_pause(cluster, topic, oldest, 
 def test_what_is_not_read_any_more_is_forgotten(topic, oldest):
     topic.produce(time=NOW)
     assert refresh(oldest, topic, BEGIN, 10) == 0
-    oldest.refresh({}, NOW + 20_000)
+    oldest.forget([T])
     assert oldest.time_ms(T) is None

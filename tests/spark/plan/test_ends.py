@@ -105,7 +105,7 @@ class Tracked:
         """What a refresh after some seconds asks, gives and finds gone."""
         self.cluster.clock += seconds
         self.asked = []
-        answers, gone = self.tracker.refresh()
+        answers, gone, _ = self.tracker.refresh()
         for partition, answer in answers.items():
             partition.last = visible_end(answer.last)
         self.tracker.renew_tails(list(answers), len(self.partitions))

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import random
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 from pulsar_spark.client import PlanningClient
 from pulsar_spark.errors import DataLossError, DeadlineError, TopicNotFoundError
 from pulsar_spark.spark.plan import quiet_time, stream
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -27,6 +28,7 @@ from tests.spark.plan.simulated_spark import (
     reading,
     rows_of,
 )
+from tests.work import calls
 
 
 def test_the_simulated_cluster_has_the_face_of_the_real_one():
@@ -252,6 +254,97 @@ def test_nothing_is_done_for_what_has_not_moved(cluster):
     assert spark.planner.report()["topics"] != report["topics"]
     same = [each for each in found.positions if found.positions[each] is start.positions[each]]
     assert len(same) == 4, "what has not moved is the same object"
+
+
+class KeptOffsets(SimulatedSpark):
+    """Hands over the same objects, as a reader does in a run: the planner goes over what has changed."""
+
+    def _copy(self, offsets):
+        self.kept = offsets
+        return offsets
+
+    def _logged(self, number):
+        logged = super()._logged(number)
+        return self.kept if number == -1 and self.kept == logged else logged
+
+
+def disturb(rnd, cluster, partitions, turn):
+    """One random event at a broker."""
+    topic = rnd.choice(partitions)
+    what = rnd.random()
+    if what < 0.6:
+        topic.produce(rnd.randint(1, 3), time=turn * 1000)
+    elif what < 0.75:
+        topic.roll_over()
+    elif what < 0.9 and len(partitions) < 9:
+        partitions += cluster.create("t", len(partitions) + 1)
+    else:
+        topic.produce(2, chunks=True, time=turn * 1000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", [{}, {"maxMessagesPerTrigger": "3"}, {"minMessagesPerTrigger": "4"}])
+def test_a_trigger_over_what_has_changed_decides_as_one_over_all(seed, options):
+    runs = []
+    for kind in (SimulatedSpark, KeptOffsets):
+        cluster, rnd = SimulatedCluster(), random.Random(seed)
+        found: list[object] = []
+        random.seed(seed)  # the turns of partitions begin with any of them
+        partitions = list(cluster.create("t", 4))
+        spark = kind(cluster, startingOffsets="earliest", predefinedSubscription="s", **options)
+        for turn in range(40):
+            disturb(rnd, cluster, partitions, turn)
+            step = rnd.random()
+            if step < 0.7:
+                found.append(spark.trigger())
+                report = spark.planner.report()
+                found.append(report["backlogEntries"])
+                found.append(report["batchEntries"])
+                for parts in report["topics"].values():
+                    found += [(part, each["end"], each["backlogEntries"]) for part, each in parts.items()]
+            elif step < 0.75:
+                spark.trigger(fails=True)
+            elif step < 0.8:
+                spark.restart()
+            elif spark.offsets:
+                spark.poll(rnd.choice((0.3, 3.0)))
+        found.append(spark.drain())
+        spark.poll(120.0)  # longer than a chunked message may be incomplete
+        marks = {topic: each.cursors["s"] for topic, each in cluster.topics.items()}
+        runs.append((found, spark.offsets, marks))
+    assert runs[0] == runs[1]
+
+
+def one_changes(cluster, spark, partitions, *, is_new):
+    """What Spark asks for about a micro-batch of one partition among many, and after it."""
+    cache, start = OffsetCache(), spark.kept
+    cache.to_json(start)
+    changed = cluster.create("t", partitions + 1)[0] if is_new else cluster.topics[P0]
+    changed.produce(1)
+
+    def triggers():
+        end = spark.planner.latest(start)
+        cache.to_json(end)
+        spark.planner.report()
+        assert len(spark.planner.ranges(start, end)) == 1
+        assert spark.planner.latest(end) is end
+        spark.planner.report()
+
+    return triggers
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_trigger_costs_by_the_partitions_that_have_changed(is_new):
+    costs = []
+    for count in (100, 400):
+        cluster = SimulatedCluster()
+        cluster.create("t", count)[0].produce(1)
+        spark = KeptOffsets(cluster, startingOffsets="earliest")
+        spark.drain()
+        spark.poll(3.0)
+        spark.planner.report()
+        costs.append(calls(one_changes(cluster, spark, count, is_new=is_new)))
+    assert costs[1] - costs[0] < 300 * 12, "of a partition that has not changed, only look-ups"
 
 
 def follow_quietly(cluster, **options):

@@ -1,6 +1,5 @@
 import random
 import tracemalloc
-from array import array
 from datetime import date, datetime, timezone
 from functools import partial
 
@@ -18,10 +17,8 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     is_member_struct,
 )
-from pulsar_spark.values.json import columns, json_read, json_write, nested_columns
-from pulsar_spark.values.json.by_column import fast
-from pulsar_spark.values.json.by_column.arrow_read import ArrowReader
-from pulsar_spark.values.json.general import read_rows
+from pulsar_spark.values.json import json_read, json_write
+from pulsar_spark.values.json.arrow_read import ArrowReader
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
 from tests.loops import for_each
@@ -33,6 +30,7 @@ from tests.values.json_payloads import (
     json_schema,
     model,
     plain,
+    read_objects,
 )
 from tests.values.random_avro import column as random_column
 from tests.values.random_avro import random_case, schema_of_tree
@@ -41,11 +39,9 @@ ROWS = 200
 
 
 @pytest.fixture(autouse=True)
-def _few_rows_by_column(monkeypatch):
-    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
-    monkeypatch.setattr(json_read, "FEWEST_LINES", 1)
+def _few_rows_by_lines(monkeypatch):
+    monkeypatch.setattr(json_read, "FEWEST_ROWS", 1)
     monkeypatch.setattr(json_read, "ArrowReader", partial(ArrowReader, fewest_of_part=1))
-    monkeypatch.setattr(fast, "_FEWEST_ROWS", 1)
 
 
 def column(payloads):
@@ -63,18 +59,18 @@ def some_payloads(maker, tree, count=ROWS, damaged=3):
 
 
 def check(tree, payloads, decode=None):
-    """Read payloads all three ways, which must agree; returns the verdicts."""
+    """Read payloads in both ways, which must agree; returns the verdicts."""
     schema = json_schema(tree)
     made = decoder(schema, schema, column_type(schema))
     offset = column([b"{}", *payloads]).slice(1)
     for _ in range(2):  # the second time with what was learned the first time
         found = made.decode(offset, offset)
         found.column.validate(full=True)
-        general = read_rows(make_tree(schema, schema, column_type(schema)), payloads)
-        general.column.validate(full=True)
+        objects = read_objects(make_tree(schema, schema, column_type(schema)), payloads)
+        objects.column.validate(full=True)
         assert found.column.type == made.type == column_type(schema)
-        is_bad = np.zeros(len(payloads), np.bool_) if general.is_bad is None else general.is_bad
-        assert repr(plain(found.column)) == repr(plain(general.column))
+        is_bad = np.zeros(len(payloads), np.bool_) if objects.is_bad is None else objects.is_bad
+        assert repr(plain(found.column)) == repr(plain(objects.column))
         assert (found.is_bad is None and not is_bad.any()) or found.is_bad.tolist() == is_bad.tolist()
     return found, is_bad
 
@@ -105,7 +101,7 @@ def explain_it(tree, payload):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same(seed):
+def test_by_lines_by_objects_and_by_a_model_values_and_verdicts_are_the_same(seed):
     maker = Maker(seed, has_unions=False)
     tree = maker.record()
     payloads = some_payloads(maker, tree)
@@ -117,25 +113,11 @@ def test_by_column_row_by_row_and_by_json_loads_values_and_verdicts_are_the_same
 
 
 @for_each("seed", range(100, 108))
-def test_unions_are_read_row_by_row_alone_with_neighbours_whole(seed):
+def test_unions_are_read_with_neighbours_whole(seed):
     maker = Maker(seed)
     tree = maker.record()
     tree["fields"].append({"name": "u", "type": ["null", "string", "long", "boolean"]})
     check(tree, some_payloads(maker, tree))
-
-
-@pytest.mark.parametrize("seed", range(200, 210))
-def test_good_payloads_of_one_producer_are_nearly_all_read_by_column(seed, monkeypatch):
-    maker = Maker(seed, has_unions=False)
-    maker.order, maker.has_unknown = "reversed", False
-    tree = maker.record()
-    monkeypatch.setattr(maker, "text", lambda each, is_usual=True, text=maker.text: text(each, is_usual))
-    payloads = [maker.payload(tree) for _ in range(ROWS)]
-    seen = []
-    monkeypatch.setattr(json_read, "read_rows", lambda node, rows: read_rows(node, seen.extend(rows) or seen))
-    schema = json_schema(tree)
-    decoder(schema, schema, column_type(schema)).decode(column(payloads), column(payloads))
-    assert len(seen) < ROWS / 4
 
 
 FLAT = {
@@ -158,20 +140,21 @@ BAD = [
     b'{"a":1,"b":"x\\',
     b'"}',
     b'},{"n":5,"r":{',
-    b'\xef\xbb\xbf{"a":1}',
+    b'\xef\xbb\xbf\xef\xbb\xbf{"a":1}',
     b'{"a":1}\0',
     b'{"a":1,"b":"\0"}',
     b'{"a":1,"b":"\n"}',
     b'{"a":1,"b":"\xff"}',
     b'{"a":1,"b":"\xed\xa0\x80"}',
     b'{"a":1,"b":"\\ud800"}',
-    b'{"a":1,"a":1}',
     b'{"a":' + b"9" * 5_000 + b"}",
     b'{"a":1e999999}',
     b'{"a":1e9999999999999999999999}',
     b"[" * 20_000,
     b'{"z":' + b"[" * 20_000,
     b'{"z":' * 20_000,
+    b'{"z":' + b"[" * 1000 + b"]" * 1000 + b"}",
+    b'{"a":1,"\\ud800":' + b'{"":' * 1000 + b'"' + b"]" * 2000 + b'"' + b"}" * 1001,
     b'{"a":1,}',
     b"[]",
 ]
@@ -188,11 +171,31 @@ def test_a_bad_payload_changes_no_neighbour(number, bad):
     assert found.column.to_pylist() == expected
 
 
-def test_what_nobody_asks_for_may_be_nested_as_deep_as_it_likes():
-    deep = b'{"z":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":5}'
-    found, is_bad = check(FLAT, [deep, *GOOD])
+DEEP = [
+    b'{"z":%s,"a":5}' % (b"[" * 999 + b"]" * 999),
+    b'{"z":%s,"a":5}' % (b'{"y":' * 999 + b"NaN" + b"}" * 999),
+    b'{"z":"%s","a":5}' % (b'\\"\\\\' + b"[" * 5000),
+    b'{"z":[%s],"a":5}' % (b"[[]]," * 5000 + b"{}"),
+]
+
+
+@for_each("deep", DEEP)
+def test_what_nobody_asks_for_may_nest_a_thousand_brackets(deep):
+    """However deep Python's stack is already."""
+
+    def below(frames):
+        return below(frames - 1) if frames else check(FLAT, [deep, *GOOD])
+
+    found, is_bad = below(200)
     assert not is_bad.any()
     assert found.column[0].as_py() == {"a": 5, "b": None}
+
+
+def test_a_byte_order_mark_is_skipped_and_the_last_of_a_name_counts():
+    payloads = [b'\xef\xbb\xbf {"a":1,"b":"x"}', b'{"a":"x","a":2}', b'{"a":1,"b":"y","b":null}']
+    found, is_bad = check(FLAT, payloads)
+    assert not is_bad.any()
+    assert found.column.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 1, "b": None}]
 
 
 def test_tombstones_and_null_are_null_rows_and_not_bad():
@@ -229,16 +232,6 @@ def test_roots_need_not_be_records():
 def test_explain_says_nothing_of_tombstones_and_of_good_values():
     assert explain_it(FLAT, None) == ""
     assert explain_it(FLAT, b'{"a":1}') == ""
-
-
-def test_one_batch_with_a_bad_payload_in_each_ten_is_still_read_by_column(monkeypatch):
-    payloads = [b'{"a":' if row % 10 == 0 else payload for row, payload in enumerate(GOOD)]
-    rows = []
-    monkeypatch.setattr(json_read, "read_rows", lambda node, rest: read_rows(node, rows.extend(rest) or rows))
-    schema = json_schema(FLAT)
-    found = decoder(schema, schema, column_type(schema)).decode(column(payloads), column(payloads))
-    assert rows == [b'{"a":'] * (ROWS // 10)
-    assert np.count_nonzero(found.is_bad) == ROWS // 10
 
 
 def has_union(avro):
@@ -290,8 +283,7 @@ BY_PYTHON = (
 
 
 @pytest.mark.parametrize("rows", [1, ROWS])
-def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
-    monkeypatch.setattr(fast, "_FEWEST_ROWS", 16)
+def test_what_the_clients_of_java_and_python_write_is_read(rows):
     schema = json_schema(CLIENTS, {})
     payloads = column([BY_JAVA, BY_PYTHON] * rows)
     found = decoder(schema, schema, column_type(schema)).decode(payloads, payloads)
@@ -309,21 +301,14 @@ def test_what_the_clients_of_java_and_python_write_is_read(rows, monkeypatch):
     assert found.column.to_pylist() == [java, python] * rows
 
 
-@pytest.mark.parametrize(
-    ("avro", "payload"),
-    [
-        ({"type": "array", "items": "boolean"}, b"[" + b"true," * 40_000 + b"true]"),
-        ({"type": "map", "values": "string"}, b'{"k":"' + b"x" * 40_000 + b'"}'),
-    ],
-)
-def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(avro, payload, monkeypatch):
-    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 2)
-    small = {"i": "h"}  # offsets of 16 bits, not 32
-    for module in (columns, nested_columns):
-        monkeypatch.setattr(module, "array", lambda code, *items: array(small.get(code, code), *items))
-    schema = json_schema(avro)
+def test_more_than_a_column_can_hold_is_an_error_that_says_what_to_do(monkeypatch):
+    def full(*_):
+        raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+
+    monkeypatch.setattr(json_read, "joined", full)
+    schema = json_schema(FLAT)
     with pytest.raises(UnsupportedError, match="1 values are too large for one Arrow column"):
-        decoder(schema, schema, column_type(schema)).decode(column([payload]), column([None]))
+        decoder(schema, schema, column_type(schema)).decode(column([b"{}"]), column([None]))
 
 
 @for_each("part", [b"[", b'{"z":', b'"', b"\\", b"{},", b"1,", b"\n", b"9"])
@@ -339,7 +324,7 @@ def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # Tokens are found of a part of all payloads, which has a maximum size.
+    # Payloads are parsed in parts, which have a maximum size.
     assert peak < 50 * min(payloads.nbytes, json_read._MAX_BYTES) + (1 << 20)
 
 

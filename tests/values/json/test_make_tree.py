@@ -2,11 +2,9 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
-from pulsar_spark.values.json import json_read
-from pulsar_spark.values.json.general import read_rows
 from pulsar_spark.values.json.json_read import column_type, decoder
 from pulsar_spark.values.json.make_tree import make_tree
-from tests.values.json_payloads import json_schema
+from tests.values.json_payloads import json_schema, read_objects
 from tests.values.random_avro import OTHER_TIMES
 
 MILLIS, MICROS, NANOS = (
@@ -21,7 +19,7 @@ def record(*fields):
 def read(writer, reader, payload, target=None):
     schema = json_schema(reader)
     node = make_tree(json_schema(writer), schema, target or column_type(schema))
-    (value,) = read_rows(node, [payload]).column.to_pylist()
+    (value,) = read_objects(node, [payload]).column.to_pylist()
     return value
 
 
@@ -33,8 +31,7 @@ def test_whole_timestamps_have_the_unit_of_the_writer():
     assert read(record(), second, b'{"a":1000000}')["a"].timestamp() == 1
 
 
-def test_whole_nanoseconds_are_cut_to_microseconds(monkeypatch):
-    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+def test_whole_nanoseconds_are_cut_to_microseconds():
     writer = json_schema(record({"name": "a", "type": NANOS}))
     values = [1_700_000_000_123_456_789, -1, -1000, 999]
     rows = pa.array([b'{"a":%d}' % value for value in values] + [b'{"a":1.5}'])
@@ -67,7 +64,7 @@ def test_a_default_of_a_timestamp_has_the_unit_of_the_reader(micros):
     for each in (writer, reader, record()):
         schema = json_schema(reader)
         node = make_tree(json_schema(each), schema, column_type(schema))
-        column = read_rows(node, [b'{"r":{}}']).column
+        column = read_objects(node, [b'{"r":{}}']).column
         assert column.field("t").cast(pa.int64()).to_pylist() == [micros]
         assert column.field("r").field("t").cast(pa.int64()).to_pylist() == [micros]
 
@@ -81,8 +78,7 @@ def test_a_default_of_milliseconds_stands_for_them_whatever_the_writer_has():
         decoder(wrong, wrong, column_type(wrong))
 
 
-def test_strings_that_were_bytes_and_bytes_that_were_strings_are_what_their_writer_meant(monkeypatch):
-    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+def test_strings_that_were_bytes_and_bytes_that_were_strings_are_what_their_writer_meant():
     payloads = {"string": b'{"a":"test"}', "bytes": b'{"a":"dGVzdA=="}'}
     for writer, payload in payloads.items():
         for reader, value in (("string", "test"), ("bytes", b"test")):
@@ -288,8 +284,7 @@ def test_other_targets_are_refused(target, text):
         make_tree(schema, schema, target)
 
 
-def test_symbols_of_enums_are_those_of_the_schema(monkeypatch):
-    monkeypatch.setattr(json_read, "_FEWEST_ROWS", 1)
+def test_symbols_of_enums_are_those_of_the_schema():
     newer = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
     older, lenient = newer | {"symbols": ["A"]}, newer | {"symbols": ["A", "X"], "default": "X"}
     payloads = pa.array([b'{"e":"%s"}' % text for text in (b"A", b"B", b"X", b"Z")] + [b'{"e":2}'])

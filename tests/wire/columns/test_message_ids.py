@@ -14,7 +14,7 @@ from pulsar_spark.wire.columns.message_ids import (
     serialize_chunked_id,
     serialize_ids,
 )
-from pulsar_spark.wire.messages import varint
+from pulsar_spark.wire.wire_values import varint
 
 U62 = st.integers(0, 300) | st.integers(0, 2**62)
 # Sizes around those where the index of a message takes one byte more.

@@ -112,7 +112,12 @@ def _number(segment: TopicName) -> int:
 
 def done_in(offsets: Offsets) -> set[TopicName]:
     """The segments that are done in an offset."""
-    return {topic for topic, position in offsets.positions.items() if position == DONE}
+    # Each trigger looks at all positions, so the ledger is compared first.
+    return {
+        topic
+        for topic, position in offsets.positions.items()
+        if position.ledger == DONE.ledger and position == DONE
+    }
 
 
 def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:

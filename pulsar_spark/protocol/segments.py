@@ -1,0 +1,113 @@
+"""TopicLayout: the segments of a scalable topic, and their order. Pure.
+
+A segment owns the keys of a range of hashes. A split or a merge seals segments, which get no more messages,
+and makes new segments in their range. At each time one segment gets the messages of a key. So if two segments
+have a key in common, all messages of the older segment precede those of the newer. The parents that brokers
+name do not prove the order: an empty parent is removed early, and then its children seem to follow no
+segment, although an older segment is not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pulsar_spark.errors import OptionError, ProtocolError
+from pulsar_spark.ids import TopicName
+from pulsar_spark.wire import pulsar_pb2 as pb
+
+# Maximum segments, with sealed ones, far above real topics: a micro-batch compares all pairs of segments.
+MAX_SEGMENTS = 4_000
+_MAX_HASH = 0xFFFF
+_MAX_NUMBER = (1 << 31) - 1  # rows have it as an int
+
+
+class Segment(NamedTuple):
+    """One segment.
+
+    Attributes:
+        topic: name for readers; a partition of a migrated topic keeps its own name.
+        is_sealed: whether the segment gets no more messages.
+        first_hash: first hash of its keys.
+        last_hash: last hash of its keys, inclusive.
+        is_legacy: whether the segment was a partition of a classic topic; partitions have no order.
+    """
+
+    topic: TopicName
+    is_sealed: bool
+    first_hash: int
+    last_hash: int
+    is_legacy: bool = False
+
+    def follows(self, older: Segment) -> bool:
+        """Whether messages of an older segment precede the messages of this segment."""
+        has_key_in_common = older.first_hash <= self.last_hash and self.first_hash <= older.last_hash
+        return has_key_in_common and not (self.is_legacy and older.is_legacy)
+
+
+class TopicLayout(NamedTuple):
+    """All segments of a topic at one time.
+
+    Attributes:
+        epoch: number that grows with each change.
+        segments: segments by their names for readers, the oldest first.
+        is_scalable: whether the topic is scalable; a classic topic has one segment for each partition.
+    """
+
+    epoch: int
+    segments: Mapping[TopicName, Segment]
+    is_scalable: bool
+
+
+def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicLayout:
+    """Reads an update, without an error, of ``topic``; raises ProtocolError for invalid segments."""
+    sent = update.dag.segments
+    if len(sent) > MAX_SEGMENTS:
+        raise ProtocolError(
+            f"the broker reports {len(sent)} segments; the maximum is {MAX_SEGMENTS}", topic=str(topic)
+        )
+    resolved = _resolved(update, topic)
+    segments = {
+        name: Segment(
+            name,
+            each.state == pb.SEALED,
+            each.hash_start,
+            each.hash_end,
+            is_legacy=bool(each.legacy_topic_name),
+        )
+        for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow
+        for name in [_name(each, resolved)]
+    }
+    if len({each.segment_id for each in sent}) < len(sent) or len(segments) < len(sent):
+        raise ProtocolError("the broker reports a segment twice", topic=str(topic))
+    is_scalable = any(each.state == pb.SEALED or not each.legacy_topic_name for each in sent)
+    return TopicLayout(update.dag.epoch, segments, is_scalable)
+
+
+def _resolved(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> TopicName:
+    """Returns the broker's name of the topic, which must be the same topic, classic or scalable."""
+    try:
+        found = TopicName.parse(update.resolved_topic_name or str(topic), scalable=True)
+    except OptionError as error:
+        raise ProtocolError(f"the broker sent an invalid name: {error.what}", topic=str(topic)) from None
+    if found.scalable != topic.scalable:
+        raise ProtocolError(f"the broker sent the segments of {found}", topic=str(topic))
+    return found
+
+
+def _name(segment: pb.SegmentInfoProto, topic: TopicName) -> TopicName:
+    """Returns a segment's name for readers; raises ProtocolError if the topic cannot have the segment."""
+    number, first, last = segment.segment_id, segment.hash_start, segment.hash_end
+    if number > _MAX_NUMBER or not first <= last <= _MAX_HASH:
+        what = f"the broker reports a segment {number} of the hashes {first:04x} to {last:04x}"
+        raise ProtocolError(what, topic=str(topic))
+    if not segment.legacy_topic_name:
+        return topic.segment(first, last, number)
+    legacy = TopicName.found(segment.legacy_topic_name)
+    if legacy is None or topic.scalable not in (
+        legacy.scalable,
+        legacy._replace(domain=topic.scalable.domain),
+    ):
+        what = f"the broker reports {segment.legacy_topic_name[:500]!r} as a partition of another topic"
+        raise ProtocolError(what, topic=str(topic))
+    return legacy

@@ -1,0 +1,231 @@
+"""JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
+
+What is read here is as ``objects`` reads it; all else is left to that. PyArrow gives all lines or none: where
+it cannot read them, or might read them otherwise, they are cut in parts, of which small ones are left:
+anybody may write a row that it does not read, and a call takes as long as the others take for a hundred rows.
+
+Each payload begins with ``{``, ends with ``}``, and is a line. No string goes over a line's end, and no value
+has a ``{`` right after a ``}``: so a value ends at its line's end, and if there are as many values as lines,
+each line is one. PyArrow crashes where the first value is a null, which none of these is.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
+from pulsar_spark.values.json.leaf_columns import LeftError, column_of, leave_unless, plain_type
+from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord
+
+_OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
+_PARTS: Final = 8  # that lines are cut in
+_FEWEST_OF_PART: Final = 1024
+FEWEST_ROWS: Final = 8
+# Values that are read at once, null or not: for each, PyArrow takes some ten bytes more than it gives.
+_MAX_VALUES: Final = 1 << 21
+# A null takes PyArrow a tenth of a microsecond, others less. So a row has few values, or not many a byte.
+_FEW_VALUES: Final = 256
+_MAX_PER_BYTE: Final = 2
+_NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
+_LEAST_ITEM: Final = 3  # bytes of a record that is an item, such as ``{},``
+# In PyArrow's words.
+_UNKNOWN: Final = "unexpected field"
+_TEXT: Final = "changed from number to string"
+_NUMBER: Final = "changed from string to number"
+
+
+class _Form(NamedTuple):
+    """How payloads are written, as far as PyArrow must know it.
+
+    Attributes:
+        has_unknown: they have names that are not of the tree.
+        times_are_text: dates and timestamps are texts, not numbers.
+    """
+
+    has_unknown: bool = False
+    times_are_text: bool = False
+
+    def learned(self, words: str, has_times: bool) -> _Form:
+        """The form that payloads have by PyArrow's words about an error; this one if they do not tell."""
+        if _UNKNOWN in words:
+            return self._replace(has_unknown=True)
+        if has_times and (_TEXT in words or _NUMBER in words):
+            return self._replace(times_are_text=_TEXT in words)
+        return self
+
+
+class ArrowReader:
+    """Reads payloads of one tree.
+
+    Args:
+        tree: how values are read.
+        fewest_of_part: rows that a part has where not all rows can be read; smaller ones are left.
+    """
+
+    def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
+        self._tree = tree
+        self._fewest_of_part = fewest_of_part
+        self._types = {
+            times_are_text: _line_type(tree, times_are_text) if isinstance(tree, JsonRecord) else None
+            for times_are_text in (False, True)
+        }
+        self._has_times = self._types[False] != self._types[True]
+        self._width = _width(tree)
+        self._item_width = _item_width(tree)
+        self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
+        self._form = _Form()  # of payloads so far
+
+    @property
+    def can_read(self) -> bool:
+        """Whether PyArrow has all types of the tree."""
+        return self._types[False] is not None
+
+    def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        """Read some payloads; returns columns, and which rows each has, ascending."""
+        counts = self._count(values)
+        offsets = offsets_of(values).astype(np.int64)
+        sizes = offsets[1:] - offsets[:-1]
+        most = np.clip(_MAX_PER_BYTE * sizes, _FEW_VALUES, _MAX_VALUES)
+        rows = rows[(_are_braced(values) & (counts <= most))[rows]]
+        if not self._has_wide_items:
+            counts += self._item_width * sizes // _LEAST_ITEM
+        parts = parts_by_size(np.append(0, np.cumsum(counts[rows])), _MAX_VALUES)
+        return [done for first, end in parts for done in self._read(values, rows[first:end])]
+
+    def _count(self, values: pa.BinaryArray) -> Ints:
+        """How many values each payload has at most, null or not, without narrow items: they have text."""
+        counts = np.full(len(values), self._width, np.int64)
+        if self._has_wide_items:
+            body, offsets = bytes_and_offsets(values)
+            braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
+            nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
+            counts += self._item_width * (braces - 1 + nulls)  # the first brace is the payload's own
+        return counts
+
+    def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
+        some = values if len(rows) == len(values) else values.take(pa.array(rows))
+        try:
+            return [(self._column(some), rows)]
+        except (pa.ArrowInvalid, LeftError):
+            parts = [part for part in _cut(rows) if len(part) >= self._fewest_of_part]
+            return [done for part in parts for done in self._read(values, part)]
+
+    def _column(self, values: pa.BinaryArray) -> pa.Array:
+        """A column of n payloads, each of which is braced."""
+        lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
+        text = lines.buffers()[2]
+        if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
+            raise LeftError  # a zero byte is the end for PyArrow
+        table = self._parsed(text)
+        if len(table) != len(values):
+            raise LeftError
+        columns = [column.chunk(0) for column in table.columns]
+        return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
+
+    def _parsed(self, text: pa.Buffer) -> pa.Table:
+        """A table of lines, whose form is learned from PyArrow's errors, and not from those about values."""
+        form, tried = self._form, set()  # other threads may change the reader's meanwhile
+        while True:
+            tried.add(form)
+            if form.has_unknown:
+                _check_words(text)
+            try:
+                return pj.read_json(
+                    pa.BufferReader(text),
+                    read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                    parse_options=pj.ParseOptions(
+                        explicit_schema=pa.schema(list(self._types[form.times_are_text] or ())),
+                        unexpected_field_behavior="ignore" if form.has_unknown else "error",
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                form = self._form = form.learned(str(error), self._has_times)
+                if form in tried:
+                    raise
+
+
+def _cut(rows: Ints) -> list[Ints]:
+    return np.array_split(rows, min(len(rows), _PARTS)) if len(rows) > 1 else []
+
+
+def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
+    """What PyArrow reads of a node; None: not all that the node needs."""
+    if isinstance(node, JsonRecord):
+        types = [_line_type(member.node, times_are_text) for member in node.members]
+        keys = [member.key for member in node.members]
+        if not types or None in types or len(set(keys)) < len(keys):
+            return None
+        return pa.struct(list(zip(keys, types, strict=True)))
+    if isinstance(node, JsonArray):
+        item = None if node.is_map else _line_type(node.item, times_are_text)
+        return None if item is None else pa.list_(item)
+    return plain_type(node, times_are_text) if isinstance(node, JsonLeaf) else None
+
+
+def _width(node: JsonNode) -> int:
+    """Values that a row has, without those of items."""
+    return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
+
+
+def _item_width(node: JsonNode) -> int:
+    """Values that a record has, at most, which is an item; 0 if no items are records."""
+    if isinstance(node, JsonArray):
+        return max(_width(node.item) if isinstance(node.item, JsonRecord) else 0, _item_width(node.item))
+    return (
+        max((_item_width(member.node) for member in node.members), default=0)
+        if isinstance(node, JsonRecord)
+        else 0
+    )
+
+
+def _are_braced(values: pa.BinaryArray) -> Flags:
+    """Which payloads begin and end with a brace."""
+    offsets = offsets_of(values).astype(np.int64)
+    body = np.frombuffer(values.buffers()[2] or b" ", np.uint8)
+    last = len(body) - 1
+    braced: Flags = np.diff(offsets) > 1
+    braced &= body[np.minimum(offsets[:-1], last)] == _OPEN
+    braced &= body[np.clip(offsets[1:] - 1, 0, last)] == _CLOSE
+    if values.null_count:
+        braced &= values.is_valid().to_numpy(zero_copy_only=False)
+    return braced
+
+
+def _check_words(text: pa.Buffer) -> None:
+    """Leave PyArrow's own words for numbers, Inf and -NaN, which it does not give where nobody asks for them.
+
+    Args:
+        text: lines, each of which ends with a brace.
+    """
+    body = np.frombuffer(text, np.uint8)
+    at = np.flatnonzero((body == _I) | (body == _N))
+    following = body[at + 1]
+    inf, nan = at[following == _LOWER_N], at[following == _A]
+    is_inf = (body[inf] == _I) & (body[inf + 2] == _F) & _MAY_FOLLOW[body[np.minimum(inf + 3, len(body) - 1)]]
+    is_nan = (body[nan] == _N) & (body[nan - 1] == _MINUS)
+    if is_inf.any() or is_nan.any():
+        raise LeftError
+
+
+def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
+    """The node's column of what PyArrow has read, which has no offset."""
+    validity = column.buffers()[0]
+    if isinstance(node, JsonRecord):
+        children = []
+        for number, member in enumerate(node.members):
+            child = column.field(number)
+            # PyArrow does not tell a missing value, which may have a default, from a null.
+            leave_unless(member.default == "null" or not child.null_count)
+            children.append(_converted(member.node, child))
+        return pa.Array.from_buffers(node.type, len(column), [validity], children=children)
+    if isinstance(node, JsonArray):
+        items = _converted(node.item, column.values)
+        return pa.Array.from_buffers(node.type, len(column), column.buffers()[:2], children=[items])
+    assert isinstance(node, JsonLeaf)
+    return column_of(node, column)

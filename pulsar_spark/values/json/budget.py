@@ -1,0 +1,101 @@
+"""What each payload of a batch may still take while it becomes columns: memory, and time.
+
+Memory is counted only where a payload is large enough to take too much, by the rule in ``value_size``. Time
+is counted where a value is processed by itself: a union's value for each member that is tried, and all values
+within it from the second member on; a distinct value that needs ``leaves``; and JSON of any form.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.values.json.unions import UnionMembers
+from pulsar_spark.values.value_size import accepted
+from pulsar_spark.values.value_work import ValueWork
+
+_AGAIN_UNITS: Final = 0.2  # of work, for a value that is read again
+AGAIN: Final = 1_000_000  # values of a payload that may be read again, beside those that its bytes allow
+AGAIN_PER_BYTE: Final = 16
+_ANY: Final = np.iinfo(np.int64).max >> 1
+
+
+class JsonBudget:
+    """Budgets of n payloads.
+
+    Args:
+        sizes: bytes of each, int64[n].
+        unchecked: bytes up to which no payload takes too much memory; None: any number.
+        work: the time that they may take.
+
+    Attributes:
+        is_spent: which payloads took too much, bool[n].
+        any_spent: whether there are such payloads.
+        reason: why the last of them is bad.
+        choices: index of the member that a container within a union is, by the union's number and the
+            container's id; -1: none. A value within several unions would else be tried in exponential time.
+        members: members of unions, by the node's id.
+    """
+
+    def __init__(self, sizes: Ints, unchecked: int | None, work: ValueWork) -> None:
+        self.is_spent: Flags = np.zeros(len(sizes), np.bool_)
+        self.any_spent = False
+        self.reason = ""
+        self.choices: dict[tuple[int, int], int] = {}
+        self.members: dict[int, UnionMembers] = {}
+        self._work = work
+        self._again = AGAIN + AGAIN_PER_BYTE * sizes
+        is_large = np.zeros(0) if unchecked is None else sizes > unchecked
+        self._accepted = accepted(sizes)
+        self.room: Ints | None = np.where(is_large, self._accepted, _ANY) if is_large.any() else None
+
+    def take_room(self, rows: Ints, sizes: Ints) -> None:
+        """Take bytes of columns for values; ``room`` must not be None.
+
+        Args:
+            rows: index of each value's payload, int64[m].
+            sizes: bytes of each, int64[m].
+        """
+        assert self.room is not None
+        np.subtract.at(self.room, rows, sizes)
+        is_full = self.room < 0
+        if is_full.any():
+            row = int(is_full.argmax())
+            most = int(self._accepted[row])
+            taken = most - int(self.room[row])
+            self._spend(is_full, f"it would take at least {taken} bytes as columns; the maximum is {most}")
+
+    def give_room_back(self, before: Ints, rows: Ints, others: Ints) -> None:
+        """Let values that were read in vain take no room.
+
+        Args:
+            before: the room before they were read.
+            rows: their payloads.
+            others: payloads of values that were read with them, and keep their room.
+        """
+        assert self.room is not None
+        again = np.setdiff1d(rows, others)
+        self.room[again] = before[again]
+
+    def take_work(self, rows: Ints, units: float) -> None:
+        """Take the same units of work for each value."""
+        if self._work.is_limited:
+            self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
+
+    def read_again(self, rows: Ints) -> None:
+        """Count values that are read again."""
+        self._again -= self._counts(rows)
+        self._spend(self._again < 0, "its unions have to be read too often to find their types")
+        self.take_work(rows, _AGAIN_UNITS)
+
+    def _counts(self, rows: Ints) -> npt.NDArray[np.int64]:
+        return np.bincount(rows, minlength=len(self.is_spent))
+
+    def _spend(self, flags: Flags, reason: str) -> None:
+        if flags.any():
+            self.is_spent |= flags
+            self.any_spent = True
+            self.reason = reason

@@ -1,0 +1,545 @@
+"""JSON payloads -> a column, by a library's objects: any schema, any payload, and what is wrong.
+
+    ===============  ==================================================================================
+    column           JSON that is read as it; null is always null
+    ===============  ==================================================================================
+    boolean          ``true``, ``false``, or text that is one
+    int, bigint      a number without a rest (5, 5.0, 5e2) in the type's range, or text that is one
+    float, double    a number in the type's range, ``NaN``, ``Infinity``, ``-Infinity``, or text that is one
+    string           text; or a number, as it is written (an enum of Python's client may be one)
+    binary           text: base64, see ``json_read``; a fixed must have its size
+    date             ``[y, m, d]``; days since 1970; text ``y-m-d``
+    timestamp        a number with a point or an exponent: seconds (``-2.25`` is 1.75 s before 1970, as Java
+                     writes that); another: of the schema's unit; text: ISO 8601 (UTC where it names no
+                     zone), or a number
+    timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
+    decimal          a number, or text of one, that needs no more digits than the type has
+    time of day      a number of the schema's unit; ``[h, min]``, also with seconds and nanoseconds; text
+                     ``h:min``, also with seconds
+    any JSON         its JSON, without spaces
+    array, map       array; object. Pairs of keys and values: array or object
+    struct           object; a name that the schema does not have is ignored, and a missing one gives its
+                     default or null
+    struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all;
+                     of records those first that have all of its names; any JSON comes last
+    ===============  ==================================================================================
+
+Fractions of a microsecond are cut towards the past. Of a name twice in an object the last counts.
+
+The values of one node of all payloads are a list, whose types decide how it becomes an Arrow array. A value
+of a form that few have is converted by itself. A value that is not of its node makes its payload bad.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import chain
+from itertools import count as counting
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
+from pulsar_spark.values.interfaces import DecodedValues
+from pulsar_spark.values.json import leaf_columns
+from pulsar_spark.values.json.budget import JsonBudget
+from pulsar_spark.values.json.leaf_columns import LeftError, leave_unless
+from pulsar_spark.values.json.leaves import NOT_FINITE, TYPES, WANTED, BadJsonError, convert, shown
+from pulsar_spark.values.json.parse import parse, parse_all, text_of
+from pulsar_spark.values.json.tree import (
+    JsonArray,
+    JsonKind,
+    JsonLeaf,
+    JsonMap,
+    JsonMember,
+    JsonNode,
+    JsonRecord,
+    JsonUnion,
+    growth,
+    item_size,
+    leaf_kinds,
+)
+from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
+from pulsar_spark.values.value_size import largest_unchecked
+from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+
+_SPARSE: Final = 8  # times as many members as values: values are sorted by member
+_NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # of a map's value
+_UNITS: Final = 2.0  # of work, for a value that is converted by itself
+
+
+class TextNeededError(Exception):
+    """A float was parsed where the text of the number counts."""
+
+
+class ObjectReader:
+    """Reads payloads of one tree.
+
+    Args:
+        node: how values are read.
+    """
+
+    def __init__(self, node: JsonNode) -> None:
+        self._node = node
+        self._growth = growth(node)
+        # Floats are parsed faster than texts. So texts are kept once a payload needs them.
+        self._keeps_text = JsonKind.JSON in leaf_kinds(node)
+
+    def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
+        """Read n payloads; null is a null row, and not bad."""
+        # Parsed objects have no cycles, and the collector would look at each of them again and again.
+        is_collected = gc.isenabled()
+        gc.disable()
+        try:
+            if not self._keeps_text:
+                try:
+                    return self._read(payloads, work, keeps_text=False)
+                except TextNeededError:
+                    self._keeps_text = True
+            return self._read(payloads, work, keeps_text=True)
+        finally:
+            if is_collected:
+                gc.enable()
+
+    def _read(self, payloads: pa.BinaryArray, work: ValueWork, *, keeps_text: bool) -> DecodedValues:
+        sizes = np.diff(bytes_and_offsets(payloads)[1])
+        reader = _Columns(JsonBudget(sizes, largest_unchecked(self._growth), work), np.arange(len(payloads)))
+        values, bad = parse_all(payloads, keeps_text=keeps_text)
+        reader.is_bad[bad] = True
+        return reader.finish(self._node, values)
+
+
+def explain(node: JsonNode, payload: bytes) -> str:
+    """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
+    try:
+        value = parse(payload)
+    except UnicodeDecodeError as error:
+        return f"the payload is not UTF-8 at byte {error.start}"
+    except json.JSONDecodeError as error:
+        reason = f"malformed JSON: {error.msg} (at character {error.pos})"
+        return reason if payload.strip() else "the payload is empty"
+    except ValueError as error:
+        return str(error)
+    unchecked = largest_unchecked(growth(node))
+    reader = _Columns(JsonBudget(np.array([len(payload)]), unchecked, ANY_WORK), np.zeros(1, np.int64))
+    if reader.finish(node, [value]).is_bad is None:
+        return ""
+    path, reason = reader.why
+    return f"field {path!r}: {reason}" if path else reason
+
+
+class _Columns:
+    """Reads values of n payloads, or of a union's member.
+
+    Args:
+        budget: the budget of all payloads.
+        payload_of: index of the payload that each value is in, int64[n].
+        is_tried: whether the values are a union's.
+        is_again: whether they were read before, as another member.
+
+    Attributes:
+        is_bad: which of the n are no values of the node, bool[n].
+    """
+
+    def __init__(
+        self, budget: JsonBudget, payload_of: Ints, *, is_tried: bool = False, is_again: bool = False
+    ) -> None:
+        self.is_bad: Flags = np.zeros(len(payload_of), np.bool_)
+        self._budget = budget
+        self._payload_of = payload_of
+        self._is_tried = is_tried
+        self._is_again = is_again
+        # Of the first mistake: where it is below the node that is read, as a path and the value's index.
+        self._path = self._reason = ""
+        self._index = 0
+
+    @property
+    def why(self) -> tuple[str, str]:
+        """Path and reason of the first mistake."""
+        return ("", self._budget.reason) if self._budget.any_spent else (self._path.lstrip("."), self._reason)
+
+    def finish(self, node: JsonNode, values: list[Any]) -> DecodedValues:
+        """Make the column; null for payloads that are bad."""
+        column = self.read(node, values, self._payload_of)
+        is_bad = self.is_bad | self._budget.is_spent
+        if not is_bad.any():
+            return DecodedValues(column)
+        if (is_bad & column.is_valid().to_numpy(zero_copy_only=False)).any():
+            rows = np.arange(len(values), dtype=np.int32)
+            column = column.take(pa.array(rows, mask=is_bad))
+        return DecodedValues(column, is_bad)
+
+    def read(self, node: JsonNode, values: list[Any], owner: Ints) -> pa.Array:
+        """Make an array of a node's values.
+
+        Args:
+            node: how they are read.
+            values: parsed values, [m]; None is a null.
+            owner: which of the n each belongs to, int64[m].
+        """
+        if self._is_again:
+            self._budget.read_again(self._payload_of[owner])
+        if isinstance(node, JsonRecord):
+            return self._record(node, values, owner)
+        if isinstance(node, JsonArray):
+            return self._array(node, values, owner)
+        if isinstance(node, JsonMap):
+            return self._map(node, values, owner)
+        if isinstance(node, JsonUnion):
+            return self._union(node, values, owner)
+        return self._leaf(node, values, owner)
+
+    def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
+        """Values at some indexes are bad, for a reason by the index."""
+        if indexes:
+            self.is_bad[owner[indexes]] = True
+            if not self._reason:
+                self._path, self._reason, self._index = "", reason(indexes[0]), indexes[0]
+
+    def _below(
+        self, node: JsonNode, values: list[Any], owner: Ints, place: Callable[[int], tuple[str, int]]
+    ) -> pa.Array:
+        """As ``read``, for parts of values.
+
+        ``place`` gives the path of the part at an index, and the index of the value that has it.
+        """
+        was_good = not self._reason
+        column = self.read(node, values, owner)
+        if was_good and self._reason:
+            name, self._index = place(self._index)
+            self._path = name + self._path
+        return column
+
+    def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
+        """The values of a Python type, null for others, whose owners are bad; and whether there are nulls."""
+        kinds = set(map(type, values))
+        if kinds <= {kind, type(None)}:
+            return values, len(kinds) > 1 or kind not in kinds
+        return self._of_types(frozenset((kind,)), wanted, values, owner), True
+
+    def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
+        """The values of some Python types, null for others, whose owners are bad."""
+        known = {*types, type(None)}
+        bad = [index for index, value in enumerate(values) if type(value) not in known]
+        self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
+        return [value if type(value) in known else None for value in values] if bad else values
+
+    def _not_bad(self, values: list[Any], owner: Ints) -> list[Any]:
+        """The values, null for those of owners that are bad."""
+        if not self.is_bad.any():
+            return values
+        is_bad = self.is_bad[owner].tolist()
+        return [None if bad else value for value, bad in zip(values, is_bad, strict=True)]
+
+    def _not_spent(self, values: list[Any], owner: Ints) -> list[Any]:
+        """The values, null for those of payloads that took too much."""
+        if not self._budget.any_spent:
+            return values
+        is_spent = self._budget.is_spent[self._payload_of[owner]].tolist()
+        return [None if spent else value for value, spent in zip(values, is_spent, strict=True)]
+
+    def _record(self, node: JsonRecord, values: list[Any], owner: Ints) -> pa.Array:
+        values, has_null = self._only(dict, "an object", values, owner)
+        count, rows = len(values), None
+        if has_null:
+            rows = [index for index, value in enumerate(values) if value is not None]
+            values, owner = [values[index] for index in rows], owner[rows]
+        found: dict[str, tuple[list[int], list[Any]]] | None = None
+        if len(node.members) > _SPARSE and sum(map(len, values)) * _SPARSE < len(values) * len(node.members):
+            found = _by_member(node, values)
+        columns = []
+        known_bad = int(np.count_nonzero(self.is_bad))
+        for member in node.members:
+            if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
+                known_bad = count_bad
+                values = [value or {} for value in self._not_bad(values, owner)]
+            # Values of members, and the rows that have one; None: all.
+            some, part = (found or {}).get(member.key) or (None, self._values(member, values, owner))
+            mine = owner if some is None else owner[some]
+
+            def place(index: int, key: str = member.key, some: Any = some) -> tuple[str, int]:
+                at = index if some is None else some[index]
+                return f".{key}", at if rows is None else rows[at]
+
+            column = self._below(member.node, part, mine, place)
+            columns.append(column if some is None else spread(column, some, len(values)))
+        column = pa.Array.from_buffers(node.type, len(values), [None], children=columns)
+        return column if rows is None else spread(column, rows, count)
+
+    def _values(self, member: JsonMember, values: list[Any], owner: Ints) -> list[Any]:
+        """The member's value of each record; its default where that is missing."""
+        key = member.key
+        try:
+            return list(map(itemgetter(key), values))
+        except KeyError:
+            pass
+        if member.default == "null":
+            return [value.get(key) for value in values]
+        if self._budget.room is not None:
+            lacking = [index for index, value in enumerate(values) if key not in value]
+            sizes = np.full(len(lacking), len(member.default))
+            self._budget.take_room(self._payload_of[owner[lacking]], sizes)
+            values = [value or {} for value in self._not_spent(values, owner)]
+        default = parse(member.default.encode())
+        return [value.get(key, default) for value in values]
+
+    def _array(self, node: JsonArray, values: list[Any], owner: Ints) -> pa.Array:
+        if node.is_map:
+            values = [
+                [{"key": key, "value": each} for key, each in value.items()] if type(value) is dict else value
+                for value in values
+            ]
+        values, has_null = self._only(list, "an array", values, owner)
+        some, offsets, validity = self._items(node, values, owner, has_null=has_null)
+        # A large payload is read alone, and its items are not copied.
+        items = some[0] if len(some) == 1 else list(chain.from_iterable(some))
+        place = _places(offsets, "[{}]".format)
+        column = self._below(node.item, items, np.repeat(owner, np.diff(offsets)), place)
+        buffers = [validity, pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(node.type, len(values), buffers, children=[column])
+
+    def _map(self, node: JsonMap, values: list[Any], owner: Ints) -> pa.Array:
+        values, has_null = self._only(dict, "an object", values, owner)
+        some, offsets, validity = self._items(node, values, owner, has_null=has_null)
+        of_each = np.repeat(owner, np.diff(offsets))
+        place = _places(offsets, lambda _: "{}")
+        names = list(chain.from_iterable(some))
+        try:
+            keys = pa.array(names, pa.string())
+        except UnicodeEncodeError:
+            keys = self._below(_NAME, names, of_each, place).fill_null("")
+        items = list(chain.from_iterable(map(dict.values, some)))
+        column = self._below(node.value, items, of_each, place)
+        entries = pa.StructArray.from_arrays(
+            [keys, column], fields=[node.type.key_field, node.type.item_field]
+        )
+        buffers = [validity, pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(node.type, len(values), buffers, children=[entries])
+
+    def _items(
+        self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
+    ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
+        """The values, empty for nulls and where items are too many; where their items begin; the validity."""
+        empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
+        some = [value or empty for value in values] if has_null else values
+        lengths = np.fromiter(map(len, some), np.int64, len(some))
+        if self._budget.room is not None:
+            self._budget.take_room(self._payload_of[owner], lengths * item_size(node))
+            if self._budget.any_spent:
+                some = [value or empty for value in self._not_spent(some, owner)]
+                lengths = np.fromiter(map(len, some), np.int64, len(some))
+        offsets = np.zeros(len(values) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return some, offsets, _validity(values) if has_null else None
+
+    def _union(self, node: JsonUnion, values: list[Any], owner: Ints) -> pa.Array:
+        budget, payload_of = self._budget, self._payload_of[owner]
+        left = [index for index, value in enumerate(values) if value is not None]
+        orders: dict[int, MemberOrder] = {}
+        chosen = np.full(len(values), -1)
+        parts: dict[int, list[tuple[list[int], pa.Array]]] = {}
+        for rank in counting():
+            if not left:
+                break
+            budget.take_work(payload_of[left], 1.0)
+            if budget.any_spent:
+                left = np.array(left)[~budget.is_spent[payload_of[left]]].tolist()
+            if rank == 0:
+                orders = self._orders(node, values, left)
+            groups: dict[int, list[int]] = defaultdict(list)
+            for index in left:
+                groups[orders[index].member(rank)].append(index)
+            self._fail(owner, groups.pop(-1, []), lambda _: "a value of none of the union's types")
+            left = []
+            for number, mine in groups.items():
+                is_again = rank > 0 or self._is_again
+                column, good, rest = self._of_member(node.members[number], values, payload_of, mine, is_again)
+                parts.setdefault(number, []).append((good, column))
+                chosen[good] = number
+                left += rest
+        if self._is_tried:
+            for index, value in enumerate(values):
+                if type(value) in (dict, list):
+                    budget.choices[node.number, id(value)] = int(chosen[index])
+        return union_column(node, chosen, parts)
+
+    def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
+        """In which order some values are tried as members: as the one that it is, where that is known."""
+        members = self._budget.members.get(id(node))
+        if members is None:
+            members = self._budget.members[id(node)] = UnionMembers(node)
+        orders = {index: members.order(values[index]) for index in indexes}
+        if self._is_tried:
+            for index in indexes:
+                choice = self._budget.choices.get((node.number, id(values[index])))
+                if choice is not None:
+                    orders[index] = MemberOrder([1 << choice] if choice >= 0 else [])
+        return orders
+
+    def _of_member(
+        self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
+    ) -> tuple[pa.Array, list[int], list[int]]:
+        """Read some values as one member; returns a column, the indexes of its values, and the others'."""
+        budget = self._budget
+        before = None if budget.room is None else budget.room.copy()
+        reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
+        column = reader.read(member, [values[index] for index in mine], np.arange(len(mine)))
+        if not reader.is_bad.any():
+            return column, mine, []
+        good = [mine[at] for at in np.flatnonzero(~reader.is_bad).tolist()]
+        rest = [mine[at] for at in np.flatnonzero(reader.is_bad).tolist()]
+        if before is not None:
+            budget.give_room_back(before, payload_of[rest], payload_of[good])
+        return column.filter(pa.array(~reader.is_bad)), good, rest
+
+    def _leaf(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> pa.Array:
+        kinds = set(map(type, values))
+        kinds.discard(type(None))
+        if not kinds:
+            return pa.nulls(len(values), leaf.type)
+        if leaf.kind is JsonKind.JSON:
+            is_some = np.array([value is not None for value in values])
+            self._budget.take_work(self._payload_of[owner[is_some]], _UNITS)
+            values = self._not_spent(values, owner)
+            texts = [None if value is None else text_of(value) for value in values]
+            return pa.array(texts, pa.string()).cast(leaf.type)
+        try:
+            column = _plain_column(leaf, kinds, values)
+            if column is not None:
+                return column
+        except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+            pass
+        if float in kinds and bytes in TYPES[leaf.kind]:
+            # A float that is not whole is no integer, whatever its text is.
+            is_integer = leaf.kind is JsonKind.INTEGER
+            if not is_integer or any(type(value) is float and value.is_integer() for value in values):
+                raise TextNeededError
+        return _made(leaf, self._converted(leaf, values, owner))
+
+    def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
+        """What the array of a leaf holds; each distinct value is converted once."""
+        types = TYPES[leaf.kind]
+        values = self._not_bad(values, owner)
+        if tuple in types:
+            values = [tuple(value) if _has_numbers(value) else value for value in values]
+        values = self._of_types(types, WANTED[leaf.kind], values, owner)
+        first = _first(values)
+        self._budget.take_work(self._payload_of[owner[list(first.values())]], _UNITS)
+        if self._budget.any_spent:
+            values = self._not_spent(values, owner)
+            first = _first(values)
+        found: dict[Any, Any] = {None: None}
+        bad: dict[Any, str] = {}
+        for value in first:
+            try:
+                found[value] = convert(leaf, value)
+            except BadJsonError as error:
+                bad[value] = error.reason
+        if bad:
+            indexes = [index for index, value in enumerate(values) if value in bad]
+            self._fail(owner, indexes, lambda index: bad[values[index]])
+        return list(map(found.get, values))
+
+
+def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
+    """By the key of each member without a default: the indexes of records that have it, and its values."""
+    found: dict[str, tuple[list[int], list[Any]]] = {
+        member.key: ([], []) for member in node.members if member.default == "null"
+    }
+    for index, value in enumerate(values):
+        for key, each in value.items():
+            if key in found:
+                rows, some = found[key]
+                rows.append(index)
+                some.append(each)
+    return found
+
+
+def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[str, int]]:
+    """Make what tells of an item's index its path, and the index of the value that has it."""
+
+    def place(index: int) -> tuple[str, int]:
+        at = int(np.searchsorted(offsets, index, side="right")) - 1
+        return name(index - int(offsets[at])), at
+
+    return place
+
+
+def _has_numbers(value: Any) -> bool:
+    """Whether a value is a list of numbers alone."""
+    if type(value) is not list:
+        return False
+    kinds = set(map(type, value))
+    if float in kinds:
+        raise TextNeededError
+    return kinds <= {int, bytes}
+
+
+def _first(values: list[Any]) -> dict[Any, int]:
+    """The index of the first of each distinct value, without nulls."""
+    first = dict(zip(reversed(values), range(len(values) - 1, -1, -1), strict=True))
+    first.pop(None, None)
+    return first
+
+
+def _validity(values: list[Any]) -> pa.Buffer:
+    is_valid = np.array([value is not None for value in values], np.bool_)
+    return pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+
+
+def _plain_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
+    """A column of values that are written as most are; None: some have another form."""
+    if leaf.kind is JsonKind.FLOAT:
+        return _floats(leaf, kinds, values) if kinds <= {int, float, bytes} else None
+    if bytes in kinds:
+        if leaf.kind is JsonKind.TIMESTAMP and len(kinds) == 1:
+            return leaf_columns.instant_column(leaf, pa.array(values, pa.string()))
+        if leaf.kind is not JsonKind.DECIMAL or not kinds <= {int, bytes}:
+            return None
+    if leaf.kind is JsonKind.DECIMAL and kinds <= {int, bytes}:
+        texts = values
+        if int in kinds:
+            texts = [b"%d" % value if type(value) is int else value for value in values]
+        return leaf_columns.decimal_column(leaf.type, pa.array(texts, pa.string()))
+    plain = leaf_columns.plain_type(leaf, times_are_text=str in kinds)
+    if plain is None or kinds != _PLAIN[plain.id]:
+        return None
+    return leaf_columns.column_of(leaf, pa.array(values, plain))
+
+
+def _floats(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array:
+    numbers = values
+    if bytes in kinds:
+        numbers = [None if value is None else float(value) for value in values]
+    column = pa.array(numbers, pa.float64())
+    is_finite = np.isfinite(np.frombuffer(column.buffers()[1], np.float64, len(column)))
+    for row in np.flatnonzero(~is_finite).tolist():
+        # Only a number beyond all floats is left.
+        leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
+    return leaf_columns.float_column(leaf, column)
+
+
+_PLAIN: Final = {
+    pa.string().id: {str},
+    pa.bool_().id: {bool},
+    pa.int32().id: {int},
+    pa.int64().id: {int},
+}
+
+
+def _made(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
+    """Make the array of what it holds."""
+    if leaf.kind is JsonKind.DECIMAL:
+        column = pa.array(values, pa.binary(16))
+        return pa.Array.from_buffers(leaf.type, len(column), column.buffers())
+    if leaf.kind is JsonKind.TIMESTAMP:
+        return pa.array(values, pa.int64()).view(leaf.type)
+    if leaf.kind is JsonKind.DATE:
+        return pa.array(values, pa.int32()).view(leaf.type)
+    return pa.array(values, leaf.type)

@@ -1,0 +1,194 @@
+"""The text of JSON -> Python's objects, by a library; and back, for values of any form.
+
+``msgspec`` parses what it can. The standard library's ``json`` takes the rest: NaN and infinities, which
+Python's client writes, halves of surrogate pairs, and integers of more digits than Python reads. It takes all
+where msgspec is not installed, because that has no wheel for every machine. Both give the same objects.
+
+Objects are those of ``json``, with one exception: a number whose text counts is bytes, its text. These are
+``-0``, integers of more digits than Python reads, and numbers beyond all floats. ``keeps_text`` adds NaN,
+infinities, and numbers with a point or an exponent. Of a name twice in an object the last counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from math import isfinite
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
+
+try:
+    import msgspec
+except ImportError:
+    msgspec = None  # type: ignore[assignment]  # it is a module elsewhere
+
+_Result = TypeVar("_Result")
+
+MAX_DEPTH: Final = 1000  # nested brackets of a payload, as in Jackson
+_MAX_DIGITS: Final = 640  # of an integer; Python always reads as many, whatever its limit is set to
+_MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
+_OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
+_CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
+_STEP: Final = np.zeros(256, np.int8)  # of the depth, at a bracket
+_STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
+
+
+def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
+    """Parse n payloads; returns n values, and the rows of those that ``parse`` refuses: they are null."""
+    some = payloads.to_pylist()
+    read = _USUAL[keeps_text] if _are_usual(payloads, some) else partial(parse, keeps_text=keeps_text)
+    if not payloads.null_count:
+        try:
+            return list(map(read, some)), []
+        except _ERRORS:
+            pass
+    values: list[Any] = [None] * len(some)
+    bad = []
+    for row, payload in enumerate(some):
+        if payload is not None:
+            try:
+                values[row] = read(payload)
+            except _ERRORS:
+                try:
+                    values[row] = _parse_unusual(payload, keeps_text)
+                except ValueError:
+                    bad.append(row)
+    return values, bad
+
+
+def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
+    """Return the value of a payload.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, or ``is_too_deep``.
+    """
+    if not is_too_deep(payload) and _MINUS_ZERO.search(payload) is None:
+        try:
+            return _USUAL[keeps_text](payload)
+        except _ERRORS:
+            pass
+    return _parse_unusual(payload, keeps_text)
+
+
+def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
+    """Whether a library may parse n payloads unseen: none has a -0, or is too deep."""
+    body, offsets = bytes_and_offsets(payloads)
+    first, sizes = offsets[:-1], np.diff(offsets)
+    # A number may only end where its payload ends if the payload is a number, or is cut.
+    return bool(
+        np.isin(body[first[sizes > 0]], _CONTAINERS).all()
+        and _MINUS_ZERO.search(body.data) is None
+        and not any(is_too_deep(some[row] or b"") for row in np.flatnonzero(sizes > 2 * MAX_DEPTH).tolist())
+    )
+
+
+def _parse_unusual(payload: bytes, keeps_text: bool) -> Any:
+    if is_too_deep(payload):
+        raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
+    return _at_any_depth(_UNUSUAL[keeps_text], payload.decode("utf-8-sig"))
+
+
+def _integer(text: str) -> int | bytes:
+    return int(text) if len(text) <= _MAX_DIGITS and text != "-0" else text.encode()
+
+
+def _finite(text: str) -> float | bytes:
+    number = float(text)
+    return number if isfinite(number) else text.encode()
+
+
+# By ``keeps_text``.
+_HOOKS: Final[dict[bool, dict[str, Any]]] = {
+    False: {"parse_float": _finite, "parse_constant": float},
+    True: {"parse_float": str.encode, "parse_constant": str.encode},
+}
+_UNUSUAL: Final = {
+    keeps_text: json.JSONDecoder(**hooks, parse_int=_integer).decode for keeps_text, hooks in _HOOKS.items()
+}
+
+
+def _by_json(keeps_text: bool) -> Callable[[bytes], Any]:
+    decode = json.JSONDecoder(**_HOOKS[keeps_text]).decode
+    return lambda payload: decode(payload.decode())
+
+
+_USUAL: dict[bool, Callable[[bytes], Any]] = {keeps_text: _by_json(keeps_text) for keeps_text in _HOOKS}
+_ERRORS: tuple[type[Exception], ...] = (ValueError, RecursionError)
+if msgspec is not None:
+    _USUAL = {
+        False: msgspec.json.Decoder().decode,
+        True: msgspec.json.Decoder(float_hook=str.encode).decode,
+    }
+    _ERRORS = (*_ERRORS, msgspec.DecodeError)
+
+
+def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
+    """Call what goes ``MAX_DEPTH`` deep into Python's stack, from a place that is up to as deep."""
+    try:
+        return call(value)
+    except RecursionError:
+        # Not set back: another thread may parse at the same time.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * MAX_DEPTH))
+        return call(value)
+
+
+def is_too_deep(payload: bytes) -> bool:
+    """Whether a payload, if it is JSON, nests more than ``MAX_DEPTH`` brackets."""
+    # Brackets come in pairs.
+    if len(payload) <= 2 * MAX_DEPTH or sum(map(payload.count, _OPENING)) <= MAX_DEPTH:
+        return False
+    data = np.frombuffer(payload, np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    if len(slashes):
+        quotes = quotes[~np.isin(quotes, slashes[_escape(slashes)] + 1, assume_unique=True)]
+    brackets = np.flatnonzero(_STEP[data])
+    outside = brackets[np.searchsorted(quotes, brackets) % 2 == 0]
+    return bool(np.cumsum(_STEP[data[outside]], dtype=np.int64).max(initial=0) > MAX_DEPTH)
+
+
+def _escape(slashes: Ints) -> Flags:
+    """Which of the backslashes at ascending positions escape the next character."""
+    index = np.arange(len(slashes))
+    is_first = np.append(True, np.diff(slashes) != 1)
+    first = np.maximum.accumulate(np.where(is_first, index, 0))
+    escape: Flags = (index - first) % 2 == 0
+    return escape
+
+
+def text_of(value: Any) -> str:
+    """Return the JSON of a parsed value, without spaces; numbers are as they were."""
+    try:
+        return _text_of(value, is_ascii=False)
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can be
+        return _text_of(value, is_ascii=True)
+
+
+def _text_of(value: Any, *, is_ascii: bool) -> str:
+    numbers: list[str] = []
+
+    def number(written: bytes) -> float:
+        numbers.append(written.decode())
+        return float("nan")
+
+    def encode(value: Any) -> str:
+        numbers.clear()
+        return encoder.encode(value)
+
+    encoder = json.JSONEncoder(
+        ensure_ascii=is_ascii, check_circular=False, separators=(",", ":"), default=number
+    )
+    text = _at_any_depth(encode, value)
+    text.encode()
+    if numbers:
+        left = iter(numbers)
+        text = _TOKEN.sub(lambda found: next(left) if found[0] == "NaN" else found[0], text)
+    return text
