@@ -31,9 +31,7 @@ WAYS = {
     "limits": ("default", "maxMessagesPerTrigger=3000"),
     "no limits": ("default",),
     "AvailableNow": ("available-now",),
-    "AvailableNow with limits, transactional": (
-        *("available-now", "maxMessagesPerTrigger=3000", "sink.delivery=transactional"),
-    ),
+    "AvailableNow, transactional": ("available-now", "sink.delivery=transactional"),
     "transactional": ("default", "maxMessagesPerTrigger=3000", "sink.delivery=transactional"),
 }
 

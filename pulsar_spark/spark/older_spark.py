@@ -89,8 +89,8 @@ class OlderStreamReader(PulsarStreamReader):
             )
         if options.limits.is_capped or options.limits.min_messages is not None:
             _log.warning(
-                "Spark %s cannot limit the first micro-batch of a new query, nor Trigger.AvailableNow, which "
-                "is one micro-batch: maxMessagesPerTrigger and the other limits do not apply to it",
+                "Spark %s cannot limit the first micro-batch of a new query, and has one micro-batch for "
+                "Trigger.AvailableNow: maxMessagesPerTrigger and the other limits do not apply to this one",
                 spark_version,
             )
         return self._offsets.to_json(Offsets(options.subscription, ends))

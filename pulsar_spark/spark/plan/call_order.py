@@ -4,8 +4,9 @@ Facts about both versions, from their sources and from traces of their calls:
 
 * A restart calls ``partitions(o, o)`` with the last offset of the offset log (``setLatestSeenOffset``).
 * A batch that did not finish runs again then: ``partitions(start, o)``, of batch 0 after ``initialOffset()``.
-* With Trigger.AvailableNow ``latestOffset()`` is called before all that; its answer is the end of the run.
-  It is called again before and after the batch, only to report: those answers are not used.
+* Trigger.AvailableNow is Trigger.Once, unless spark.sql.streaming.triggerAvailableNowWrapper.enabled is set.
+  Then ``latestOffset()`` is called before all that; its answer is the end of the run. It is called again
+  before and after the batch, only to report: those answers are not used.
 * With other triggers the next call comes when the batch of the last answer is in the commit log.
 * A batch calls no ``partitions`` if the query does not use its rows.
 * ``commit(end)`` comes as in later versions, when the next batch is in the offset log.
@@ -14,10 +15,10 @@ So there are four ways to begin:
 
     new query                   latest  initial  [partitions]  latest
     restart                     partitions(o, o)  [partitions(start, o)]  latest
-    AvailableNow, new query     latest  initial  latest  initial  [partitions]  latest
-    AvailableNow, restart       latest  partitions(o, o)  [partitions(start, o)]  latest  partitions  latest
+    wrapped, new query          latest  initial  latest  initial  [partitions]  latest
+    wrapped, restart            latest  partitions(o, o)  [partitions(start, o)]  latest  partitions  latest
 
-A new query whose batch 0 calls no ``partitions`` looks like AvailableNow until the third call of ``latest``;
+A new query whose batch 0 calls no ``partitions`` looks like a wrapped one until the third call of ``latest``;
 until then nothing counts as processed. Pure: no Spark, no client.
 """
 
