@@ -236,5 +236,5 @@ class EndTracker:
             # It then also gets what comes next, if the next trigger is far away.
             follows = partition.follow(tail)
             self._is_followed(partition, now, count)
-            if not follows or tail.has_passed(end):
+            if not follows or tail.has_passed(end) or tail.topic_end is not None:
                 self._arrivals.add(partition)  # what came before it was tracked showed nothing

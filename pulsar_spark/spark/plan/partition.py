@@ -300,7 +300,7 @@ class Partition:
         position, last = between = self._waiting
         count = last.entries_since(position) if position < last else 0
         if count is not None:
-            self.backlog = count
+            self.backlog, self._counted = count, None
         elif self._counted != between:
             self.backlog = None
             return False
@@ -324,9 +324,9 @@ class Partition:
     @property
     def is_settled(self) -> bool:
         """Whether all that is known of it is processed and acknowledged, and no micro-batch has more."""
-        done = self.processed
+        done, (position, last) = self.processed, self._waiting
         is_done = done is not None and not self.is_unacknowledged(done)
-        return is_done and self.backlog == 0 and self.planned == self.position
+        return is_done and position >= last and self.planned == self.position
 
     def is_unacknowledged(self, entry: MessageId) -> bool:
         """Whether an entry may be acknowledged and was not yet."""

@@ -64,7 +64,7 @@ Task: TypeAlias = tuple[Range, ...]
 
 
 def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, MessageId]) -> list[Range]:
-    """Make one range for each partition that has something between ``start`` and ``end``.
+    """Make one range for each partition that has something between ``start`` and ``end``, in a fixed order.
 
     Args:
         start: end of the previous batch. If it names another subscription than ``end``, it is not the start
@@ -85,7 +85,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         # An end before the start belongs to a topic that was set back: nothing of it was read.
         if first < last:
             ranges.append(Range(topic, first, last))
-    return ranges
+    # An offset from a checkpoint has another order than the same one in the run that planned it.
+    return sorted(ranges, key=lambda each: (str(each.topic.base), each.topic.partition))
 
 
 def plan_batch(

@@ -342,3 +342,15 @@ def test_how_many_entries_wait_is_counted_within_a_ledger_and_asked_for_across_l
         assert state.count_backlog(), "it is asked for once"
         assert state.backlog == 1
     assert (state.entries_until(at("5:9")), state.entries_until(at("6:3"))) == (5, 1)
+
+
+def test_the_broker_counts_again_what_waits_after_the_topic_seemed_to_end_earlier():
+    state = state_of("5:4", last="6:3", acknowledged="5:4", planned=at("5:4"))
+    assert not state.count_backlog()
+    state.backlog_counted(4)
+    state.last = MessageId.EARLIEST
+    assert state.count_backlog()
+    assert state.is_settled
+    state.last = at("6:3")
+    assert not state.is_settled
+    assert not state.count_backlog()

@@ -41,6 +41,17 @@ def test_a_new_partition_begins_where_it_was_opened_and_one_that_is_gone_is_left
         assert plan_ranges(Offsets(name, start.positions), end, {}) == []
 
 
+def test_the_order_of_ranges_is_the_same_when_a_checkpoint_gives_the_end():
+    names = ["b", "t-partition-10", "t-partition-9", "a", "t-partition-0"]
+    end = Offsets("s", {TopicName.parse(each): MessageId(1, 1) for each in names})
+    planned, again = (
+        plan_ranges(Offsets("s", dict.fromkeys(each.positions, NOTHING)), each, {})
+        for each in (end, Offsets.from_json(end.to_json()))
+    )
+    assert planned == again
+    assert [each.topic for each in again] == [*Offsets.from_json(end.to_json()).positions]
+
+
 def test_only_whole_entries_are_acknowledged():
     assert (MessageId(3, 4)).last_whole_entry == MessageId(3, 4)
     assert (MessageId(3, 4, 0)).last_whole_entry == MessageId(3, 3)

@@ -19,6 +19,7 @@ from tests.spark.plan.simulated_spark import (
     P0,
     P1,
     P2,
+    KeptOffsets,
     SimulatedSpark,
     T,
     acked,
@@ -256,18 +257,6 @@ def test_nothing_is_done_for_what_has_not_moved(cluster):
     assert len(same) == 4, "what has not moved is the same object"
 
 
-class KeptOffsets(SimulatedSpark):
-    """Hands over the same objects, as a reader does in a run: the planner goes over what has changed."""
-
-    def _copy(self, offsets):
-        self.kept = offsets
-        return offsets
-
-    def _logged(self, number):
-        logged = super()._logged(number)
-        return self.kept if number == -1 and self.kept == logged else logged
-
-
 def disturb(rnd, cluster, partitions, turn):
     """One random event at a broker."""
     topic = rnd.choice(partitions)
@@ -313,6 +302,26 @@ def test_a_trigger_over_what_has_changed_decides_as_one_over_all(seed, options):
         marks = {topic: each.cursors["s"] for topic, each in cluster.topics.items()}
         runs.append((found, spark.offsets, marks))
     assert runs[0] == runs[1]
+
+
+def test_what_waits_is_read_in_time_though_its_topic_seemed_empty_meanwhile(cluster, topic):
+    """As a topic does to which transactions are written, while its broker loads it."""
+    spark = KeptOffsets(
+        cluster, startingOffsets="earliest", minMessagesPerTrigger="3", maxTriggerDelay="100s"
+    )
+    topic.produce(3)
+    spark.trigger()
+    planned_at, hidden = cluster.clock, topic.entries
+    topic.roll_over()
+    topic.produce(2)
+    assert spark.trigger() is None
+    topic.entries = []
+    spark.poll(20.0)
+    topic.entries = hidden
+    spark.poll(20.0)
+    while spark.planner.latest(spark.kept) is spark.kept:
+        cluster.clock += 0.5
+    assert 99.0 < cluster.clock - planned_at < 101.0
 
 
 def one_changes(cluster, spark, partitions, *, is_new):

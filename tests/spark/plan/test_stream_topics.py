@@ -5,15 +5,26 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import TopicEnd
+from pulsar_spark.client import Kind, TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.monitoring import entry_samples
 from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages
-from pulsar_spark.spark.plan import micro_batch, stream
+from pulsar_spark.spark.plan import ends, micro_batch, stream
 from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
-from tests.spark.plan.simulated_spark import P0, P1, P2, SimulatedSpark, T, U, at, reading, rows_of
+from tests.spark.plan.simulated_spark import (
+    P0,
+    P1,
+    P2,
+    KeptOffsets,
+    SimulatedSpark,
+    T,
+    U,
+    at,
+    reading,
+    rows_of,
+)
 
 
 def make_late(patch, cluster, operation):
@@ -559,6 +570,35 @@ def test_a_topic_that_has_ended_is_warned_of_once_and_counted(cluster, caplog, e
         assert spark.planner.report()["endedPartitions"] == 1, "its tail was told"
         ids = second.produce(1)
         assert spark.drain() == rows_of(P1, ids), "the others are read on"
+
+
+def test_an_end_of_a_topic_is_noted_that_a_reader_was_told_before_it_was_used(cluster, monkeypatch):
+    first, second = cluster.create("t", 2)
+    spark = KeptOffsets(cluster, startingOffsets="earliest")
+    first.produce(2)
+    spark.drain()
+    real, opening = cluster.open_tail, threading.Event()
+
+    def open_slowly(topic, after, on_arrival):
+        tail = real(topic, after, on_arrival)
+        return tail if topic == P1 or opening.wait(60) else None
+
+    monkeypatch.setattr(cluster, "open_tail", open_slowly)
+    monkeypatch.setattr(ends, "PROMPT", 0.01)
+    spark.restart()  # what acknowledges nothing is told by its readers alone
+    spark.poll(1.0)
+    first.topic_end = TopicEnd.TERMINATED
+    first.tails[0].reached = first.last
+    first.tails[0]._on_arrival()
+    spark.poll(0.3)
+    opening.set()
+    wait_until(lambda: not spark.planner._calls[Kind.TAIL].busy)
+    end = spark.kept
+    for _ in range(20):  # the other one has news at once
+        cluster.clock += 0.01
+        second.produce(1)
+        end = spark.planner.latest(end)
+    assert spark.planner.report()["endedPartitions"] == 1
 
 
 # ---- what compaction left
