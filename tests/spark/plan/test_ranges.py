@@ -41,6 +41,11 @@ def test_a_new_partition_begins_where_it_was_opened_and_one_that_is_gone_is_left
         assert plan_ranges(Offsets(name, start.positions), end, {}) == []
 
 
+def test_nothing_lies_before_the_first_entry():
+    start, end = offsets(p0=MessageId(1, 9)), offsets(p0=MessageId(2, -1))
+    assert plan_ranges(start, end, {P0: MessageId(1, 9)}) == []
+
+
 def test_only_whole_entries_are_acknowledged():
     assert (MessageId(3, 4)).last_whole_entry == MessageId(3, 4)
     assert (MessageId(3, 4, 0)).last_whole_entry == MessageId(3, 3)
