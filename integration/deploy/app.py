@@ -30,6 +30,8 @@ def main(service_url: str, topic: str, checkpoint: str) -> None:
     target = {**place, "topic": f"{topic}-batch"}
     rows.write.format("pulsar").options(**target).mode("append").save()
 
+    # Spark 4.0 and 4.1 need a name for the subscription.
+    options["predefinedSubscription"] = "deployed"
     rows = spark.readStream.format("pulsar").options(**options, topic=topic).load().drop("__topic")
     target = {**place, "topic": f"{topic}-stream", "checkpointLocation": checkpoint}
     query = rows.writeStream.format("pulsar").options(**target).trigger(availableNow=True).start()
