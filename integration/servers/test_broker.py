@@ -44,7 +44,7 @@ def launched(*arguments):
     """Run the launcher as a user does; give the process, the JVM's id, the admin URL and the folder."""
     memory = ["--heap=256m", "--direct-memory=128m"]
     ports = ["--port=0", "--web-port=0"]
-    command = [sys.executable, "-m", "integration", "broker", *memory, *ports, *arguments]
+    command = [sys.executable, "-m", "pulsar_spark", "broker", *memory, *ports, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as launcher:
         try:
             assert launcher.stdout is not None
@@ -338,7 +338,7 @@ def test_the_command_listens_where_it_is_told_to():
 def test_the_command_says_which_port_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        command = [sys.executable, "-m", "integration", "broker", "--port", str(port)]
+        command = [sys.executable, "-m", "pulsar_spark", "broker", "--port", str(port)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"port {port} cannot be had (Address already in use)" in done.stderr

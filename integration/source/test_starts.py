@@ -489,7 +489,7 @@ def test_a_form_that_does_not_fit_is_an_error(source, world):
         ({"startingOffsets": only_a}, "has no position for a partition that is read"),
         (
             {"endingOffsets": by_number([f"{world.namespace}/d"], lambda each: "1:1")},
-            "has no position for a partition",
+            "names a topic or partition that this query does not read",
         ),
         ({"startingOffsets": "subscription", "predefinedSubscription": "none"}, "no subscription 'none'"),
     ):
