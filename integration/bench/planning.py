@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from integration.bench.commands_sent import UNANSWERED, counted_commands
 from integration.bench.measure import in_new_process
@@ -77,7 +76,7 @@ class Planner:
     def trigger(self) -> Trigger:
         """What Spark asks before each micro-batch, and where there may be none."""
         began = time.perf_counter()
-        found = json.dumps(self._reader.latestOffset(json.loads(self.offset), ReadMaxRows(1)))
+        found = json.dumps(self._reader._next_end(json.loads(self.offset), limited=True))
         seconds = time.perf_counter() - began
         json.dumps(self._reader.reportLatestOffset())
         return Trigger(found, seconds)

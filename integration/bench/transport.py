@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from integration.bench import shapes
@@ -26,6 +24,11 @@ from integration.bench.shapes import SHAPES, Shape
 from pulsar_spark.spark.rows.metadata_columns import EVENT_TIME, MAX_ROWS, PROPERTIES, PUBLISH_TIME
 from pulsar_spark.spark.rows.read import MAX_BYTES
 from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.spark_api import (
+    DataSourceStreamArrowWriter,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 
 _ARROW_SCHEMA = RowColumns().arrow_schema
 _TOPIC = "persistent://public/default/bench"

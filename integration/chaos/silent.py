@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from pyspark.sql.streaming.datasource import ReadMaxRows
-
 from integration.bench.planning import Producers
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
@@ -80,7 +78,7 @@ class _Query:
     def trigger(self) -> Part:
         """One micro-batch, or none."""
         before, began = self.positions, time.monotonic()
-        end = json.dumps(self._reader.latestOffset(json.loads(self._offset), ReadMaxRows(1)))
+        end = json.dumps(self._reader._next_end(json.loads(self._offset), limited=True))
         longest = time.monotonic() - began
         if end != self._offset:
             list(self._reader.partitions(json.loads(self._offset), json.loads(end)))

@@ -38,8 +38,10 @@ class OlderStreamReader(PulsarStreamReader):
         """The start of a new query, or of a batch 0 that did not finish; Spark has the end already."""
         end = self._calls.first_batch_end
         self._calls.initial()
-        start = self._planner().initial(None if end is None else self._offsets.from_json(end))
-        return self._offsets.to_json(start)
+        offsets = None if end is None else self._offsets.from_json(end)
+        if offsets is not None:
+            self._require_name(offsets.subscription)
+        return self._offsets.to_json(self._planner().initial(offsets))
 
     @short_errors
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
@@ -60,14 +62,18 @@ class OlderStreamReader(PulsarStreamReader):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """The tasks of a batch. At a restart Spark calls this first with the checkpoint's last offset."""
         self._calls.partitions(end)
-        run_end, name = self._calls.run_end, self._offsets.from_json(end).subscription
-        if run_end is not None and run_end["subscription"] != name:
-            raise OptionError(
-                f"the checkpoint's subscription is {name}: with Trigger.AvailableNow Spark {spark_version} "
-                "must have its name",
-                advice=f"Set predefinedSubscription={name}",
-            )
+        name = self._offsets.from_json(end).subscription
+        if self._calls.run_end is not None:
+            self._require_name(name)
         return [] if start == end else super().partitions(start, end)
+
+    def _require_name(self, name: str) -> None:
+        """Refuse another name than the checkpoint's, of a run's end or of a batch 0 that did not finish."""
+        if parse_source(self._options, Mode.STREAM).subscription not in (None, name):
+            raise OptionError(
+                f"the checkpoint's subscription is {name}, which Spark {spark_version} cannot change here",
+                advice=f"Set predefinedSubscription={name}, or give a new checkpointLocation",
+            )
 
     def _current_ends(self) -> Json:
         """Where topics end now, before Spark has told the start."""
@@ -78,7 +84,7 @@ class OlderStreamReader(PulsarStreamReader):
                 "subscription, so the query must name its subscription",
                 advice="Set predefinedSubscription to a name of its own, and keep it; or use Spark 4.2",
             )
-        ends = self._planner().ends()
+        ends = self._planner().first_ends(options.subscription)
         segment = next((topic for topic in ends if topic.is_segment), None)
         if segment is not None:
             raise UnsupportedError(

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pulsar_spark.errors import DataLossError, NotReadyError, OptionError, UnsupportedError
+from pulsar_spark.errors import BusyError, DataLossError, NotReadyError, OptionError, UnsupportedError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.plan.offsets import Offsets
@@ -13,7 +13,7 @@ from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_segments import ScalableTopic
-from tests.spark.plan.simulated_spark import POLL, T, acked, options_of, rows_of
+from tests.spark.plan.simulated_spark import POLL, SimulatedSpark, T, acked, iso_time, options_of, rows_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -66,8 +66,8 @@ class SimulatedOlderSpark:
                 if mark is not None and mark.is_message and topic in done:
                     assert mark <= max(done[topic], state.begin), (topic, mark, done[topic])
 
-    def trigger(self, *, dies=False):
-        """One trigger; False if there was no batch."""
+    def trigger(self, *, dies=False, dies_early=False):
+        """One trigger; False if there was no batch. One that ``dies_early`` writes the offset log only."""
         self.cluster.clock += POLL
         if len(self.offsets) == self.committed:
             if self.fixed is not None:
@@ -80,6 +80,8 @@ class SimulatedOlderSpark:
             if self.offsets and found == self.offsets[-1]:
                 return False
             self.offsets.append(found)
+            if dies_early:
+                return True
             if self.committed:
                 self.call("commit", self.offsets[-2])
         start = self.offsets[-2] if len(self.offsets) > 1 else self.call("initialOffset")
@@ -124,7 +126,8 @@ def test_each_row_is_read_once_whatever_the_triggers_and_crashes(seed):
     for _ in range(chance.randrange(2, 8)):
         spark.start(available_now=chance.random() < 0.5)
         for _ in range(chance.randrange(5)):
-            if not spark.trigger(dies=(dies := chance.random() < 0.3)) or dies:
+            dies, dies_early = chance.random() < 0.3, chance.random() < 0.1
+            if not spark.trigger(dies=dies, dies_early=dies_early) or dies or dies_early:
                 break
         spark.close()
     spark.before = lambda: None
@@ -181,8 +184,74 @@ def test_a_start_after_the_end_is_refused(cluster, topic):
     spark = SimulatedOlderSpark(cluster, startingOffsets='{"t": {"-1": "10:7"}}')
     spark.start()
     spark.call("latestOffset")
-    with pytest.raises(OptionError, match="the start is after 10:6, but the topic ends at 10:1"):
+    with pytest.raises(OptionError, match="the start is after 10:6, but the first micro-batch ends at 10:1"):
         spark.call("initialOffset")
+
+
+def test_a_start_time_holds_when_batch_0_ends_before_it(cluster, topic):
+    topic.produce(1, time=100)
+    spark = SimulatedOlderSpark(cluster, startingTime=iso_time(1000))
+    spark.start()
+    assert spark.trigger(dies=True)
+    spark.close()
+    topic.produce(2, time=200)
+    topic.produce(1, time=5000)
+    spark.run()
+    assert spark.rows == rows_of(T, topic.ids[3:])
+
+
+def test_a_topic_without_messages_has_nothing_to_read(cluster, topic):
+    topic.produce(3)
+    spark = SimulatedOlderSpark(cluster, startingOffsets="earliest")
+    spark.run()
+    spark.run()
+    topic.roll_over(trims=True)
+    topic.reload()
+    spark.start(available_now=True)
+    spark.trigger()
+    assert json.loads(spark.offsets[-1])["topics"] == {str(T): {"-1": "20:-1"}}
+    assert spark.call("partitions", *spark.offsets[-2:]) == []
+    spark.close()
+    more = topic.produce(1)
+    spark.run()
+    assert spark.rows[3:] == rows_of(T, more)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_messages_of_a_batch_0_that_are_gone_when_it_runs_again_are_noted(cluster, topic, caplog, start):
+    topic.produce(2)
+    spark = SimulatedOlderSpark(cluster, startingOffsets=start)
+    spark.start()
+    assert spark.trigger(dies=True)
+    spark.close()
+    cluster.delete("t")
+    again = cluster.create("t", ledger=90)[0]
+    ids = again.produce(2)
+    spark.run()
+    assert spark.rows == rows_of(T, ids)
+    assert "may be lost" in caplog.text
+
+
+def test_a_subscription_in_use_is_refused_before_the_checkpoint_names_it(cluster, topic):
+    topic.produce(1)
+    topic.cursors[NAME] = topic.begin
+    topic.held.add(NAME)
+    spark = SimulatedOlderSpark(cluster)
+    spark.start()
+    with pytest.raises(BusyError):
+        spark.call("latestOffset")
+
+
+def test_a_batch_0_that_did_not_finish_keeps_its_subscription(cluster, topic):
+    topic.produce(1)
+    spark = SimulatedOlderSpark(cluster)
+    spark.start()
+    assert spark.trigger(dies_early=True)
+    spark.close()
+    spark.start(predefinedSubscription="other")
+    with pytest.raises(OptionError, match=f"Set predefinedSubscription={NAME}"):
+        spark.trigger()
+    assert "other" not in topic.cursors
 
 
 def test_a_query_must_name_its_subscription(cluster, topic):
@@ -206,6 +275,39 @@ def test_a_checkpoint_of_a_newer_spark_goes_on_without_a_name_but_not_with_avail
     spark.close()
     with pytest.raises(OptionError, match=f"Set predefinedSubscription={NAME}"):
         spark.start(available_now=True, predefinedSubscription="other")
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("way", [{"dies": True}, {"dies_early": True}, {}], ids=str)
+def test_a_newer_spark_goes_on_from_its_checkpoint(cluster, topic, start, way):
+    ids = topic.produce(2)
+    spark = SimulatedOlderSpark(cluster, startingOffsets=start)
+    spark.start()
+    spark.trigger(**way)
+    spark.close()
+    ids += topic.produce(2)
+    newer = SimulatedSpark(cluster, predefinedSubscription=NAME, startingOffsets=start)
+    newer.offsets, newer.committed = spark.offsets, spark.committed
+    newer.trigger()
+    ids += topic.produce(1)
+    newer.drain()
+    assert spark.rows + newer.rows == rows_of(T, ids if start == "earliest" else ids[2:])
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_goes_on_from_the_checkpoint_of_a_newer_spark(cluster, topic, start, fails):
+    ids = topic.produce(2)
+    newer = SimulatedSpark(cluster, startingOffsets=start)
+    newer.trigger(fails=fails)
+    newer.stop()
+    ids += topic.produce(2)
+    spark = SimulatedOlderSpark(cluster, predefinedSubscription=None, startingOffsets=start)
+    spark.offsets, spark.committed = newer.offsets, newer.committed
+    spark.run()
+    ids += topic.produce(1)
+    spark.run()
+    assert newer.rows + spark.rows == rows_of(T, ids if start == "earliest" else ids[2:])
 
 
 def test_a_scalable_topic_is_refused(cluster):

@@ -27,7 +27,7 @@ from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
 from pulsar_spark.spark.rows import joined_batches
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
-from pulsar_spark.spark.spark_api import ReadMaxRows, arrow_schema
+from pulsar_spark.spark.spark_api import arrow_schema
 from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.clients import START, TOPIC, client_of, singles, wait_until
 from tests.fake_broker import HANG
@@ -328,7 +328,7 @@ def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monke
         def trigger():
             """As Spark does: with a new dict each time."""
             given = json.loads(start)
-            found = source.latestOffset(given, ReadMaxRows(1))
+            found = source._next_end(given, limited=True)
             return found, found is given
 
         found, _ = trigger()

@@ -7,7 +7,7 @@ subscription where the rules want it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pulsar_spark.client import LastMessageId, LostRange, PlanningClient
 from pulsar_spark.errors import DataLossError, PulsarError
@@ -88,6 +88,20 @@ class LossCheck:
             )
 
         self._reconcile(subscription, topic, position, answer, judge)
+
+    def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
+        """Judge partitions whose log begins after the end of a batch 0 that an earlier run did not finish.
+
+        It is not known whether that run had a subscription, so a new one is no error.
+
+        Raises:
+            DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
+        """
+        for topic in sorted(ends.keys() & subscription.partitions.keys()):
+            end, state = ends[topic], subscription.partitions[topic]
+            if end.is_message and state.start > end:
+                answer = LastMessageId(state.last, state.start)
+                self.check_restart(subscription, topic, end, answer, was_missing=False)
 
     def check_answer(
         self,

@@ -154,14 +154,29 @@ def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -
         OptionError: the subscription does not exist.
         BusyError: another consumer uses the subscription.
     """
-
-    def mark_delete(topic: TopicName) -> MessageId:
-        if not client.has_subscription(topic, name):
+    found = existing(client, topics, name)
+    for topic, position in found.items():
+        if position is None:
             raise OptionError(
                 f"there is no subscription {name!r} to start from",
                 topic=str(topic),
                 advice="Correct predefinedSubscription, or choose another start with startingOffsets",
             )
+    return {topic: position for topic, position in found.items() if position is not None}
+
+
+def existing(
+    client: PlanningClient, topics: Iterable[TopicName], name: str
+) -> dict[TopicName, MessageId | None]:
+    """The same; None for partitions without the subscription.
+
+    Raises:
+        BusyError: another consumer uses the subscription.
+    """
+
+    def mark_delete(topic: TopicName) -> MessageId | None:
+        if not client.has_subscription(topic, name):
+            return None
         with client.subscribe(topic, SubscriptionOptions(name=name, durable=True)) as consumer:
             return consumer.last_message_id().mark_delete
 

@@ -139,11 +139,12 @@ def start_before(
     for topic in late:
         if isinstance(given[topic], MessageId):
             raise OptionError(
-                f"the start is after {given[topic]}, but the topic ends at {ends[topic]}; Spark before 4.2 "
-                "cannot wait for it",
+                f"the start is after {given[topic]}, but the first micro-batch ends at {ends[topic]}; Spark "
+                "before 4.2 cannot wait for it",
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
+        started.subscription.partitions[topic].is_start_time_found = False  # it may lie after that end
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 

@@ -33,7 +33,7 @@ from pulsar_spark.spark.plan.offsets import Json, Offsets
 from pulsar_spark.spark.plan.partition import Partition
 from pulsar_spark.spark.plan.quiet_time import QuietTime
 from pulsar_spark.spark.plan.ranges import Range
-from pulsar_spark.spark.plan.resolve import probe_bounds
+from pulsar_spark.spark.plan.resolve import existing, probe_bounds
 from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
@@ -114,10 +114,21 @@ class QueryPlanner:
             positions = started.positions
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
+                self._loss_check.check_first_end(started.subscription, end.positions)
                 self._start_is_durable = True  # when latest() is called
             self._fresh = Offsets(started.subscription.name, positions)
             self._scalable.subscription = started.subscription.name
         return self._fresh
+
+    def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
+        """Where all topic partitions end now, before Spark has told a start.
+
+        Raises:
+            BusyError: another query uses the subscription, which the checkpoint would name from now on.
+        """
+        ends = self.ends()
+        existing(self._client, ends, subscription)
+        return ends
 
     def ends(self) -> dict[TopicName, MessageId]:
         """Where all topic partitions end now."""

@@ -52,6 +52,11 @@ def test_the_order_of_ranges_is_the_same_when_a_checkpoint_gives_the_end():
     assert [each.topic for each in again] == [*Offsets.from_json(end.to_json()).positions]
 
 
+def test_nothing_lies_before_the_first_entry():
+    start, end = offsets(p0=MessageId(1, 9)), offsets(p0=MessageId(2, -1))
+    assert plan_ranges(start, end, {P0: MessageId(1, 9)}) == []
+
+
 def test_only_whole_entries_are_acknowledged():
     assert (MessageId(3, 4)).last_whole_entry == MessageId(3, 4)
     assert (MessageId(3, 4, 0)).last_whole_entry == MessageId(3, 3)
