@@ -82,8 +82,8 @@ def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, Message
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # An end before the start belongs to a topic that was set back: nothing of it was read. One that is not
-        # a message lies before the first entry: Spark 4.0 and 4.1 may have it, see older_spark.
+        # An end before the start belongs to a topic that was set back: nothing of it was read. One that is
+        # not a message lies before the first entry: Spark 4.0 and 4.1 may have it, see older_spark.
         if first < last and last.is_message:
             ranges.append(Range(topic, first, last))
     # An offset from a checkpoint has another order than the same one in the run that planned it.
