@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
-from integration.chaos.harness import batches, driver, producing, rows_by_topic
+from integration.chaos.harness import Driver, batches, driver, producing, rows_by_topic
 from integration.fixtures.spark import PulsarInSpark, drain, start
 from integration.helpers.cluster import SHORT_LEDGERS, TEST_JVM
 from integration.helpers.local_spark import local_spark
@@ -62,13 +62,12 @@ def kill_brokers(folder: Path, chance: random.Random, times: int) -> int:
             wait_until(lambda: admin.durable_subscriptions(_TOPIC))
             with producing(broker.service_url, _TOPIC) as producer:
                 for _ in range(times):
-                    written = len(batches(folder))
-                    wait_until(lambda before=written: len(batches(folder)) > before, timeout=600)
+                    _await_batch(process, folder)
                     assert process.wait_for(chance.uniform(0.0, 4.0)) is None, process.log_tail()
                     broker.kill()
                     broker.start()
-            written = len(batches(folder))
-            wait_until(lambda: len(batches(folder)) > written, timeout=600)
+                # While messages come: a query that has read all writes no micro-batch.
+                _await_batch(process, folder)
             log = process.log
         assert not re.search("(are|be) lost|PULSAR_DATA_LOSS", log), log
         admin.set_dispatch_rate("public/default", messages=-1)
@@ -78,6 +77,13 @@ def kill_brokers(folder: Path, chance: random.Random, times: int) -> int:
     read = dict.fromkeys(number for numbers in rows_by_topic(folder).values() for number in numbers)
     assert list(read) == list(range(max(producer.written, len(read))))
     return len(read)
+
+
+def _await_batch(process: Driver, folder: Path) -> None:
+    """Wait until a query that runs has written another micro-batch."""
+    written = len(batches(folder))
+    wait_until(lambda: process.wait_for(0) is not None or len(batches(folder)) > written, timeout=600)
+    assert process.wait_for(0) is None, process.log_tail()
 
 
 def kill_drivers(service_url: str, topic: str, folder: Path, chance: random.Random, times: int) -> int:
