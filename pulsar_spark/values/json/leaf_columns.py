@@ -1,4 +1,4 @@
-"""Values of JSON without parts, many at once: a column of a plain Arrow type -> the column of the leaf.
+"""Values of JSON without parts, many at once: plain Arrow columns, or parsed values -> columns of the leaf.
 
 Values are those that ``leaves`` gives one by one. A column with a value that Arrow would read otherwise, or
 not at all, is left: :class:`LeftError`, or ``pa.ArrowInvalid``.
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
-from pulsar_spark.values.json.leaves import BadJsonError, decode_bytes
+from pulsar_spark.values.json.leaves import NOT_FINITE, BadJsonError, decode_bytes
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
@@ -136,6 +136,68 @@ def instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
         words = np.where(nanos.is_valid().to_numpy(zero_copy_only=False)[:, np.newaxis], words, 0)
     leave_unless((words[:, 0] >= 0).all() and not words[:, 1].any())
     return _with_validity(leaf, nanos, words[:, 0] // 1000)
+
+
+def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
+    """Make a leaf's column of parsed values in the form that most have.
+
+    Args:
+        leaf: any but JSON of any form.
+        kinds: types of the values, without that of None.
+        values: objects of ``parse``.
+
+    Returns:
+        The column; None: some values have another form.
+
+    Raises:
+        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: the same.
+    """
+    if leaf.kind is JsonKind.FLOAT:
+        return _floats(leaf, kinds, values) if kinds <= {int, float, bytes} else None
+    if leaf.kind is JsonKind.DECIMAL:
+        if not kinds <= {int, bytes}:
+            return None
+        texts = values
+        if int in kinds:
+            texts = [b"%d" % value if type(value) is int else value for value in values]
+        return decimal_column(leaf.type, pa.array(texts, pa.string()))
+    if leaf.kind is JsonKind.TIMESTAMP and kinds == {bytes}:
+        return instant_column(leaf, pa.array(values, pa.string()))
+    plain = plain_type(leaf, times_are_text=str in kinds)
+    if plain is None or kinds != _PLAIN[plain.id]:
+        return None
+    return column_of(leaf, pa.array(values, plain))
+
+
+def _floats(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array:
+    numbers = values
+    if bytes in kinds:
+        numbers = [None if value is None else float(value) for value in values]
+    column = pa.array(numbers, pa.float64())
+    for row in np.flatnonzero(~np.isfinite(_numbers(column, np.float64))).tolist():
+        # Only a number beyond all floats is left.
+        leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
+    return float_column(leaf, column)
+
+
+_PLAIN: Final = {
+    pa.string().id: {str},
+    pa.bool_().id: {bool},
+    pa.int32().id: {int},
+    pa.int64().id: {int},
+}
+
+
+def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
+    """Make the array of values that ``leaves.convert`` has made."""
+    if leaf.kind is JsonKind.DECIMAL:
+        column = pa.array(values, pa.binary(16))
+        return pa.Array.from_buffers(leaf.type, len(column), column.buffers())
+    if leaf.kind is JsonKind.TIMESTAMP:
+        return pa.array(values, pa.int64()).view(leaf.type)
+    if leaf.kind is JsonKind.DATE:
+        return pa.array(values, pa.int32()).view(leaf.type)
+    return pa.array(values, leaf.type)
 
 
 def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:

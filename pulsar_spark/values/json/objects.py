@@ -49,8 +49,8 @@ from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
-from pulsar_spark.values.json.leaf_columns import LeftError, leave_unless
-from pulsar_spark.values.json.leaves import NOT_FINITE, TYPES, WANTED, BadJsonError, convert, shown
+from pulsar_spark.values.json.leaf_columns import LeftError
+from pulsar_spark.values.json.leaves import TYPES, WANTED, BadJsonError, convert, shown
 from pulsar_spark.values.json.parse import parse, parse_all, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -410,7 +410,7 @@ class _Columns:
             texts = [None if value is None else text_of(value) for value in values]
             return pa.array(texts, pa.string()).cast(leaf.type)
         try:
-            column = _plain_column(leaf, kinds, values)
+            column = leaf_columns.usual_column(leaf, kinds, values)
             if column is not None:
                 return column
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
@@ -420,7 +420,7 @@ class _Columns:
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError
-        return _made(leaf, self._converted(leaf, values, owner))
+        return leaf_columns.made_column(leaf, self._converted(leaf, values, owner))
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
         """What the array of a leaf holds; each distinct value is converted once."""
@@ -491,55 +491,3 @@ def _first(values: list[Any]) -> dict[Any, int]:
 def _validity(values: list[Any]) -> pa.Buffer:
     is_valid = np.array([value is not None for value in values], np.bool_)
     return pa.py_buffer(np.packbits(is_valid, bitorder="little"))
-
-
-def _plain_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
-    """A column of values that are written as most are; None: some have another form."""
-    if leaf.kind is JsonKind.FLOAT:
-        return _floats(leaf, kinds, values) if kinds <= {int, float, bytes} else None
-    if bytes in kinds:
-        if leaf.kind is JsonKind.TIMESTAMP and len(kinds) == 1:
-            return leaf_columns.instant_column(leaf, pa.array(values, pa.string()))
-        if leaf.kind is not JsonKind.DECIMAL or not kinds <= {int, bytes}:
-            return None
-    if leaf.kind is JsonKind.DECIMAL and kinds <= {int, bytes}:
-        texts = values
-        if int in kinds:
-            texts = [b"%d" % value if type(value) is int else value for value in values]
-        return leaf_columns.decimal_column(leaf.type, pa.array(texts, pa.string()))
-    plain = leaf_columns.plain_type(leaf, times_are_text=str in kinds)
-    if plain is None or kinds != _PLAIN[plain.id]:
-        return None
-    return leaf_columns.column_of(leaf, pa.array(values, plain))
-
-
-def _floats(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array:
-    numbers = values
-    if bytes in kinds:
-        numbers = [None if value is None else float(value) for value in values]
-    column = pa.array(numbers, pa.float64())
-    is_finite = np.isfinite(np.frombuffer(column.buffers()[1], np.float64, len(column)))
-    for row in np.flatnonzero(~is_finite).tolist():
-        # Only a number beyond all floats is left.
-        leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
-    return leaf_columns.float_column(leaf, column)
-
-
-_PLAIN: Final = {
-    pa.string().id: {str},
-    pa.bool_().id: {bool},
-    pa.int32().id: {int},
-    pa.int64().id: {int},
-}
-
-
-def _made(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
-    """Make the array of what it holds."""
-    if leaf.kind is JsonKind.DECIMAL:
-        column = pa.array(values, pa.binary(16))
-        return pa.Array.from_buffers(leaf.type, len(column), column.buffers())
-    if leaf.kind is JsonKind.TIMESTAMP:
-        return pa.array(values, pa.int64()).view(leaf.type)
-    if leaf.kind is JsonKind.DATE:
-        return pa.array(values, pa.int32()).view(leaf.type)
-    return pa.array(values, leaf.type)
