@@ -100,11 +100,16 @@ class SourceReport:
     ended_partitions: int = 0
     service_url: str = ""
 
-    def to_json(self) -> Json:
-        """The report as JSON for Spark; see the head of this module."""
-        topics: dict[str, dict[str, Json]] = {}
-        for each in self.partitions:
-            topics.setdefault(each.topic, {})[each.partition] = each.to_json()
+    def to_json(self, topics: Json | None = None) -> Json:
+        """The report as JSON for Spark; see the head of this module.
+
+        Args:
+            topics: JSON of all partitions, where ``partitions`` leaves out some that have no backlog.
+        """
+        if topics is None:
+            topics = {}
+            for each in self.partitions:
+                topics.setdefault(each.topic, {})[each.partition] = each.to_json()
         report: Json = {
             "planner": self.planner,
             "subscription": self.subscription,

@@ -130,8 +130,7 @@ class SourceReporter:
             retries=self._client.retries(),
             ended_partitions=sum(state.topic_end is not None for state in partitions.values()),
             service_url=self._service_url,
-        ).to_json()
-        report["topics"] = self._topics
+        ).to_json(self._topics)
         return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
 
     def _show(self, backlogs: Mapping[TopicName, PartitionBacklog], gone: Collection[TopicName]) -> None:
