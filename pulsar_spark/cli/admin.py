@@ -116,7 +116,7 @@ def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowe
 def _delete(admin: Admin, given: argparse.Namespace) -> Any:
     topic = _any_topic(given)
     if topic.is_scalable:
-        admin.call("DELETE", "scalable", topic.tenant, topic.namespace, topic.local)
+        _scalable(admin, topic, method="DELETE")
     elif _count_partitions(admin, topic):
         admin.call("DELETE", *topic, "partitions")
     else:
@@ -151,8 +151,8 @@ def _count_partitions(admin: Admin, topic: TopicName) -> Any:
     return found.get("partitions", 0) if isinstance(found, dict) else 0
 
 
-def _scalable(admin: Admin, topic: TopicName, *what: str) -> Any:
-    return admin.call("GET", "scalable", topic.tenant, topic.namespace, topic.local, *what)
+def _scalable(admin: Admin, topic: TopicName, *what: str, method: str = "GET") -> Any:
+    return admin.call(method, "scalable", topic.tenant, topic.namespace, topic.local, *what)
 
 
 def _stats(admin: Admin, given: argparse.Namespace) -> Any:

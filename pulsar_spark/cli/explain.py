@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pulsar_spark.errors import OptionError, PulsarError
 
 _PREFIX = "PULSAR_"
-_INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
+INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
 
 _DESCRIPTION = """
 Print what an error code means, whether the operation is retried, and what to do. The text of an error starts
@@ -37,16 +37,21 @@ def _run(code: str | None) -> None:
 def _find(table: dict[str, ErrorExplanation], given: str) -> ErrorExplanation:
     name = given.strip("[] ").upper().removeprefix(_PREFIX)
     if _PREFIX + name not in table:
-        near = difflib.get_close_matches(name, [code.removeprefix(_PREFIX) for code in table], n=1)
-        advice = f"Did you mean {_PREFIX}{near[0]}?" if near else "Leave the code out to print all of them"
+        near = nearest(name, [code.removeprefix(_PREFIX) for code in table])
+        advice = f"Did you mean {_PREFIX}{near}?" if near else "Leave the code out to print all of them"
         raise OptionError(f"there is no error code {given[:100]!r}", advice=advice)
     return table[_PREFIX + name]
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Returns the name that is most like a mistyped one; None if none is like it."""
+    return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
 
 
 def _text(each: ErrorExplanation) -> str:
     again = "The operation is retried until its timeout." if each.is_retriable else ""
     said = [each.meaning, again, f"What to do: {each.advice}"]
-    return "\n".join([each.code, *(_INDENTED.fill(text) for text in said if text)]) + "\n"
+    return "\n".join([each.code, *(INDENTED.fill(text) for text in said if text)]) + "\n"
 
 
 class ErrorExplanation(NamedTuple):

@@ -24,6 +24,7 @@ from pulsar_spark.client import (
     probe_bounds,
     read_ranges,
 )
+from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 
 _TIMEOUT = 30.0  # seconds, for each next entry
@@ -84,6 +85,8 @@ def _send(given: argparse.Namespace) -> None:
 
 
 def _peek(given: argparse.Namespace) -> None:
+    if given.n < 1:
+        raise OptionError(f"{given.n} is not a number of messages", advice="Give -n 1 or more")
     with _client(given) as client, closing(_messages(client, topic_of(given.topic), given.n)) as found:
         for line in islice(found, given.n):
             sys.stdout.write(f"{json.dumps(line, ensure_ascii=False)}\n")

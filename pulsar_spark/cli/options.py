@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
-import textwrap
 from typing import Any
 
+from pulsar_spark.cli.explain import INDENTED, nearest
 from pulsar_spark.errors import OptionError
-
-_INDENTED = textwrap.TextWrapper(100, initial_indent="    ", subsequent_indent="    ")
 
 
 def add_command(commands: Any) -> None:
@@ -32,11 +29,11 @@ def _run(name: str) -> None:
     all_options = [(scope, option) for scope, table in tables.items() for option in table]
     found = [(scope, option) for scope, option in all_options if name.lower() in option.name.lower()]
     if not found:
-        near = difflib.get_close_matches(name, [option.name for _, option in all_options], n=1)
-        advice = f"Did you mean {near[0]}?" if near else "Leave the name out to print all of them"
+        near = nearest(name, [option.name for _, option in all_options])
+        advice = f"Did you mean {near}?" if near else "Leave the name out to print all of them"
         raise OptionError(f"there is no option {name[:100]!r}", advice=advice)
     for scope, option in found:
         default = "no default" if option.default is None else f"default: {option.default}"
         only = f", {option.only.value} only" if option.only else ""
         sys.stdout.write(f"{option.name} ({scope}{only}; {option.kind}; {default})\n")
-        sys.stdout.write(f"{_INDENTED.fill(option.doc)}\n")
+        sys.stdout.write(f"{INDENTED.fill(option.doc)}\n")

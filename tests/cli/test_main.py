@@ -41,6 +41,11 @@ def test_wrong_usage(capsys):
         assert "the admin URL" in usage_error(capsys, "subscriptions", "--admin-url", wrong)
 
 
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_a_number_of_messages_to_show_is_above_zero(capsys, number):
+    assert "Give -n 1 or more" in usage_error(capsys, "peek", "t", "-n", number)
+
+
 def test_nobody_listens(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
