@@ -270,6 +270,8 @@ def _why_invalid(parts: list[str]) -> str | None:
         return "tenant and namespace are missing"
     if len(parts) == 2:
         return f"tenant or namespace is missing before {parts[1]!r}, or the topic after it"
+    if parts[0] == "persistent:":
+        return "a slash is missing after persistent:"
     for what, part in zip(("tenant", "namespace"), parts, strict=False):
         if not part:
             return f"the {what} is empty"

@@ -14,11 +14,21 @@ _SPARK = {
     "maxFilesPerTrigger": "use maxMessagesPerTrigger",
     "columnNameOfCorruptRecord": "use mode with PERMISSIVE, and metadataColumns with __corruptValue",
     "badRecordsPath": "use mode with PERMISSIVE, and metadataColumns with __corruptValue",
+    "trigger": "leave it out, and set it on writeStream by trigger(...)",
+    "inferSchema": "use valueFormat with columns: the topic's schema gives the columns",
+    "multiLine": "leave it out: each message is one value",
+    "header": "leave it out: each message is one value",
+    "key": "use a column __key, or keyColumns",
+    "partitions": "leave it out: pulsar_spark admin create TOPIC NUMBER makes a topic with some",
+    "transactional": "use delivery with transactional",
+    "exactlyOnce": "use delivery with effectively-once or transactional",
 }
 
 _KAFKA = {
     "kafka.bootstrap.servers": "use service.url, such as pulsar://HOST:6650",
+    "bootstrap.servers": "use service.url, such as pulsar://HOST:6650",
     "kafka.group.id": "use predefinedSubscription",
+    "linger.ms": "use pulsar.producer.batchingMaxPublishDelayMicros",
     "subscribe": "use topic, or topics for several",
     "subscribePattern": "use topicsPattern",
     "assign": "use topic with the partition in it, such as orders-partition-0, or topics for several",

@@ -31,6 +31,7 @@ from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValue
 
 _SHOWN_TOPICS = 10  # topics of each schema in an error
 _SHOWN_TYPE = 500  # characters of a type in an error
+_OWN = "Give a schema as docs/schemas.md says: Avro's JSON, or the file that protoc writes, not JSON Schema"
 _MAX_FILE = 4 << 20  # bytes of a file with a schema; those of a topic have this limit, too
 
 _Found = Mapping[TopicName, tuple[int, Schema]]
@@ -120,7 +121,10 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     if values.format.is_raw:
         return RowPlan(options.columns)
     if values.schema is not None:
-        return _typed(options, ReaderSchema(_given(values.schema, values), is_given=True), wanted)
+        try:
+            return _typed(options, ReaderSchema(_given(values.schema, values), is_given=True), wanted)
+        except SchemaError as error:
+            raise SchemaError(error.what.replace("the topic's schema", "valueSchema"), advice=_OWN) from None
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
             "schemaEvolutionMode=restart has no effect with .schema(...), which keeps the columns as they "
@@ -177,7 +181,7 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
         if schema is None:
             raise OptionError(
                 f"topic {topic} has no version {values.version} of its schema",
-                advice="List its versions with pulsar-admin schemas, or leave schemaVersion out",
+                advice="List its versions with pulsar_spark admin schemas, or leave schemaVersion out",
             )
         return values.version, schema
     latest = client.schemas.latest(topic)
@@ -268,7 +272,7 @@ def _contents(path: Path) -> bytes:
             data = file.read(_MAX_FILE + 1)
     except OSError as error:
         what = f"valueSchema cannot be read: {error}"
-        raise OptionError(what, advice="Name a file that the driver can read") from error
+        raise OptionError(what, advice="Write Avro's JSON, or a file that the driver can read") from error
     if len(data) > _MAX_FILE:
         raise OptionError(
             f"valueSchema names a file of more than {_MAX_FILE >> 20} MiB: {path}",

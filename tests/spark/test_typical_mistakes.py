@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
-from pulsar_spark.errors import OptionError
+from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.spark.data_source import PulsarDataSource
 
 URL = {"service.url": "pulsar://localhost:6650"}
@@ -62,6 +62,21 @@ READS = [
     ({**TOPIC, "columnNameOfCorruptRecord": "c"}, "no option", "metadataColumns with __corruptValue"),
     ({**TOPIC, "badRecordsPath": "/b"}, "no option", "metadataColumns with __corruptValue"),
     ({**TOPIC, "deadLetterTopic": "d"}, "no option", "use mode with PERMISSIVE"),
+    ({**TOPIC, "trigger": "1 minute"}, "no option 'trigger'", "set it on writeStream"),
+    ({**TOPIC, "inferSchema": "true"}, "no option", "use valueFormat with columns"),
+    ({**TOPIC, "multiLine": "true"}, "no option", "each message is one value"),
+    ({"bootstrap.servers": "h:9092", "topic": "t"}, "no option", "use service.url"),
+    ({**URL, "topic": "persistent:/public/default/t"}, "a slash is missing after", "Write persistent://"),
+    (
+        {**TOPIC, "valueFormat": "json", "valueSchema": "id bigint, item string"},
+        "valueSchema cannot be read",
+        "Write Avro's JSON, or a file",
+    ),
+    (
+        {**TOPIC, "pulsar.client.authPluginClassName": "basic", "pulsar.client.authParams": "user:word"},
+        "authParams is not a JSON object",
+        'such as {"userId"',
+    ),
     ({**TOPIC, "useTls": "true"}, "no option", "use service.url with pulsar+ssl://"),
     ({**TOPIC, "metadataColumns": "key"}, "metadataColumns is 'key'", "It must be __key, in place of key"),
     ({**TOPIC, "metadataColumns": "__ky"}, "metadataColumns is '__ky'", "names from __key"),
@@ -138,6 +153,11 @@ WRITES: list[tuple[dict[str, str], dict[str, DataType], str, str]] = [
     ),
     ({**TOPIC, "onBatchWritten": "os.path"}, {"value": TEXT}, "os.path, a module", "Write os.path.function"),
     ({**TOPIC, "pulsar.producer.interceptors": "no.X"}, {"value": TEXT}, "no such name", "--py-files"),
+    ({**TOPIC, "transactional": "true"}, {"value": TEXT}, "no option", "use delivery with transactional"),
+    ({**TOPIC, "exactlyOnce": "true"}, {"value": TEXT}, "no option", "use delivery with effectively-once"),
+    ({**TOPIC, "linger.ms": "5"}, {"value": TEXT}, "no option", "use pulsar.producer.batchingMaxPublishDelay"),
+    ({**TOPIC, "key": "id"}, {"value": TEXT}, "no option 'key'", "use a column __key"),
+    ({**TOPIC, "partitions": "4"}, {"value": TEXT}, "no option", "pulsar_spark admin create TOPIC NUMBER"),
     ({**TOPIC, "acks": "all"}, {"value": TEXT}, "no option", "leave it out: a write ends when"),
     ({**TOPIC, "compressionType": "LZ4"}, {"value": TEXT}, "no option", "pulsar.producer.compressionType"),
 ]
@@ -165,3 +185,9 @@ def test_mistakes_of_writes():
             schema.add(name, kind)
         for write in (source(**options).writer, source(**options).streamWriter):
             check(partial(write, schema, overwrite=False), what, advice)
+
+
+def test_a_json_schema_as_the_schema_of_values():
+    json_schema = '{"type": "object", "properties": {"id": {"type": "integer"}}}'
+    with pytest.raises(SchemaError, match=r"valueSchema is not valid Avro.*Avro's JSON.*not JSON Schema"):
+        source(**TOPIC, valueFormat="json", valueSchema=json_schema).schema()
