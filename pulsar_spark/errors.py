@@ -283,7 +283,7 @@ class TopicNotFoundError(BrokerError):
     """The topic, its namespace or its tenant does not exist."""
 
     code = "PULSAR_TOPIC_NOT_FOUND"
-    usual_advice = "Check the spelling of the topic, or create it first"
+    usual_advice = "Check the spelling of the topic and its namespace, or create it first"
 
 
 class TopicEndedError(BrokerError):

@@ -355,7 +355,7 @@ def _json(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise OptionError(
             "authParams is not a JSON object",
-            advice='Write it as docs/security.md shows, such as {"userId": "...", "password": "..."} for basic',
+            advice='As docs/security.md shows: {"userId": "...", "password": "..."} for basic',
         )
     return found
 

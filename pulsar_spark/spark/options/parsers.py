@@ -233,6 +233,8 @@ def topics(text: str) -> tuple[TopicName, ...]:
     _check_no_pattern(text)
     if text.startswith("["):
         raise ValueError("names separated by commas, without brackets and quotes")
+    if "," not in text and len(text.split()) > 1:
+        raise ValueError("names separated by commas. A single topic with a space in its name is for topic")
     return tuple(dict.fromkeys(TopicName.parse(part, scalable=True) for part in text.split(",")))
 
 
