@@ -74,7 +74,7 @@ def choose_source() -> Source:
     if service_url or admin_url:
         raise ValueError("set both PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL, or neither")
     version = pulsar_version()
-    if _docker_answers():
+    if docker_answers():
         return Source(f"{version}, the official image in Docker", lambda: _container(version))
     return Source(f"{version}, standalone from the published jars", _from_jars)
 
@@ -149,7 +149,7 @@ def _container(version: str) -> Iterator[Cluster]:
         yield cluster
 
 
-def _docker_answers() -> bool:
+def docker_answers() -> bool:
     """Say whether testcontainers can reach a Docker engine."""
     # In a process of its own: the docker library leaks a socket, hence a warning, where no engine listens.
     ask = "from testcontainers.core.docker_client import DockerClient; DockerClient().client.ping()"

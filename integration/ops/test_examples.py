@@ -1,10 +1,9 @@
-"""Each example does what its first line says, and the quickstart prints what it shows."""
+"""Each example does what its first line says."""
 
 import json
 import re
 import urllib.request
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema
@@ -12,7 +11,10 @@ from pulsar.schema import AvroSchema
 from examples import (
     exactly_once_copy,
     foreach_batch,
+    hourly_table,
     masked_cards,
+    paid_orders,
+    score,
     typed_orders,
     upsert,
     watched_query,
@@ -21,7 +23,6 @@ from examples import (
     written_batches,
 )
 from integration.broker.waiting import wait_until
-from integration.docs import ROOT, blocks
 from integration.fixtures.spark import await_rows, begun, finish
 from integration.helpers import cpp_values
 from integration.helpers.peer import Peer, Record
@@ -202,100 +203,45 @@ def test_watched_query(pulsar_in_spark, cluster, peer, topic):
         listener.close()
 
 
-def test_quickstart(pulsar_in_spark, cluster, topic, tmp_path, capsys):
-    page = ROOT / "docs" / "quickstart.md"
-    places = {
-        "pulsar://localhost:6650": cluster.service_url,
-        '"orders"': f'"{topic}"',
-        '"order-counts"': f'"{topic}-counts"',
-        "checkpoints/": f"{tmp_path}/",
-    }
-    names: dict[str, object] = {}
-    for block in blocks(page, "python", "text"):
-        if block.language == "text":
-            assert capsys.readouterr().out.strip() == block.text, block.place
-            continue
-        run_block(block, places, names)
+def test_paid_orders(pulsar_in_spark, cluster, topic, checkpoint):
+    orders, payments, paid = (f"{topic}-{name}" for name in ("orders", "payments", "paid"))
+    for name, columns, rows in (
+        (orders, "id long, item string", [(1, "tea", 0), (2, "milk", 0), (3, "rice", 0)]),
+        (payments, "order_id long, amount double", [(2, 1.5, 3599), (3, 2.5, 3601)]),
+    ):
+        timed = [(*row, 1_800_000_000_000 + second * 1000) for *row, second in rows]
+        frame = pulsar_in_spark.rows(timed, f"{columns}, __eventTime long")
+        pulsar_in_spark.write(frame, name, valueFormat="avro")
+    spark = pulsar_in_spark.spark
+    run(paid_orders.query(spark, cluster.service_url, orders, payments, paid, str(checkpoint)))
+    found = pulsar_in_spark.read(paid, valueFormat="columns", metadataColumns="").collect()
+    assert [row.asDict() for row in found] == [{"id": 2, "item": "milk", "amount": 1.5}]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_program_of_a_front_page(pulsar_in_spark, cluster, topic, capsys, page):
-    places = {"pulsar://localhost:6650": cluster.service_url, '"orders"': f'"{topic}"'}
-    (program,) = blocks(ROOT / page, "python")
-    run_block(program, places, {})
-    assert capsys.readouterr().out.strip() == blocks(ROOT / page, "text")[-1].text
-
-
-def run_block(block, places, names):
-    """Run the code of a block with other texts in the place of some."""
-    code = block.text
-    for text, place in places.items():
-        code = code.replace(text, place)
-    exec(compile(code, block.place, "exec"), names)
-
-
-def test_the_join_of_two_topics(pulsar_in_spark, cluster, peer, topic, tmp_path):
-    """As docs/schemas.md has it, with what it writes."""
-    tables: dict[str, tuple[dict[str, str], list[dict[str, object]]]] = {
-        "orders": ({"id": "long", "item": "string"}, [{"id": 1, "item": "tea"}, {"id": 2, "item": "milk"}]),
-        "payments": ({"order_id": "long", "amount": "double"}, [{"order_id": 2, "amount": 1.5}]),
-    }
-    for name, (types, rows) in tables.items():
-        fields = [{"name": field, "type": type_} for field, type_ in types.items()]
-        schema = AvroSchema(None, {"type": "record", "name": "Row", "fields": fields})
-        cpp_values.produce(peer, f"{topic}-{name}", schema, rows, event_time=1_800_000_000_000)
-    places = {
-        "pulsar://localhost:6650": cluster.service_url,
-        **{f'"{name}"': f'"{topic}-{name}"' for name in (*tables, "paid-orders")},
-        "/tmp/": f"{tmp_path}/",
-        ".start()": ".trigger(availableNow=True).start().awaitTermination()",
-    }
-    names: dict[str, object] = {"spark": pulsar_in_spark.spark}
-    for block in blocks(ROOT / "docs" / "schemas.md", "python"):
-        if "def table" in block.text or "paid.writeStream" in block.text:
-            run_block(block, places, names)
-    paid = pulsar_in_spark.read(f"{topic}-paid-orders", valueFormat="columns", metadataColumns="").collect()
-    assert [row.asDict() for row in paid] == [{"id": 2, "item": "milk", "amount": 1.5}]
-
-
-@pytest.mark.long
-def test_the_recipes(pulsar_in_spark, cluster, peer, topic, tmp_path):
-    """Those that docs/recipes.md calls tried, in the order of the page."""
-    sent = [("ann", "eu"), ("bob", "us"), ("ann", "eu")]
-    orders = [
-        Record(json.dumps({"id": n, "region": region}).encode(), key=key)
-        for n, (key, region) in enumerate(sent)
+def test_score(pulsar_in_spark, cluster, peer, topic):
+    rows = [("ann", 10.0), ("bob", 4.0), ("ann", 20.0)]
+    payments = [
+        Record(json.dumps({"customer": name, "amount": amount}).encode(), key=name) for name, amount in rows
     ]
-    no_order = Record(b"what?", key="zoe")
-    peer.produce(f"{topic}-orders", [*orders, no_order])
-    names = run_recipes(pulsar_in_spark.spark, cluster.service_url, topic, tmp_path)
-    assert peer.read_all(f"{topic}-mirror") == [*orders, no_order]
-    assert pulsar_in_spark.spark.read.parquet(f"{tmp_path}/orders-parquet").count() == 4
-    assert pulsar_in_spark.spark.read.parquet(f"{tmp_path}/orders-by-batch").count() == 4
-    assert names["day"].count() == 4
-    (payment,) = peer.read_all(f"{topic}-payments")
-    assert (payment.key, payment.event_time) == ("ann", 1_767_225_600_000)
-    assert payment.properties == (("source", "shop"),)
-    regions = {name: len(peer.read_all(f"{topic}-orders-{name}")) for name in ("eu", "us", "other")}
-    assert regions == {"eu": 2, "us": 1, "other": 1}
-    copy = topic.replace("default/", "default/copy-of-")
-    assert peer.read_all(f"{copy}-orders") == [*orders, no_order]
-    assert peer.read_all(f"{copy}-payments") == [payment]
-    assert [tuple(row)[:2] for row in names["typed"].collect()] == [("ann", 12.5)]
-    assert [tuple(row) for row in names["by_customer"].collect()] == [("ann", 2), ("bob", 1), ("zoe", 1)]
+    peer.produce(topic, payments)
+    scores, means = f"{topic}-scores", f"{topic}-means"
+    score.main(pulsar_in_spark.spark, cluster.service_url, topic, scores, means)
+    assert peer.read_all(scores) == [
+        Record(b"5.00", key="ann"),
+        Record(b"4.00", key="bob"),
+        Record(b"10.00", key="ann"),
+    ]
+    assert set(peer.read_all(means)) == {Record(b"15.00", key="ann"), Record(b"4.00", key="bob")}
 
 
-def run_recipes(spark, service_url, topic, home):
-    """Run the code of the page up to what nobody has tried, on topics of its own; returns its names."""
-    page = ROOT / "docs" / "recipes.md"
-    text = page.read_text()
-    end = text[: text.index("\n## Delta Lake")].count("\n")
-    places = {"pulsar://localhost:6650": service_url, "/tmp/": f"{home}/"}
-    names: dict[str, Any] = {"spark": spark}
-    for block in blocks(page, "python"):
-        if block.line < end:
-            wait = "" if ".awaitTermination()" in block.text else ".awaitTermination()"
-            places[".start()"] = f".trigger(availableNow=True).start(){wait}"
-            code = re.sub(r"(?<=[\"'])(mirror|orders|payments)", rf"{topic}-\1", block.text)
-            run_block(block._replace(text=code), places, names)
-    return names
+def test_hourly_table(pulsar_in_spark, cluster, peer, topic, tmp_path):
+    table = f"{tmp_path}/table"
+    for schema, order in (
+        (orders_schema(), {"id": 1, "amount": 2.5}),
+        (orders_schema("note"), {"id": 2, "amount": 3.5, "note": "gift"}),
+    ):
+        cpp_values.produce(peer, topic, schema, [order])
+        finish(begun(hourly_table.query(pulsar_in_spark.spark, cluster.service_url, topic, "0", table)))
+    rows = pulsar_in_spark.spark.read.parquet(table).orderBy("id")
+    assert rows.columns == ["id", "amount", "__publishTime", "hour"]
+    assert [tuple(row)[:2] for row in rows.collect()] == [(1, 2.5), (2, 3.5)]

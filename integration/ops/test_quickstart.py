@@ -1,4 +1,4 @@
-"""The README and the quickstart, word for word, as read with a checkout, Python and Java."""
+"""The README, the quickstart and deploying, word for word, as read with a checkout, Python and Java."""
 
 import os
 import re
@@ -78,3 +78,35 @@ def test_the_first_programs_word_for_word(tmp_path, page):
     lines = [re.sub(r"^[\d/]+ [\d:]+ ", "", line) for line in done.stderr.splitlines()]
     counts = Counter(line for line in lines if "pulsar" in line.lower() and "DataSourceManager" not in line)
     assert [line for line, times in counts.items() if times > 1] == []
+
+
+# A user's script: `deploying.md` has its first lines.
+_APP = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+{first_lines}
+options = {{"service.url": "{url}", "topic": "orders"}}
+orders = spark.createDataFrame([("ann", "tea")], "__key string, value string")
+orders.write.format("pulsar").options(**options).mode("append").save()
+stream = spark.readStream.format("pulsar").options(**options, startingOffsets="earliest").load()
+query = stream.drop("__topic").writeStream.format("pulsar").options(**options | {{"topic": "copy"}})
+query.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+@pytest.mark.long
+def test_the_commands_of_deploying_word_for_word(tmp_path, cluster, peer):
+    """In one shell and one folder, in an environment with pip; Spark is local."""
+    page = ROOT / "docs" / "deploying.md"
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=_OURS)
+    (first_lines,) = (block.text for block in blocks(page, "python"))
+    (checkout / "app.py").write_text(_APP.format(first_lines=first_lines, url=cluster.service_url))
+    commands = "\n".join(block.text for block in blocks(page, "sh"))
+    commands = commands.replace("/shared/maven", f"{tmp_path}/maven")
+    submits = commands.count("\nspark-submit")
+    variables = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    run(f"python3 -m venv venv\n{ACTIVATE}{commands}", checkout, variables)
+    assert submits == 3
+    assert [record.value for record in peer.read_all("copy")] == [b"tea"] * submits

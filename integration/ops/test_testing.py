@@ -10,16 +10,50 @@ import pytest
 
 from integration.deploy.environments import build_wheel, link, linked
 from integration.docs import ROOT
+from integration.helpers.cluster import docker_answers
 from pulsar_spark.testing import PulsarForTests
 
-EXAMPLE = ROOT / "examples" / "test_totals.py"
+EXAMPLES = ROOT / "examples"
 _PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 
 
-def run_example(python, folder, variables):
+# A conftest.py beside the example, where no Docker engine answers: testcontainers gets what the example says
+# to it, and starts a broker from the jars.
+NO_ENGINE = """
+from testcontainers.core import container
+
+from pulsar_spark_broker.standalone import StandaloneBroker
+
+
+class WithoutEngine(container.DockerContainer):
+    def start(self):
+        settings = {name.removeprefix("PULSAR_PREFIX_"): value for name, value in self.env.items()}
+        settings.pop("PULSAR_MEM")
+        broker, web = map(str, self.ports.values())
+        self.broker = StandaloneBroker(settings | {"brokerServicePort": broker, "webServicePort": web})
+        self.broker.start()
+        self._wait_strategy.wait_until_ready(self)
+        return self
+
+    def stop(self, *_, **__):
+        self.broker.close()
+
+    def get_container_host_ip(self):
+        return "127.0.0.1"
+
+    def get_exposed_port(self, port):
+        return self.ports[str(port)]
+
+
+container.DockerClient = lambda: None
+container.DockerContainer = WithoutEngine
+"""
+
+
+def run_example(python, folder, variables, name="test_totals.py"):
     """Run it as a user's own file."""
-    shutil.copy(EXAMPLE, folder)
-    command = [python, "-m", "pytest", "-p", "no:cacheprovider", EXAMPLE.name]
+    shutil.copy(EXAMPLES / name, folder)
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", name]
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
@@ -34,6 +68,15 @@ def test_the_example_with_a_broker_that_runs(cluster, tmp_path):
         "PYSPARK_PYTHON": sys.executable,
     }
     run_example(sys.executable, tmp_path, {**os.environ, **places})
+
+
+@pytest.mark.long
+def test_the_example_in_a_container(tmp_path):
+    """Where no engine answers the example runs all the same, but does not start Pulsar's image."""
+    if not docker_answers():
+        (tmp_path / "conftest.py").write_text(NO_ENGINE)
+    variables = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    run_example(sys.executable, tmp_path, variables, "test_in_container.py")
 
 
 @pytest.mark.long

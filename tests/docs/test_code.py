@@ -17,7 +17,7 @@ from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 
 OPTIONS = {option.name.lower() for option in (*CONNECTION, *SOURCE, *SINK)}
-SPARKS_OPTIONS = {"checkpointlocation"}
+SPARKS_OPTIONS = {"checkpointlocation", "path"}
 # Commands that no environment of ours has.
 ELSEWHERE = {"docker", "protoc", "venv-pack"}
 # Modules that no environment of ours has; `python3 -m integration deploy` installs them.
