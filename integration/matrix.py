@@ -25,10 +25,11 @@ from pathlib import Path
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_sdist, build_wheel, installed
 from integration.deploy.killed_copies import copy_over_kills, prepare
-from integration.deploy.ways import by_pip
+from integration.deploy.ways import USES, by_pip
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.local_spark import ROOT
 from integration.helpers.peer import Peer, Record
+from integration.helpers.transactions import SETTINGS
 
 # What leans on protobuf; on any library, and needs no Spark; what makes rows of it, and entries of rows.
 _PROTOBUF = ("tests/arrow", "tests/wire", "tests/values/protobuf")
@@ -96,7 +97,7 @@ def corners() -> int:
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor() as pool:
         home = Path(name)
         newest = pool.submit(without_spark, _NEWEST_CORNER, home / "newest")
-        with StandaloneBroker(jvm=TEST_JVM) as broker:
+        with StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
             prepare(broker)
             oldest = with_spark(
                 _OLDEST_CORNER,
@@ -110,7 +111,7 @@ def corners() -> int:
 
 def full() -> int:
     """Try each combination with Spark, one after the other, to the last; returns the exit code."""
-    with tempfile.TemporaryDirectory() as name, StandaloneBroker(jvm=TEST_JVM) as broker:
+    with tempfile.TemporaryDirectory() as name, StandaloneBroker(SETTINGS, jvm=TEST_JVM) as broker:
         home = Path(name)
         prepare(broker)
         # Both are what users may get; they take turns.
@@ -168,6 +169,9 @@ def _copies(environment: Environment, versions: Versions, folder: Path, broker: 
                 _tell(versions, f"the rows of the {copy} differ from what was written")
                 return 1
     _tell(versions, f"a batch and a stream: {len(records)} rows each, in {time.monotonic() - began:.0f} s")
+    began = time.monotonic()
+    uses = by_pip(environment, folder, "local[2,4]", broker.service_url, topic, USES)
+    _tell(versions, f"{', '.join(uses)}: in {time.monotonic() - began:.0f} s")
     began = time.monotonic()
     try:
         place = folder / f"killed-{folder.name}"

@@ -2,6 +2,8 @@
 
     python -m integration.deploy.killed_copies [PYTHON...]    all ways, five kills each, with each Python
 
+Before that come all other uses of the package, in a session and in a client of Spark Connect (uses.py).
+
 A Python is that of an environment that has the package and a Spark, by default this one; so this runs with a
 Spark that the development environment does not have.
 """
@@ -21,6 +23,7 @@ from integration.broker import StandaloneBroker
 from integration.broker.waiting import wait_until
 from integration.deploy.environments import Environment
 from integration.deploy.submit import Submission
+from integration.deploy.ways import USES, by_connect, by_pip
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
 
@@ -35,7 +38,7 @@ WAYS = {
     "transactional": ("default", "maxMessagesPerTrigger=3000", "sink.delivery=transactional"),
 }
 
-_SCRIPT = Path(__file__).parent / "copy_in_runs.py"
+SCRIPT = Path(__file__).parent / "copy_in_runs.py"
 _PARTITIONS = 3
 _PATIENCE = 900.0
 
@@ -74,7 +77,7 @@ def copy_over_kills(
             peer.produce(topic, [Record(b"%d" % n, key=f"{n % 7}") for n in numbers], batch_size=100)
             home = folder / str(run)
             home.mkdir()
-            script = Path(shutil.copy(_SCRIPT, home))
+            script = Path(shutil.copy(SCRIPT, home))
             batches = _count(offsets)
             with Submission(environment, home, "local[2]", script, given=given) as submission:
                 if run < kills:
@@ -110,6 +113,13 @@ def main(pythons: Sequence[str]) -> int:
         prepare(broker)
         for number, python in enumerate(pythons or [sys.executable]):
             environment = Environment(Path(python).parent.parent)
+            for use in (by_pip, by_connect):
+                home = Path(name) / f"{use.__name__}-{number}"
+                home.mkdir()
+                topic = f"persistent://public/default/{home.name}"
+                # On Spark 4.0 a task may fail once: docs/deploying.md.
+                uses = use(environment, home, "local[2,4]", broker.service_url, topic, USES)
+                print(f"{python}: {use.__name__}: {', '.join(uses)}", flush=True)
             for place, way in enumerate(WAYS):
                 began = time.monotonic()
                 folder = Path(name) / f"copy-{number}-{place}"

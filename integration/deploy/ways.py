@@ -20,6 +20,7 @@ from pulsar_spark_broker.ports import free_port
 
 SECRET = b"shown-nowhere"  # the token of the script
 APP = Path(__file__).with_name("app.py")
+USES = Path(__file__).with_name("uses.py")
 COPY_STREAM = Path(__file__).with_name("copy_stream.py")
 
 # Runs the script on a master; given are environment, a folder for its files, master, service URL and topic.
@@ -42,30 +43,42 @@ def by_py_files(environment: Environment, home: Path, master: str, service_url: 
 
 def by_archives(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
     """``--archives`` with a packed environment, without pyspark, which executors have with their Spark."""
-    libraries = ("pyarrow", "pandas<3", "protobuf", "crc32c", "msgspec", "venv-pack")
-    own = installed(home / "environment", sys.executable, *libraries)
-    own.pip("--no-deps", str(build_wheel(home / "wheel")))
-    packed = home / "environment.tar.gz"
-    pack = [str(own.folder / "bin" / "venv-pack"), "--prefix", str(own.folder), "--output", str(packed)]
-    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
+    packed = packed_environment(home, str(build_wheel(home / "wheel")))
     # The planner of streams takes the second, too, so its path has to lead somewhere here as well.
+    own = Environment(home / "environment")
     python = {"PYSPARK_DRIVER_PYTHON": str(own.python), "PYSPARK_PYTHON": "./environment/bin/python"}
     arguments = ("--archives", f"{packed}#environment")
     return _submit(environment, home, master, service_url, topic, *arguments, variables=python)
 
 
-def by_connect(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+def packed_environment(home: Path, wheel: str) -> Path:
+    """Make ``environment`` in a folder, with all but pyspark, and pack it."""
+    libraries = ("pyarrow", "pandas<3", "protobuf", "crc32c", "msgspec", "venv-pack")
+    own = installed(home / "environment", sys.executable, *libraries)
+    own.pip("--no-deps", wheel)
+    packed = home / "environment.tar.gz"
+    pack = [str(own.folder / "bin" / "venv-pack"), "--prefix", str(own.folder), "--output", str(packed)]
+    subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
+    return packed
+
+
+def by_connect(
+    environment: Environment, home: Path, master: str, service_url: str, topic: str, script: Path = APP
+) -> Any:
     """A Spark Connect server that has the package; the script is a client of it."""
     port = free_port()
-    script = Path(shutil.copy(APP, home))
-    command = [str(environment.spark_home / "sbin" / "start-connect-server.sh"), "--master", master]
+    script = Path(shutil.copy(script, home))
+    # Spark 4.0 and 4.1 have no sbin/start-connect-server.sh in pip's package.
+    program = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    submit = str(environment.spark_home / "bin" / "spark-submit")
+    command = [submit, "--class", program, "--master", master]
     settings = {"spark.connect.grpc.binding.port": str(port), "spark.local.dir": str(home / "local")}
     (home / "events").mkdir()
     settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": (home / "events").as_uri()}
     settings |= {"spark.eventLog.compress": "false", **documented_redaction()}
     conf = [f"--conf={name}={value}" for name, value in settings.items()]
     variables = environment.variables() | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    server = Daemon([*command, *conf], variables | {"SPARK_NO_DAEMONIZE": "1"}, home / "server.log")
+    server = Daemon([*command, *conf], variables, home / "server.log")
     try:
         wait_until(lambda: b"server started at" in server.log.read_bytes(), interval=0.2)
         done = subprocess.run(
@@ -78,16 +91,19 @@ def by_connect(environment: Environment, home: Path, master: str, service_url: s
         )
     finally:
         server.kill()
-    files = [file for file in home.rglob("*") if file.is_file() and file != script]
-    # There was something to hide.
-    assert any("events" in file.parts and b"pulsar.client.****" in file.read_bytes() for file in files)
-    assert [file for file in files if SECRET in file.read_bytes()] == []
+    if script.name == APP.name:
+        files = [file for file in home.rglob("*") if file.is_file() and file != script]
+        # There was something to hide.
+        assert any("events" in file.parts and b"pulsar.client.****" in file.read_bytes() for file in files)
+        assert [file for file in files if SECRET in file.read_bytes()] == []
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def by_pip(environment: Environment, home: Path, master: str, service_url: str, topic: str) -> Any:
+def by_pip(
+    environment: Environment, home: Path, master: str, service_url: str, topic: str, script: Path = APP
+) -> Any:
     """``pip install`` for every Python."""
-    return _submit(environment, home, master, service_url, topic)
+    return _submit(environment, home, master, service_url, topic, script=script)
 
 
 def _submit(
@@ -98,10 +114,11 @@ def _submit(
     topic: str,
     *arguments: str,
     variables: dict[str, str] | None = None,
+    script: Path = APP,
 ) -> Any:
     """Run the script; returns what it said, see its first lines."""
     # Away from the checkout, which would be found first.
-    script = Path(shutil.copy(APP, home))
+    script = Path(shutil.copy(script, home))
     given = (service_url, topic, str(home / "checkpoint"))
     with Submission(
         environment, home, master, script, *arguments, given=given, variables=variables
