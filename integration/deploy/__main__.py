@@ -2,7 +2,7 @@
 
 python -m integration.deploy [WAY...]
 
-WAY ``pipeline`` runs examples/pipeline; ``delta`` and ``iceberg`` run these recipes of docs/recipes.md.
+WAY ``pipeline`` runs examples/pipeline; ``delta``, ``iceberg`` and ``yarn`` are those of docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,10 @@ from integration.deploy.lakes import DELTA, ICEBERG, run_and_kill
 from integration.deploy.pipeline import run_twice
 from integration.deploy.standalone import StandaloneSpark, shared_network
 from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
+from integration.deploy.yarn import copy_on_yarn
 from integration.helpers.cluster import TEST_JVM
 from integration.helpers.peer import Peer, Record
+from pulsar_spark_broker.standalone import ONCE_SETTINGS
 
 _LOCAL, _LOCAL_CLUSTER, _STANDALONE = "local[2]", "local-cluster[2,1,512]", "standalone"
 
@@ -38,11 +39,12 @@ WAYS: dict[str, _Way] = {
     "archives-standalone": (by_archives, _STANDALONE, False),
     "connect-local": (by_connect, _LOCAL, True),
 }
-# They make their own environment; given are a folder for their files, the wheel and the service URL.
-PROGRAMS: dict[str, Callable[[Path, str, str], None]] = {
-    "pipeline": run_twice,
-    "delta": partial(run_and_kill, DELTA),
-    "iceberg": partial(run_and_kill, ICEBERG),
+# They make their own environment; given are a folder for their files, the wheel and the broker.
+PROGRAMS: dict[str, Callable[[Path, str, StandaloneBroker], None]] = {
+    "pipeline": lambda home, wheel, broker: run_twice(home, wheel, broker.service_url),
+    "delta": lambda home, wheel, broker: run_and_kill(DELTA, home, wheel, broker.service_url),
+    "iceberg": lambda home, wheel, broker: run_and_kill(ICEBERG, home, wheel, broker.service_url),
+    "yarn": copy_on_yarn,
 }
 
 
@@ -59,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         for program in (name for name in chosen if name in PROGRAMS):
             began = time.monotonic()
             (home / program).mkdir()
-            with StandaloneBroker({"brokerDeduplicationEnabled": "true"}, jvm=TEST_JVM) as broker:
-                PROGRAMS[program](home / program, wheel, broker.service_url)
+            with StandaloneBroker(ONCE_SETTINGS, jvm=TEST_JVM) as broker:
+                PROGRAMS[program](home / program, wheel, broker)
             print(f"{program}: passed in {time.monotonic() - began:.0f} s", flush=True)
     return 0
 
