@@ -104,6 +104,8 @@ def test_the_commands_of_deploying_word_for_word(tmp_path, cluster, peer):
     (first_lines,) = (block.text for block in blocks(page, "python"))
     (checkout / "app.py").write_text(_APP.format(first_lines=first_lines, url=cluster.service_url))
     commands = "\n".join(block.text for block in blocks(page, "sh"))
+    (home,) = re.findall(r"`(export SPARK_HOME=[^`]+)`", page.read_text())
+    commands = commands.replace("python -m venv environment", f"{home}\npython -m venv environment")
     commands = commands.replace("/shared/maven", f"{tmp_path}/maven")
     submits = commands.count("\nspark-submit")
     variables = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
