@@ -21,7 +21,7 @@ from pulsar_spark.spark import reader
 from pulsar_spark.spark.data_source import PulsarDataSource
 from pulsar_spark.spark.monitoring.planner_file import new_planner_id, planners_path, read_planners
 from pulsar_spark.spark.monitoring.source_report import SourceReport
-from pulsar_spark.spark.plan import quiet_time
+from pulsar_spark.spark.plan import timing
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan
@@ -349,7 +349,7 @@ def test_a_stream_waits_for_news_where_it_is_asked_again_and_again(broker, monke
             assert source.reportLatestOffset()["topics"] is topics
         assert now() >= began + 4 * 0.05
         with monkeypatch.context() as patch:
-            patch.setattr(quiet_time, "_MIN_WAIT", HANG)
+            patch.setattr(timing, "_MIN_WAIT", HANG)
             publishing = threading.Timer(0.01, broker.publish, (TOPIC, *singles([b"b"])))
             publishing.start()
             began = now()

@@ -5,7 +5,7 @@ the broker sends the next entry unasked. That costs no request while nothing com
 seen immediately. The tail follows while a few entries come at a time. A partition that gets many has no tail;
 its end is requested again after a moment. Whether it is read to its end makes no difference: messages may
 wait there for hours, until ``minMessagesPerTrigger`` is reached. When the end is requested
-(:class:`partition.EndSchedule`):
+(:class:`timing.EndSchedule`):
 
     since the last answer    with a tail                      requested
     less than 0.05 s         or not                           no
@@ -37,7 +37,8 @@ from typing import NamedTuple
 
 from pulsar_spark.client import PROMPT, Arrivals, Calls, Kind, LastMessageId, PlanningClient
 from pulsar_spark.errors import DeadlineError, PulsarError, TopicNotFoundError
-from pulsar_spark.spark.plan.partition import EndSchedule, Partition
+from pulsar_spark.spark.plan.partition import Partition
+from pulsar_spark.spark.plan.timing import EndSchedule
 
 _log = logging.getLogger(__name__)
 
@@ -67,13 +68,11 @@ class EndTracker:
     Args:
         client: client for the clock and the tails.
         calls: pending requests of the query.
-        ask: requests the last messages of partitions, in parallel.
     """
 
-    def __init__(self, client: PlanningClient, calls: Calls[Partition], ask: Ask) -> None:
+    def __init__(self, client: PlanningClient, calls: Calls[Partition]) -> None:
         self._client = client
         self._openings = calls[Kind.TAIL]
-        self._ask = ask
         self._arrivals: Arrivals[Partition] = Arrivals()
         # Partitions without a tail, or with new entries, in order: requested when their answers are too old.
         self._active: dict[Partition, None] = {}
@@ -103,8 +102,8 @@ class EndTracker:
         """Wait until a tail receives something, at most ``seconds``."""
         self._arrivals.wait(seconds)
 
-    def refresh(self) -> EndAnswers:
-        """Request the ends that are due.
+    def refresh(self, ask: Ask) -> EndAnswers:
+        """Request the ends that are due; ``ask`` requests the last messages of partitions, in parallel.
 
         If a broker does not answer, that is logged and the next call tries again: an exception would end the
         query. Its partitions are left out until it answers.
@@ -116,7 +115,7 @@ class EndTracker:
         due = self._due(self._client.now())
         answers: dict[Partition, LastMessageId] = {}
         gone = []
-        for partition, answer in self._ask(due).items():
+        for partition, answer in ask(due).items():
             if isinstance(answer, TopicNotFoundError):
                 gone.append(partition)
             elif isinstance(answer, PulsarError):

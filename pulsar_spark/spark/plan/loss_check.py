@@ -40,6 +40,8 @@ class LossCheck:
 
     Attributes:
         reporter: reports the losses, and keeps those that are warnings.
+        holding: scalable topics that kept what the query's subscription had not read when it was opened.
+        absent: partitions of the checkpoint that were reported as absent or deleted.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class LossCheck:
         self._options = options
         self._was_deleted = was_deleted
         self.reporter = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
+        self.holding: set[TopicName] = set()
+        self.absent: set[TopicName] = set()
 
     # ---- partitions on which the subscription is open
 
@@ -239,6 +243,8 @@ class LossCheck:
     ) -> None:
         """Report a partition of the checkpoint that does not exist, or that the options no longer name.
 
+        A segment of a topic that is :attr:`holding` was read, or empty.
+
         Args:
             topic: partition.
             position: position up to which the checkpoint has processed it.
@@ -248,6 +254,10 @@ class LossCheck:
         Raises:
             DataLossError: planned messages are gone, or the options name it, so others may be.
         """
+        self.absent.add(topic)
+        if topic.scalable in self.holding:
+            self.reporter.deleted.append(topic)
+            return
         pattern = self._options.pattern
         is_named = not {topic, topic.base, topic.scalable}.isdisjoint(self._options.topics)
         if is_named or (pattern is not None and pattern.matches(topic)):

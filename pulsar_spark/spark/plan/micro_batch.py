@@ -3,7 +3,7 @@
 A micro-batch takes what lies after each partition's processed position, within the user's limits. A partition
 keeps its position if
 
-    its broker does not respond               the caller names these partitions
+    its life is not OPEN                      it is silent, follows an older segment, or is read to its end
     its entries could not be probed in time   for a while, so that the others are read meanwhile
     its position was set back                 it must be in the checkpoint before anything after it is read
 """
@@ -11,7 +11,7 @@ keeps its position if
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
@@ -20,7 +20,7 @@ from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.plan.admission import Admission
 from pulsar_spark.spark.plan.broker_probe import BrokerProbe
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.partition import Partition
+from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges, split_ranges
 from pulsar_spark.spark.plan.resolve import run_for_each
 from pulsar_spark.spark.plan.start import after_start_times
@@ -61,7 +61,6 @@ class MicroBatchPlanner:
         self,
         partitions: Mapping[TopicName, Partition],
         checkpoint: Offsets,
-        silent: Set[TopicName],
         *,
         limited: bool = True,
         available_now: bool = False,
@@ -71,7 +70,6 @@ class MicroBatchPlanner:
         Args:
             partitions: state of each partition; those without a position are left out.
             checkpoint: end of the previous batch.
-            silent: partitions whose broker does not respond.
             limited: whether the user's limits apply.
             available_now: whether the run reads only what existed when it began; it then waits for every
                 partition.
@@ -86,7 +84,7 @@ class MicroBatchPlanner:
         ends = {
             each: position
             if each in resting
-            or each.topic in silent
+            or each.life is not Life.OPEN
             or checkpoint.positions.get(each.topic, position) > position
             else max(position, each.end)
             for each, position in starts.items()

@@ -45,7 +45,6 @@ clock counts only for the silence of a partition: from when its end was processe
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -54,6 +53,7 @@ from typing import NamedTuple
 from pulsar_spark.client import Calls, Consumer, Kind, LastMessageId, Tail, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.known_entries import KnownEntries
+from pulsar_spark.spark.plan.timing import EndSchedule
 
 # Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
 # other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's date
@@ -66,15 +66,16 @@ _PATIENCE = 1.0
 # Maximum rest after a failed probe, as a multiple of its duration, because the query waits for probes. Rests
 # grow from one failure to the next, because a single failure may come from an unload of the topic.
 _MAX_REST = 10
-# Seconds for which an answer is valid.
-_KNOWN_FOR = 0.05
-# Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
-_IDLE_AFTER = 0.25
-# Seconds after which the end of a partition with a tail is requested anyway; the minimum for each of many
-# partitions; the step of these times: requests due at the same time cost one round.
-_ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5
-_STEP = 5.0
+
+
+class Life(Enum):
+    """The life of a partition, from the opening of the subscription to its end; the later member wins."""
+
+    OPEN = "micro-batches read it"
+    HELD = "it is a segment that follows one which is not read to its end"
+    SILENT = "its broker has not answered for a while"
+    DONE = "it is a segment that is read to its final end"
+    CLOSED = "the subscription was closed on it; another partition may have its name by now"
 
 
 class AckStep(Enum):
@@ -108,57 +109,6 @@ class _Dated(NamedTuple):
     since: float
 
 
-@dataclass(slots=True)
-class EndSchedule:
-    """The times when one partition's end is requested. Pure; times are seconds of a monotonic clock.
-
-    Attributes:
-        last: last message in the last answer.
-        known_until: when that answer becomes too old.
-        idle_at: when the partition counts as idle, unless a new message comes.
-        ask_anyway_at: when the end is requested although the tail shows nothing new.
-    """
-
-    last: MessageId
-    known_until: float
-    idle_at: float
-    ask_anyway_at: float = 0.0
-
-    @classmethod
-    def of(cls, last: MessageId, now: float) -> EndSchedule:
-        """The schedule after a first answer."""
-        return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
-
-    def due_at(self, *, has_news: bool) -> float:
-        """When to request the end. ``has_news``: whether there is no tail, or it shows new entries."""
-        return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
-
-    def asked(self, now: float) -> None:
-        """Note a request, answered or not."""
-        self.known_until = now + _KNOWN_FOR
-
-    def answered(self, last: MessageId, now: float) -> None:
-        """Note an answer."""
-        if self.last != last:
-            self.last, self.idle_at = last, now + _IDLE_AFTER
-
-    def is_idle(self, now: float) -> bool:
-        """Whether the partition is idle, so that a tail pays off."""
-        return now >= self.idle_at
-
-    def followed(self, now: float, partitions: int, number: int) -> None:
-        """Note that the tail has reached the end.
-
-        Args:
-            now: time in seconds of a monotonic clock.
-            partitions: number of partitions.
-            number: number of this partition; requests are spread in groups by it.
-        """
-        interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
-        spread = 1 + number % partitions / partitions
-        self.ask_anyway_at = math.ceil((now + interval * spread) / _STEP) * _STEP
-
-
 @dataclass(slots=True, eq=False)
 class Partition:
     """A partition while the subscription is open on it; a position means that everything up to it is taken.
@@ -166,7 +116,8 @@ class Partition:
     Attributes:
         topic: name of the partition.
         consumer: consumer of the query's subscription.
-        is_closed: whether the subscription was closed on it; its name may be that of another one by now.
+        life: stage of its life.
+        is_told_late: whether a warning said that it does not answer promptly, and it does not yet.
         start: position of the query's subscription when this run opened it.
         acknowledged: position up to which this run has acknowledged the partition, or found it acknowledged.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
@@ -200,7 +151,8 @@ class Partition:
     start: MessageId
     acknowledged: MessageId
     last: MessageId
-    is_closed: bool = False
+    life: Life = Life.OPEN
+    is_told_late: bool = False
     position: MessageId | None = None
     planned: MessageId | None = None
     backlog: int | None = None
@@ -241,7 +193,7 @@ class Partition:
 
     def close(self, calls: Calls[Partition]) -> bool:
         """Drop all that is pending; True if its consumer is closed when a request has ended."""
-        self.is_closed = True
+        self.life = Life.CLOSED
         self.close_tail()
         self.close_known()
         then = {Kind.LAST_MESSAGE: lambda _: self.consumer.begin_close()}
@@ -279,6 +231,23 @@ class Partition:
         position = self.position_or_start
         if message > position and (message < self.next_seen or self.next_seen <= position):
             self.next_seen = message
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the subscription was closed on it."""
+        return self.life is Life.CLOSED
+
+    def hold(self, *, is_held: bool) -> None:
+        """Note whether older segments must be read first."""
+        if self.life in (Life.OPEN, Life.HELD):
+            self.life = Life.HELD if is_held else Life.OPEN
+
+    def be_silent(self, *, is_silent: bool) -> None:
+        """Note whether its broker is silent."""
+        if is_silent and self.life in (Life.OPEN, Life.HELD):
+            self.life = Life.SILENT
+        elif not is_silent and self.life is Life.SILENT:
+            self.life = Life.OPEN
 
     @property
     def end(self) -> MessageId:

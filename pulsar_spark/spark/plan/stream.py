@@ -17,24 +17,25 @@ The decisions are made in the other modules of this package; this module calls t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import TypeVar
 
-from pulsar_spark.client import PROMPT, Calls, InitialPosition, Kind, LastMessageId, PlanningClient
-from pulsar_spark.errors import PulsarError, TopicNotFoundError
+from pulsar_spark.client import PROMPT, Calls, Kind, LastMessageId, PlanningClient
+from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.ends import EndTracker
+from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
 from pulsar_spark.spark.plan.offsets import Json, Offsets
-from pulsar_spark.spark.plan.partition import Partition
-from pulsar_spark.spark.plan.quiet_time import QuietTime
+from pulsar_spark.spark.plan.partition import Life, Partition
 from pulsar_spark.spark.plan.ranges import Range
 from pulsar_spark.spark.plan.resolve import existing, probe_bounds
-from pulsar_spark.spark.plan.scalable.registration import register, registered, unregister
+from pulsar_spark.spark.plan.restart import Checkpoint, restart_query
+from pulsar_spark.spark.plan.scalable.registration import unregister
 from pulsar_spark.spark.plan.scalable.segments import (
     DONE,
     done_in,
@@ -44,8 +45,9 @@ from pulsar_spark.spark.plan.scalable.segments import (
     without_done,
 )
 from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
-from pulsar_spark.spark.plan.start import start_before, start_query
+from pulsar_spark.spark.plan.start import QueryStart, start_before, start_query
 from pulsar_spark.spark.plan.subscription import Subscription
+from pulsar_spark.spark.plan.timing import QuietTime
 from pulsar_spark.spark.plan.topics import Topics, first_contact
 
 _log = logging.getLogger(__name__)
@@ -77,20 +79,14 @@ class QueryPlanner:
         found = first_contact(self._client, options)
         self._topics = Topics(self._client, options, self._scalable, found)
         self._micro_batches = MicroBatchPlanner(self._client, self._calls, options, self._meet_chunks)
-        self._ends = EndTracker(self._client, self._calls, self._ask)
+        self._ends = EndTracker(self._client, self._calls)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client, options.client.service_url)
-        self._absent: set[TopicName] = set()  # partitions of the checkpoint already reported as missing
-        self._done: set[TopicName] = set()  # segments that are done in the last offset
-        self._holding: set[TopicName] = set()  # scalable topics that kept what the subscription has not read
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
         self._fresh_is_planned = False
         self._start_is_durable = False
         self._frozen: Mapping[TopicName, MessageId] | None = None
-        self._waits_for_all = False
-        self._silent: set[TopicName] = set()
-        self._told: set[TopicName] = set()  # partitions named in a warning that do not answer promptly
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
@@ -109,15 +105,13 @@ class QueryPlanner:
             started = start_query(
                 self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
             )
-            self._subscription = started.subscription
-            self._track(started.answers)
+            self._track(started)
             positions = started.positions
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
                 self._loss_check.check_first_end(started.subscription, end.positions)
                 self._start_is_durable = True  # when latest() is called
             self._fresh = Offsets(started.subscription.name, positions)
-            self._scalable.subscription = started.subscription.name
         return self._fresh
 
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
@@ -155,68 +149,88 @@ class QueryPlanner:
         if self._is_quiet(start, limited):
             return start
         self._quiet.end()
-        subscription = self._current(start) or self._follow(start, start.positions, start.positions)
+        subscription = self._current(start) or self._follow(Checkpoint.finished(start))
+        self._fresh_is_planned = True
+        if self._is_first_checkpoint_due(start):
+            return start
+        # A run that is limited to existing messages, or has one micro-batch (Trigger.Once), leaves out none
+        # of them: they would seem to be read.
+        waits = self._frozen is not None or not limited
+        done = done_in(start)
+        self._appear(subscription, start, done)
+        self._judge(subscription, self._ask(subscription, waits=waits))
+        is_all_acknowledged = self._acknowledge(subscription)
+        self._measure(subscription, done)
+        unsure = self._hold(subscription, start, waits=waits)
+        planned = self._limit(subscription, start, limited=limited)
+        subscription.settle(start.positions)
+        self._continued = planned
+        if planned is start:
+            if self._frozen is not None and unsure and subscription.is_waited_for:
+                raise not_ended(min(unsure))
+            due_at = self._next_due(subscription, is_all_acknowledged=is_all_acknowledged)
+            self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
+        return planned
+
+    # ---- the steps of a trigger, in order
+
+    def _is_first_checkpoint_due(self, start: Offsets) -> bool:
+        """Whether Spark must checkpoint the start of a new query before anything is planned."""
+        begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
+        is_due = not self._start_is_durable and not begins_with_rows and start == self._fresh
+        self._start_is_durable = self._start_is_durable or is_due
+        return is_due
+
+    def _appear(self, subscription: Subscription, start: Offsets, done: Set[TopicName]) -> None:
+        """Add new partitions, and note in all what Spark has checkpointed."""
         if start is not self._continued:
             subscription.unsettle(subscription.partitions.values())
-        self._absent &= start.positions.keys()
-        self._done = done_in(start)
-        self._fresh_is_planned = True
-        begins_with_rows = self._options.start.everywhere is PositionWord.EARLIEST
-        if not self._start_is_durable and not begins_with_rows and start == self._fresh:
-            self._start_is_durable = True
-            return start
+        subscription.note_done(done)
+        self._loss_check.absent &= start.positions.keys()
         self._add_new_partitions(subscription, start)
-        self._scalable.check_done(self._done)
+        self._scalable.check_done(done)
         for topic, state in subscription.unsettled.items():
             position = start.positions.get(topic)
             state.take_up(state.last if position == DONE else position)
-        # What a run leaves out that is limited to existing messages, or has one micro-batch (Trigger.Once),
-        # would seem to be read.
-        self._waits_for_all = self._frozen is not None or not limited
-        self._ask_ends(subscription)
-        self._changed |= subscription.unsettled
-        self._report = None
-        is_all_acknowledged = self._acknowledge(subscription)
-        subscription.note_ends(self._scalable.is_ordered)
-        self._leave_done(subscription)
-        self._count_backlogs(subscription)
-        self._log_processed()
-        held, unsure = self._held_segments(subscription, start)
-        ends = self._without_deleted(
-            subscription,
-            lambda: self._micro_batches.ends(
-                subscription.unsettled,
-                start,
-                self._silent | held,
-                limited=limited,
-                available_now=self._frozen is not None,
-            ),
-        )
-        for partition, end in ends.items():
-            partition.planned = end
-        self._report = None
-        states = subscription.partitions
-        planned = {topic: position for topic, position in start.positions.items() if topic in states}
-        planned |= {partition.topic: end for partition, end in ends.items()}
-        planned = self._scalable.with_done(planned, start, self._topics.partitions)
-        subscription.settle(start.positions)
-        self._continued = start
-        if is_moved(planned, start):
-            self._continued = Offsets(start.subscription, planned)
-            return self._continued
-        is_waited_for = any(
-            states[each].end > states[each].position_or_start for each in held & states.keys()
-        )
-        if self._frozen is not None and unsure and is_waited_for:
-            raise not_ended(min(unsure))
-        due_at = self._next_due(subscription, is_all_acknowledged=is_all_acknowledged)
-        self._quiet.begin(start, self._topics.partitions, due_at, limited=limited)
-        return start
 
-    def _held_segments(
-        self, subscription: Subscription, start: Offsets
-    ) -> tuple[set[TopicName], set[TopicName]]:
-        """The segments that are not read yet, and the sealed ones that are read but have not ended.
+    def _ask(self, subscription: Subscription, *, waits: bool) -> EndAnswers:
+        """Request where partitions end."""
+        asked = self._ends.refresh(partial(subscription.ask, patience=None if waits else PROMPT))
+        subscription.unsettle([*asked.arrived, *asked.answers])
+        self._changed |= subscription.unsettled
+        return asked
+
+    def _judge(self, subscription: Subscription, asked: EndAnswers) -> None:
+        """Find out by the answers what was lost, and continue without partitions that are gone."""
+        answers, deleted = asked.answers, list(asked.gone)
+        for partition, answer in answers.items():
+            try:
+                self._loss_check.check_answer(subscription, partition.topic, answer)
+            except TopicNotFoundError:
+                deleted.append(partition)
+        # Later reports are about deletions that these answers do not show yet.
+        self._topics.forget_deleted([each.topic for each in answers])
+        self._ends.renew_tails(list(answers), len(subscription.partitions))
+        for partition in deleted:
+            self._drop(subscription, partition)
+        self._loss_check.reporter.log_noted()
+
+    def _acknowledge(self, subscription: Subscription) -> bool:
+        """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
+        is_polled = self._quiet.is_polled and self._frozen is None
+        return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
+
+    def _measure(self, subscription: Subscription, done: Set[TopicName]) -> None:
+        """Note ended topics, leave segments that are done, and count what is not processed."""
+        subscription.note_ends(self._scalable.is_ordered)
+        subscription.drop_done(done)
+        subscription.count_backlogs()
+        self._reporter.probe(subscription.unsettled)
+        self._report = None
+        self._log_processed()
+
+    def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
+        """Hold the segments that follow others; return the sealed ones that are read but have not ended.
 
         Asks for the ends of sealed segments that are read to the last message.
         """
@@ -227,12 +241,33 @@ class QueryPlanner:
             for topic in self._scalable.unsure(start.positions, held) & states.keys()
             if states[topic].position_or_start.last_whole_entry >= states[topic].last
         ]
-        ended = find_ended(self._client, self._calls, read, waits=self._waits_for_all)
+        ended = find_ended(self._client, self._calls, read, waits=waits)
         for segment in ended.intersection(read):
             self._scalable.note_end(segment.topic, segment.position_or_start)
         if ended:
             held = self._scalable.held(self._topics.partitions, start.positions)
-        return held, {each.topic for each in read if each not in ended}
+        for topic, state in subscription.unsettled.items():
+            state.hold(is_held=topic in held)
+        return {each.topic for each in read if each not in ended}
+
+    def _limit(self, subscription: Subscription, start: Offsets, *, limited: bool) -> Offsets:
+        """Plan a micro-batch within the limits; return its end, or ``start`` if it has nothing."""
+        ends = self._without_deleted(
+            subscription,
+            lambda: self._micro_batches.ends(
+                subscription.unsettled, start, limited=limited, available_now=self._frozen is not None
+            ),
+        )
+        for partition, end in ends.items():
+            partition.planned = end
+        self._report = None
+        states = subscription.partitions
+        planned = {topic: position for topic, position in start.positions.items() if topic in states}
+        planned |= {partition.topic: end for partition, end in ends.items()}
+        planned = self._scalable.with_done(planned, start, self._topics.partitions)
+        return Offsets(start.subscription, planned) if is_moved(planned, start) else start
+
+    # ---- between triggers
 
     def await_news(self) -> None:
         """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
@@ -258,8 +293,8 @@ class QueryPlanner:
             subscription.openings.pauses.due_at(now),
             max(self._calls[Kind.FINAL_END].pauses.due_at(now), now + _LOOK_AGAIN),
         ]
-        is_asking = subscription.openings.has_more or self._calls[Kind.FINAL_END].has_more
-        if self._silent or is_asking or not is_all_acknowledged:
+        pending = (subscription.openings, self._calls[Kind.LAST_MESSAGE], self._calls[Kind.FINAL_END])
+        if not is_all_acknowledged or any(each.has_more for each in pending):
             times.append(now + _LOOK_AGAIN)
         return min(times)
 
@@ -279,19 +314,12 @@ class QueryPlanner:
         self._report = None
         subscription = self._current(end)
         if subscription is None:
-            processed = start.positions if start.subscription == end.subscription else end.positions
-            # A partition missing in the end was gone when the batch was planned, and one whose end lies
-            # before its start was set back. Both were reported then.
-            existed = {
-                topic: position
-                for topic, position in processed.items()
-                if topic in end.positions and position <= end.positions[topic]
-            }
-            subscription = self._follow(end, existed, start.positions)
+            subscription = self._follow(Checkpoint.unfinished(start, end))
         self._start_is_durable = self._start_is_durable or start == self._fresh
-        for topic in end.positions.keys() - subscription.partitions.keys() - self._absent:
+        known = subscription.partitions.keys() | self._loss_check.absent
+        for topic in end.positions.keys() - known:
             if start.positions.get(topic, MessageId.EARLIEST) < end.positions[topic]:
-                self._report_absent(topic, start.positions, end)
+                Checkpoint(end, start.positions, {}).report_absent(self._loss_check, topic)
         old = done_in(start)
         first, last = (without_done(each, old, subscription.partitions) for each in (start, end))
         tasks = self._without_deleted(
@@ -317,30 +345,13 @@ class QueryPlanner:
 
     # ---- subscription and topics
 
-    def _ask_ends(self, subscription: Subscription) -> None:
-        """Request where partitions end, and continue without those that are gone."""
-        answers, gone, arrived = self._ends.refresh()
-        subscription.unsettle([*arrived, *answers])
-        deleted = list(gone)
-        for partition, answer in answers.items():
-            try:
-                self._loss_check.check_answer(subscription, partition.topic, answer)
-            except TopicNotFoundError:
-                deleted.append(partition)
-        # Later reports are about deletions that these answers do not show yet.
-        self._topics.forget_deleted([each.topic for each in answers])
-        self._ends.renew_tails(list(answers), len(subscription.partitions))
-        for partition in deleted:
-            self._drop(subscription, partition.topic)
-        self._loss_check.reporter.log_noted()
-
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
         """Call ``plan`` repeatedly, each time without the partition that it finds gone; return its result."""
         while True:
             try:
                 return plan()
             except TopicNotFoundError as error:
-                gone = [topic for topic in subscription.partitions if str(topic) == error.topic]
+                gone = [each for each in subscription.partitions.values() if str(each.topic) == error.topic]
                 if not gone:
                     raise
                 self._drop(subscription, gone[0])
@@ -355,78 +366,38 @@ class QueryPlanner:
         current = self._subscription
         return current if current is not None and current.name == offsets.subscription else None
 
-    def _follow(self, offsets: Offsets, processed: _Positions, begins: _Positions) -> Subscription:
-        """Open the subscription that a checkpointed offset names on all partitions that are read now.
-
-        It is opened so that it would begin at the end. If somebody removed it, it shows as one that has
-        acknowledged messages that this query never acknowledged.
-        """
-        before, name = self._subscription, offsets.subscription
+    def _follow(self, checkpoint: Checkpoint) -> Subscription:
+        """Open the subscription of a checkpoint, and leave the one before it."""
+        before, self._subscription = self._subscription, None
         if before is None and not self._options.start.is_default:
             _log.info("%s is not used: the query continues from its checkpoint", self._options.start.option)
-        self._done = done = done_in(Offsets(name, processed))
-        self._scalable.keep_legacy(processed.keys() - done)
-        if self._scalable.take_changed():
-            self._topics.renew()
-        self._scalable.check_done(done, processed)
-        partitions = self._topics.partitions
-        self._subscription = None
-        found = Subscription(self._client, self._calls, name, self._options.subscription_settings, processed)
         try:
-            asked = [topic for topic in partitions if topic in processed or topic.is_segment]
-            # Before it is opened: that would create it.
-            exists = found.exists([topic for topic in asked if topic not in done])
-            missing = {topic for topic, each in exists.items() if not each}
-            self._holding = registered(self._client, self._options, name)
-            for topic, count in self._scalable.skipped_after(processed, self._holding).items():
-                self._loss_check.report_unheld(topic, MessageId.EARLIEST, count)
-            for topic in sorted(processed.keys() - set(partitions) - done):
-                self._report_absent(topic, begins, offsets)
-            # Only now: after a loss that is an error, the next start must find the same.
-            register(self._client, self._options, name)
-            answers = found.open(self._initial_positions(partitions, processed))
-            found.begin_before(topic for topic in answers if topic not in processed)
-            for topic in partitions:
-                if topic in processed.keys() - done and not self._check_restart(
-                    found, topic, processed[topic], answers, missing
-                ):
-                    self._report_absent(topic, begins, offsets)
-            self._loss_check.reporter.log_noted()
-        except BaseException:  # also SystemExit, by which Spark ends the planner
-            found.close()
-            raise
+            found = restart_query(
+                self._client,
+                self._calls,
+                self._options,
+                self._topics,
+                self._scalable,
+                self._loss_check,
+                checkpoint,
+            )
         finally:
             if before is not None:
                 self._leave(before)
-        self._subscription = found
-        self._scalable.subscription = name
-        self._track({topic: answers[topic] for topic in found.partitions})
-        return found
+        return self._track(found)
 
-    def _check_restart(
-        self,
-        subscription: Subscription,
-        topic: TopicName,
-        position: MessageId,
-        answers: Mapping[TopicName, LastMessageId],
-        missing: Container[TopicName],
-    ) -> bool:
-        """Judge what happened to a partition while the query was stopped; False if it is gone by now."""
-        if topic not in answers:
-            return False
-        try:
-            self._loss_check.check_restart(
-                subscription, topic, position, answers[topic], was_missing=topic in missing
-            )
-        except TopicNotFoundError:
-            subscription.drop(topic)
-            return False
-        return True
+    def _track(self, started: QueryStart) -> Subscription:
+        """Go on with a subscription that was opened."""
+        self._subscription = started.subscription
+        self._scalable.subscription = started.subscription.name
+        started.subscription.note_done(done_in(Offsets(started.subscription.name, started.positions)))
+        self._add(started.answers)
+        return started.subscription
 
-    def _track(self, answers: Mapping[TopicName, LastMessageId]) -> None:
+    def _add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
         """Track partitions on which the subscription was opened."""
         self._ends.add({self._partitions[topic]: answer for topic, answer in answers.items()})
-        self._absent -= answers.keys()
+        self._loss_check.absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
@@ -457,7 +428,7 @@ class QueryPlanner:
             and start.positions.get(topic) != DONE
             and pauses.is_over(topic, now)
         ]
-        opened, failed, gone = subscription.try_open(self._initial_positions(new), PROMPT)
+        opened, failed, gone = subscription.try_open(self._scalable.initial_positions(new), PROMPT)
         now = self._client.now()
         for topic, error in failed.items():
             if not error.is_passing:
@@ -468,95 +439,37 @@ class QueryPlanner:
             _log.info("%s is not read: it was deleted before its first message was read", topic)
             pauses.succeeded(topic)
             self._topics.drop(topic)
-            if self._is_unread(topic, MessageId.EARLIEST, subscription.name):
-                self._loss_check.report_unheld(topic, MessageId.EARLIEST)
+            self._report_unread(topic, MessageId.EARLIEST, subscription.name)
         for topic in opened:
             pauses.succeeded(topic)
         if opened:
             subscription.begin_before(opened)
             _log.info("new partitions are read: %s", ", ".join(map(str, opened)))
-            self._track(opened)
-
-    def _initial_positions(
-        self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
-    ) -> dict[TopicName, InitialPosition]:
-        """Where the subscription begins on partitions that lack it: at the first entry, or ``at_end``."""
-        empty = self._scalable.empty
-        return {
-            topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
-            for topic in topics
-        }
-
-    def _leave_done(self, subscription: Subscription) -> None:
-        """Close the subscription on segments that are done, once the broker knows that."""
-        for topic in self._done & subscription.partitions.keys():
-            state = subscription.partitions[topic]
-            if state.acknowledged >= state.last:
-                subscription.drop(topic)
+            self._add(opened)
 
     # ---- partitions that are gone
 
-    def _report_absent(self, topic: TopicName, begins: _Positions, offsets: Offsets) -> None:
-        """Report a partition of the checkpoint that does not exist, or that the options no longer name.
-
-        A segment that the subscription was registered on all the time was read, or empty.
-        The checkpoint has processed the partitions up to ``begins``, and planned up to ``offsets``.
-        """
-        self._absent.add(topic)
-        if topic.scalable in self._holding:
-            self._loss_check.reporter.deleted.append(topic)
-            return
-        position = begins.get(topic, MessageId.EARLIEST)
-        self._loss_check.report_absent(topic, position, offsets.positions[topic], offsets.subscription)
-
-    def _drop(self, subscription: Subscription, topic: TopicName) -> None:
+    def _drop(self, subscription: Subscription, partition: Partition) -> None:
         """Continue without a topic, or one partition, that was deleted."""
-        state = subscription.partitions[topic]
+        topic, is_done = partition.topic, partition.life is Life.DONE
         subscription.drop(topic)
         self._topics.drop(topic)
-        self._absent.add(topic)
-        if topic in self._done:
-            return
-        if self._is_unread(topic, state.position_or_start, subscription.name):
-            self._loss_check.report_unheld(topic, state.position_or_start)
-        else:
-            self._loss_check.report_deleted(topic, state)
+        self._loss_check.absent.add(topic)
+        if not is_done and not self._report_unread(topic, partition.position_or_start, subscription.name):
+            self._loss_check.report_deleted(topic, partition)
 
-    def _is_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
-        return topic.is_segment and self._scalable.is_unread(topic, position, name)
-
-    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, LastMessageId | PulsarError]:
-        if self._subscription is None:
-            return {}
-        answers = self._subscription.ask(partitions, None if self._waits_for_all else PROMPT)
-        late = self._subscription.late
-        self._silent = self._subscription.silent
-        for topic in (self._silent & late) - self._told:
-            _log.warning(
-                "%s does not respond promptly; it is left out of micro-batches until it responds", topic
-            )
-        self._told = (self._told | self._silent) & late
-        return answers
+    def _report_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
+        """Report a segment that is gone and may have had messages after a position; False if it had none."""
+        is_unread = topic.is_segment and self._scalable.is_unread(topic, position, name)
+        if is_unread:
+            self._loss_check.report_unheld(topic, position)
+        return is_unread
 
     def _meet_chunks(self, topic: TopicName) -> None:
         # Threads of requests call it. The trigger's thread may drop the partition meanwhile.
         partition = self._partitions.get(topic)
         if partition is not None:
             partition.meet_chunks()
-
-    # ---- what is processed
-
-    def _acknowledge(self, subscription: Subscription) -> bool:
-        """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
-        is_polled = self._quiet.is_polled and self._frozen is None
-        return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
-
-    def _count_backlogs(self, subscription: Subscription) -> None:
-        """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
-        across = [topic for topic, state in subscription.unsettled.items() if not state.count_backlog()]
-        for topic, count in (subscription.backlogs(across) if across else {}).items():
-            subscription.partitions[topic].backlog_counted(count)
-        self._reporter.probe(subscription.unsettled)
 
     def _log_processed(self) -> None:
         """Log how long the last micro-batch took, and how far the query lags after it."""

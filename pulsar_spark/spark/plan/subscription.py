@@ -26,11 +26,11 @@ from pulsar_spark.client import (
     close_consumers,
     run_all,
 )
-from pulsar_spark.errors import BusyError, DeadlineError, PulsarError, TopicEndedError, TopicNotFoundError
+from pulsar_spark.errors import BusyError, PulsarError, TopicEndedError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.consumer import SubscriptionSettings
-from pulsar_spark.spark.plan.chunk_probes import probe_chunks
-from pulsar_spark.spark.plan.partition import AckStep, Partition
+from pulsar_spark.spark.plan.acknowledge import Acknowledger
+from pulsar_spark.spark.plan.partition import Life, Partition
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ class Subscription:
         self._client = client
         self._calls = calls
         self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
-        self._asked, self._acks = calls[Kind.LAST_MESSAGE], calls[Kind.ACK]
+        self._asked = calls[Kind.LAST_MESSAGE]
+        self._acknowledger = Acknowledger(client, calls, self._reopen)
         self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # to be given by the next ask()
 
     # ---- opening and closing
@@ -172,21 +173,14 @@ class Subscription:
         Raises:
             BrokerError: a broker did not answer.
         """
-        return {topic for topic, exists in self.exists(topics).items() if not exists}
-
-    def exists(self, topics: Sequence[TopicName]) -> dict[TopicName, bool | None]:
-        """Whether the broker has it on each partition; None for a partition that does not exist.
-
-        Raises:
-            BrokerError: a broker did not answer.
-        """
-        calls = [partial(self._client.has_subscription, topic, self.name) for topic in topics]
-        found: dict[TopicName, bool | None] = {}
-        for topic, exists in zip(topics, run_all(calls), strict=True):
+        answers = run_all([partial(self._client.has_subscription, topic, self.name) for topic in topics])
+        missing = set()
+        for topic, exists in zip(topics, answers, strict=True):
             if isinstance(exists, PulsarError) and not isinstance(exists, TopicNotFoundError):
                 raise exists.located(str(topic))
-            found[topic] = None if isinstance(exists, TopicNotFoundError) else exists
-        return found
+            if exists is not True:
+                missing.add(topic)
+        return missing
 
     def drop(self, topic: TopicName) -> None:
         """Close it on one partition, which is gone."""
@@ -194,6 +188,18 @@ class Subscription:
         partition = self.partitions.pop(topic, None)
         if partition is not None and not partition.close(self._calls):
             partition.consumer.begin_close()
+
+    def note_done(self, segments: Set[TopicName]) -> None:
+        """Note which segments are read to their final ends."""
+        for topic in segments & self.partitions.keys():
+            self.partitions[topic].life = Life.DONE
+
+    def drop_done(self, segments: Set[TopicName]) -> None:
+        """Close it on segments that are done, once the broker knows that."""
+        for topic in segments & self.partitions.keys():
+            state = self.partitions[topic]
+            if state.acknowledged >= state.last:
+                self.drop(topic)
 
     def remove(self, topic: TopicName) -> None:
         """Remove it from one partition and close it there. A failure is logged, and leaves it open."""
@@ -256,7 +262,7 @@ class Subscription:
     ) -> dict[Partition, LastMessageId | PulsarError]:
         """Request the last messages of partitions, in parallel.
 
-        A partition that does not answer is :attr:`silent`, until a later call has its answer.
+        A partition that does not answer is silent, until a later call has its answer.
 
         Args:
             partitions: partitions to ask, unless they are silent.
@@ -266,10 +272,26 @@ class Subscription:
         kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
         self._answers = {}
         answers = kept | self._ask([each for each in partitions if each not in kept], patience)
+        self._note_silent(answers)
         for partition, answer in answers.items():
             if not isinstance(answer, PulsarError):
                 partition.answered()
         return answers
+
+    def _note_silent(self, answered: Iterable[Partition]) -> None:
+        """Note which partitions are silent now; warn once of each that is late."""
+        late = self._asked.late
+        for each in answered:
+            each.be_silent(is_silent=False)
+            each.is_told_late = each.is_told_late and each in late
+        for each in self._asked.busy:
+            each.be_silent(is_silent=True)
+            if each in late and not each.is_told_late and not each.is_closed:
+                each.is_told_late = True
+                _log.warning(
+                    "%s does not respond promptly; it is left out of micro-batches until it responds",
+                    each.topic,
+                )
 
     def _ask(
         self, partitions: Iterable[Partition], patience: float | None
@@ -296,11 +318,6 @@ class Subscription:
         """The partitions that have not answered for a while; they get no further requests meanwhile."""
         return {each.topic for each in self._asked.busy if not each.is_closed}
 
-    @property
-    def late(self) -> set[TopicName]:
-        """The partitions whose last answer took a while, or takes so now; they are not waited for."""
-        return {each.topic for each in self._asked.late if not each.is_closed}
-
     def _last_message_id(
         self, topic: TopicName, consumer: Consumer, seen: MessageId | Partition
     ) -> LastMessageId:
@@ -312,6 +329,19 @@ class Subscription:
         if self._client.read_compacted and not answer.last.is_message:
             return answer._replace(last=self._client.bounds(topic).last)
         return answer
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a segment that is held has messages."""
+        return any(
+            each.life is Life.HELD and each.end > each.position_or_start for each in self.unsettled.values()
+        )
+
+    def count_backlogs(self) -> None:
+        """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
+        across = [topic for topic, state in self.unsettled.items() if not state.count_backlog()]
+        for topic, count in (self.backlogs(across) if across else {}).items():
+            self.partitions[topic].backlog_counted(count)
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
         """The number of unacknowledged entries, of partitions whose broker answers promptly."""
@@ -350,7 +380,7 @@ class Subscription:
     def put_back(self, topic: TopicName, position: MessageId) -> None:
         """Move it back, so that it holds everything that exists after ``position``."""
         partition = self.partitions[topic]
-        self._acks.leave(partition, _ignore)
+        self._calls[Kind.ACK].leave(partition, _ignore)
         partition.consumer.seek(position if position.is_message else MessageId.EARLIEST)
         partition.moved(partition.consumer.last_message_id().mark_delete)
 
@@ -358,7 +388,7 @@ class Subscription:
         """Skip everything that the partition holds, as the broker's latest answer shows it."""
         partition, last = self.partitions[topic], answer.last.whole_entry
         # What they answer is about positions that the topic does not have any more.
-        self._acks.leave(partition, _ignore)
+        self._calls[Kind.ACK].leave(partition, _ignore)
         self._calls[Kind.CHUNKS].leave(partition, _ignore)
         partition.moved(answer.mark_delete)
         self.acknowledge({topic: last})
@@ -367,111 +397,18 @@ class Subscription:
     # ---- acknowledging
 
     def acknowledge_processed(self, expire: float, *, is_polled: bool = False) -> bool:
-        """Acknowledge what is processed, as far as chunked messages allow.
-
-        Args:
-            expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
-                limit.
-            is_polled: whether it will be called again soon.
-
-        Returns:
-            Whether nothing is left to acknowledge later.
-        """
-        now = self._client.now()
-        self._take_acks(self._acks.take())
-        waiting = self._waiting(now)
-        steps = {
-            partition: step
-            for partition in self.unsettled.values()
-            if partition not in waiting
-            and (step := partition.ack_step(now, expire, partition.seen, is_polled=is_polled))
-            is not AckStep.NOTHING
-        }
-        probes = (each for each, step in steps.items() if step is AckStep.PROBE)
-        probed = probe_chunks(self._client, self._calls, probes)
-        if expire == 0:
-            self._warn_of_chunks()
-        positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
-        for each, entry in probed.items():
-            # Without chunks everything up to the probed entry is settled; more may be processed by now.
-            positions[each] = each.settle(expire) if each.has_chunks else entry
-        self._acknowledge(positions)
-        return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
+        """Acknowledge what is processed; see :meth:`Acknowledger.acknowledge_processed`."""
+        return self._acknowledger.acknowledge_processed(self.unsettled.values(), expire, is_polled=is_polled)
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
-        """Acknowledge everything up to ``positions`` that is not acknowledged yet.
+        """Acknowledge everything up to ``positions`` that is not acknowledged yet."""
+        self._acknowledger.acknowledge({self.partitions[topic]: each for topic, each in positions.items()})
 
-        A failure is logged, and a later call acknowledges the same: the checkpoint is authoritative, and the
-        broker only retains more than necessary meanwhile.
-        """
-        self._acknowledge({self.partitions[topic]: position for topic, position in positions.items()})
-
-    def _acknowledge(self, positions: Mapping[Partition, MessageId]) -> None:
-        waiting = self._waiting(self._client.now())
-        due = {
-            each: entry
-            for each, position in positions.items()
-            if each not in waiting and each.is_unacknowledged(entry := position.last_whole_entry)
-        }
-        lost = self._send_acks(due)
-        if lost:
-            found = self._ask(lost, PROMPT)
-            self._answers |= found
-            again = self._send_acks({each: due[each] for each in lost & found.keys()})
-            for each in again | (lost - found.keys()):
-                self._ack_failed(each, "the broker has closed its consumer")
-
-    def _waiting(self, now: float) -> set[Partition]:
-        """The partitions that are not acknowledged now: a request is open, or failed lately."""
-        return self._asked.busy | self._acks.busy | self._acks.pauses.resting(now)
-
-    def _send_acks(self, due: Mapping[Partition, MessageId]) -> set[Partition]:
-        """Acknowledge, and return the partitions whose consumer must first be opened again."""
-        begun = {
-            each: request
-            for each, entry in due.items()
-            if (request := each.consumer.begin_ack_cumulative(entry)) is not None
-        }
-        for each in begun:
-            each.asked = due[each]
-        return (due.keys() - begun.keys()) | self._take_acks(self._acks.run({}, PROMPT, begun), due.keys())
-
-    def _take_acks(
-        self, answers: Mapping[Partition, MessageId | PulsarError], due: Set[Partition] = frozenset()
-    ) -> set[Partition]:
-        """Process answers; return those of ``due`` whose consumer must be opened again."""
-        lost = set()
-        for partition, answer in answers.items():
-            if isinstance(answer, MessageId):
-                partition.acknowledged = answer
-                self._acks.pauses.succeeded(partition)
-            elif answer.retriable and partition in due:
-                lost.add(partition)
-            else:
-                if isinstance(answer, DeadlineError) and partition not in self._asked.busy:
-                    partition.consumer.lose(answer)
-                self._ack_failed(partition, answer)
-        return lost
-
-    def _ack_failed(self, partition: Partition, why: object) -> None:
-        is_first = self._acks.pauses.failed(partition, self._client.now())
-        _log.log(
-            logging.WARNING if is_first else logging.DEBUG,
-            "an acknowledgement of %s failed and is retried: %s",
-            partition.topic,
-            why,
-        )
-
-    def _warn_of_chunks(self) -> None:
-        """Log once for each partition with chunks that it is no longer acknowledged."""
-        for topic, state in self.unsettled.items():
-            if state.has_chunks and not state.is_warned_of_chunks:
-                state.is_warned_of_chunks = True
-                _log.warning(
-                    "%s has chunked messages: it is not acknowledged any more in this run of the query, "
-                    "because with expireTimeOfIncompleteChunkedMessage=0 they may complete at any time",
-                    topic,
-                )
+    def _reopen(self, partitions: Iterable[Partition]) -> Set[Partition]:
+        """Request last messages, which opens lost consumers again; return the partitions that answered."""
+        found = self._ask(partitions, PROMPT)
+        self._answers |= found
+        return found.keys()
 
 
 def _ignore(_: object) -> None:

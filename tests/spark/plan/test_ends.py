@@ -16,10 +16,10 @@ from pulsar_spark.errors import (
     TopicNotFoundError,
 )
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan import ends
-from pulsar_spark.spark.plan import partition as plan_partition
+from pulsar_spark.spark.plan import ends, timing
 from pulsar_spark.spark.plan.ends import EndTracker
-from pulsar_spark.spark.plan.partition import EndSchedule, Partition, Seen, visible_end
+from pulsar_spark.spark.plan.partition import Partition, Seen, visible_end
+from pulsar_spark.spark.plan.timing import EndSchedule
 from tests.client.clients import wait_until
 from tests.fake_broker import HANG
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -75,7 +75,7 @@ class Tracked:
         self.failing = {}
         self.asked = []
         self.calls = Calls()
-        self.tracker = EndTracker(self.cluster, self.calls, self.ask)
+        self.tracker = EndTracker(self.cluster, self.calls)
         self.partitions = {}
         for topic in TOPICS:
             self.add(topic)
@@ -105,7 +105,7 @@ class Tracked:
         """What a refresh after some seconds asks, gives and finds gone."""
         self.cluster.clock += seconds
         self.asked = []
-        answers, gone, _ = self.tracker.refresh()
+        answers, gone, _ = self.tracker.refresh(self.ask)
         for partition, answer in answers.items():
             partition.last = visible_end(answer.last)
         self.tracker.renew_tails(list(answers), len(self.partitions))
@@ -147,7 +147,7 @@ def test_an_idle_partition_costs_nothing_and_what_comes_is_seen(tracked):
 
 
 def test_idle_partitions_are_asked_at_different_times(tracked, monkeypatch):
-    monkeypatch.setattr(plan_partition, "_STEP", 1.0)
+    monkeypatch.setattr(timing, "_STEP", 1.0)
     tracked.after(0.3)
     asked = {}
     for second in range(25):

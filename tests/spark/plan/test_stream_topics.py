@@ -5,12 +5,11 @@ import threading
 
 import pytest
 
-from pulsar_spark.client import Kind, TopicEnd
+from pulsar_spark.client import Kind, PendingCalls, TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
 from pulsar_spark.spark.monitoring import entry_samples
 from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages
 from pulsar_spark.spark.plan import ends, micro_batch, stream
-from pulsar_spark.spark.plan.subscription import Subscription
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import (
@@ -71,7 +70,7 @@ def test_a_partition_without_an_answer_is_left_out_until_it_has_one(cluster, mon
         for _ in range(3):
             ids = first.produce(1)
             assert spark.drain() == rows_of(P0, ids)
-        wait_until(lambda: spark.planner._subscription.late)
+        wait_until(lambda: spark.planner._calls[Kind.LAST_MESSAGE].late)
         spark.drain()
         assert caplog.text.count("does not respond") == 1
         assert str(P1) in caplog.text
@@ -165,8 +164,9 @@ def test_a_partition_that_is_late_again_and_again_is_warned_of_once(cluster, mon
     cluster.create("t", 2)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.trigger()
-    late = {P1}
-    monkeypatch.setattr(Subscription, "late", property(lambda _: late))
+    partition = spark.planner._partitions[P1]
+    late = {partition}
+    monkeypatch.setattr(PendingCalls, "late", property(lambda _: late))
     for _ in range(3):
         cluster.clock += 20.0  # a tail follows the end, so it is requested rarely
         answered = cluster.stalled[P1] = threading.Event()
@@ -177,8 +177,10 @@ def test_a_partition_that_is_late_again_and_again_is_warned_of_once(cluster, mon
         spark.trigger()
     assert caplog.text.count("does not respond promptly") == 1
     late.clear()
+    cluster.clock += 20.0
     spark.trigger()
-    late.add(P1)
+    late.add(partition)
+    cluster.clock += 20.0
     answered = cluster.stalled[P1] = threading.Event()
     spark.trigger()
     answered.set()

@@ -468,7 +468,7 @@ def test_a_late_answer_about_a_topic_that_was_made_again_is_dropped(cluster):
     old.consumer.begin_close = (closed := threading.Event()).set
     ask(subscription, [P1], 0.0)
     subscription.drop(P1)
-    assert subscription.silent == subscription.late == set()
+    assert subscription.silent == subscription._calls[Kind.LAST_MESSAGE].late == set()
     del cluster.held["last message", P1]
     cluster.topics[P1].held.clear()
     subscription.open({P1: EARLIEST})

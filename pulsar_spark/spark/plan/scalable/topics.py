@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from pulsar_spark.client import PlanningClient, Segment, SegmentWatch, TopicLayout, run_all
+from pulsar_spark.client import (
+    InitialPosition,
+    PlanningClient,
+    Segment,
+    SegmentWatch,
+    TopicLayout,
+    run_all,
+)
 from pulsar_spark.errors import AuthError, BrokerError, DataLossError, NotReadyError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
@@ -178,6 +185,16 @@ class ScalableTopics:
         """The sealed segments without entries: brokers may fail to find where such a one begins."""
         return {
             name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_message
+        }
+
+    def initial_positions(
+        self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
+    ) -> dict[TopicName, InitialPosition]:
+        """Where a subscription begins on partitions that lack it: at the first entry, or ``at_end``."""
+        empty = self.empty
+        return {
+            topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
+            for topic in topics
         }
 
     def is_ordered(self, topic: TopicName) -> bool:

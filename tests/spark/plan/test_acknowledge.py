@@ -8,7 +8,7 @@ import pytest
 from pulsar_spark.client import Kind
 from pulsar_spark.errors import AuthError, DeadlineError
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.plan import chunk_probes
+from pulsar_spark.spark.plan import acknowledge
 from tests.client.clients import wait_until
 from tests.spark.plan.subscriptions import P0, P1, P2, ask, mark, marks, opened, processed, three_partitions
 
@@ -179,7 +179,7 @@ def test_what_a_tail_has_seen_is_not_probed(cluster):
 
 
 def test_probes_for_chunks_without_an_answer_hold_nobody_up(cluster, monkeypatch):
-    monkeypatch.setattr(chunk_probes, "PROMPT", 0.01)
+    monkeypatch.setattr(acknowledge, "PROMPT", 0.01)
     subscription = opened(cluster)
     answered, real, tried = threading.Event(), cluster.has_chunks_before, []
 

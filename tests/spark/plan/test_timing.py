@@ -4,7 +4,7 @@ import pytest
 
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
-from pulsar_spark.spark.plan.quiet_time import QuietTime
+from pulsar_spark.spark.plan.timing import QuietTime
 
 T = TopicName.parse("t")
 START = Offsets("s", {T: MessageId(1, 1)})

@@ -1,0 +1,220 @@
+"""Acknowledger: acknowledges what is processed, after chunk probes where :class:`Partition` wants them.
+
+A cumulative acknowledgement past an incomplete chunked message would lose it. So a partition is probed first:
+do parts of chunked messages lie before what is processed, and how old is that?
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from functools import partial
+from typing import NamedTuple
+
+from pulsar_spark.client import PROMPT, Calls, Kind, PlanningClient
+from pulsar_spark.errors import DeadlineError, PulsarError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.plan.partition import PROBED_ENTRIES, AckStep, Partition
+
+_log = logging.getLogger(__name__)
+
+
+class Acknowledger:
+    """Acknowledges a query's partitions.
+
+    Args:
+        client: client of the cluster.
+        calls: pending requests of the query.
+        reopen: opens the lost consumers of partitions again, and returns the partitions that have answered.
+    """
+
+    def __init__(
+        self,
+        client: PlanningClient,
+        calls: Calls[Partition],
+        reopen: Callable[[Iterable[Partition]], Set[Partition]],
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self._asked, self._acks = calls[Kind.LAST_MESSAGE], calls[Kind.ACK]
+        self._reopen = reopen
+
+    def acknowledge_processed(
+        self, partitions: Collection[Partition], expire: float, *, is_polled: bool = False
+    ) -> bool:
+        """Acknowledge what is processed, as far as chunked messages allow.
+
+        Args:
+            partitions: partitions with news or open work.
+            expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
+                limit.
+            is_polled: whether it will be called again soon.
+
+        Returns:
+            Whether nothing is left to acknowledge later.
+        """
+        now = self._client.now()
+        self._take_acks(self._acks.take())
+        waiting = self._waiting(now)
+        steps = {
+            partition: step
+            for partition in partitions
+            if partition not in waiting
+            and (step := partition.ack_step(now, expire, partition.seen, is_polled=is_polled))
+            is not AckStep.NOTHING
+        }
+        probes = (each for each, step in steps.items() if step is AckStep.PROBE)
+        probed = probe_chunks(self._client, self._calls, probes)
+        if expire == 0:
+            _warn_of_chunks(partitions)
+        positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
+        for each, entry in probed.items():
+            # Without chunks everything up to the probed entry is settled; more may be processed by now.
+            positions[each] = each.settle(expire) if each.has_chunks else entry
+        self.acknowledge(positions)
+        return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
+
+    def acknowledge(self, positions: Mapping[Partition, MessageId]) -> None:
+        """Acknowledge everything up to ``positions`` that is not acknowledged yet.
+
+        A failure is logged, and a later call acknowledges the same: the checkpoint is authoritative, and the
+        broker only retains more than necessary meanwhile.
+        """
+        waiting = self._waiting(self._client.now())
+        due = {
+            each: entry
+            for each, position in positions.items()
+            if each not in waiting and each.is_unacknowledged(entry := position.last_whole_entry)
+        }
+        lost = self._send_acks(due)
+        if lost:
+            opened = self._reopen(lost)
+            again = self._send_acks({each: due[each] for each in lost & opened})
+            for each in again | (lost - opened):
+                self._ack_failed(each, "the broker has closed its consumer")
+
+    def _waiting(self, now: float) -> set[Partition]:
+        """The partitions that are not acknowledged now: a request is open, or failed lately."""
+        return self._asked.busy | self._acks.busy | self._acks.pauses.resting(now)
+
+    def _send_acks(self, due: Mapping[Partition, MessageId]) -> set[Partition]:
+        """Acknowledge, and return the partitions whose consumer must first be opened again."""
+        begun = {
+            each: request
+            for each, entry in due.items()
+            if (request := each.consumer.begin_ack_cumulative(entry)) is not None
+        }
+        for each in begun:
+            each.asked = due[each]
+        return (due.keys() - begun.keys()) | self._take_acks(self._acks.run({}, PROMPT, begun), due.keys())
+
+    def _take_acks(
+        self, answers: Mapping[Partition, MessageId | PulsarError], due: Set[Partition] = frozenset()
+    ) -> set[Partition]:
+        """Process answers; return those of ``due`` whose consumer must be opened again."""
+        lost = set()
+        for partition, answer in answers.items():
+            if isinstance(answer, MessageId):
+                partition.acknowledged = answer
+                self._acks.pauses.succeeded(partition)
+            elif answer.retriable and partition in due:
+                lost.add(partition)
+            else:
+                if isinstance(answer, DeadlineError) and partition not in self._asked.busy:
+                    partition.consumer.lose(answer)
+                self._ack_failed(partition, answer)
+        return lost
+
+    def _ack_failed(self, partition: Partition, why: object) -> None:
+        is_first = self._acks.pauses.failed(partition, self._client.now())
+        _log.log(
+            logging.WARNING if is_first else logging.DEBUG,
+            "an acknowledgement of %s failed and is retried: %s",
+            partition.topic,
+            why,
+        )
+
+
+def _warn_of_chunks(partitions: Iterable[Partition]) -> None:
+    """Log once for each partition with chunks that it is no longer acknowledged."""
+    for each in partitions:
+        if each.has_chunks and not each.is_warned_of_chunks:
+            each.is_warned_of_chunks = True
+            _log.warning(
+                "%s has chunked messages: it is not acknowledged any more in this run of the query, "
+                "because with expireTimeOfIncompleteChunkedMessage=0 they may complete at any time",
+                each.topic,
+            )
+
+
+class _Found(NamedTuple):
+    """The result of a probe.
+
+    Attributes:
+        entry: the last entry that was probed.
+        began: when the probe began, in seconds of the client's clock.
+        has_chunks: whether there are chunks.
+        published: publish time of an entry in ms if there are chunks; the error if something is not known.
+    """
+
+    entry: MessageId
+    began: float
+    has_chunks: bool
+    published: int | PulsarError = 0
+
+
+def probe_chunks(
+    client: PlanningClient, calls: Calls[Partition], partitions: Iterable[Partition]
+) -> dict[Partition, MessageId]:
+    """Probe partitions up to what is processed, and note in each what is found.
+
+    A partition that takes long is not waited for.
+
+    Returns:
+        The entry up to which each partition was probed, also by earlier calls.
+    """
+    now = client.now()
+    found = calls[Kind.CHUNKS].run(
+        {
+            each: partial(_find, client, each.topic, entry, now, has_chunks=each.has_chunks)
+            for each in partitions
+            if (entry := each.processed) is not None
+        },
+        PROMPT,
+    )
+    return {
+        each: it.entry for each, it in found.items() if isinstance(it, _Found) and _note(client, each, it)
+    }
+
+
+def _find(
+    client: PlanningClient, topic: TopicName, entry: MessageId, began: float, *, has_chunks: bool
+) -> _Found:
+    try:
+        has_chunks = has_chunks or client.has_chunks_before(topic, entry, PROBED_ENTRIES)
+        if not has_chunks:
+            return _Found(entry, began, has_chunks)
+        published = client.probe_entry(topic, entry).publish_time
+    except PulsarError as error:
+        return _Found(entry, began, has_chunks, error)
+    # With the publish time of a fast clock, chunks of other producers would expire too early.
+    return _Found(entry, began, has_chunks, min(published, client.time_ms()))
+
+
+def _note(client: PlanningClient, partition: Partition, found: _Found) -> bool:
+    """Note what a probe has found; False if it must be repeated."""
+    now, published = client.now(), found.published
+    if found.has_chunks:
+        partition.meet_chunks()
+    if isinstance(published, PulsarError) and (published.is_passing or partition.has_chunks):
+        _log.info(
+            "the last messages of %s could not be probed for chunks; this is retried later: %s",
+            partition.topic,
+            published,
+        )
+        partition.probe_failed(now, now - found.began)
+        return False
+    if found.has_chunks and not isinstance(published, PulsarError):
+        partition.dated(found.entry, published, now)
+    partition.probed(found.entry, now)
+    return True
