@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from pulsar_spark.spark.plan.call_order import CallOrder
+from pulsar_spark.spark.older_spark import CallOrder
 
 
 def end(number):
