@@ -62,12 +62,11 @@ ORDER = {
         {FRONT},
     ),
     "spark": (
-        {"application_folder", "spark_api"},
-        {"logs", "other_names", "reused_worker", "short_errors"},
+        {"processes", "other_names", "short_errors", "spark_api"},
         {"rows"},
         {"monitoring"},
         {"options"},
-        {"plan", "sink", "row_plan", "catalog_tables", "worker_python"},
+        {"plan", "sink", "row_plan", "catalog_tables"},
         {"data_source", "older_spark", "reader", "writer", "progress_listener", "lineage_listener", FRONT},
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
 from pulsar_spark.spark.rows.write import written_types
 
 

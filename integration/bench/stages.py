@@ -25,7 +25,7 @@ from pulsar_spark.protocol.writing.batcher import Batch, Batcher, stable_order
 from pulsar_spark.protocol.writing.outgoing import Outgoing
 from pulsar_spark.protocol.writing.packer import Packer
 from pulsar_spark.protocol.writing.routing import Router
-from pulsar_spark.spark.reused_worker import keep_freed_memory
+from pulsar_spark.spark.processes import keep_freed_memory
 from pulsar_spark.spark.rows.read import record_batches
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages

@@ -21,9 +21,8 @@ from pyspark.sql.types import StructType
 
 from integration.bench import shapes
 from integration.bench.shapes import SHAPES, Shape
-from pulsar_spark.spark.rows.metadata_columns import EVENT_TIME, MAX_ROWS, PROPERTIES, PUBLISH_TIME
 from pulsar_spark.spark.rows.read import MAX_BYTES
-from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.schema import EVENT_TIME, MAX_ROWS, PROPERTIES, PUBLISH_TIME, RowColumns
 from pulsar_spark.spark.spark_api import (
     DataSourceStreamArrowWriter,
     ReadLimit,

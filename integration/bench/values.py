@@ -27,7 +27,7 @@ from integration.bench.value_shapes import FLAT, ValueShape, avro_payload, flat_
 from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader, decode_entries
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.spark.rows.metadata_columns import MAX_TYPED_ROWS
+from pulsar_spark.spark.rows.schema import MAX_TYPED_ROWS
 from pulsar_spark.values import formats
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry

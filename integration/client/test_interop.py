@@ -23,9 +23,8 @@ from integration.chaos.messages import (
 from integration.helpers.peer import CompressionType, Record
 from pulsar_spark.client import ProducerOptions, TopicWriter
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.metadata_columns import MESSAGE_ID
 from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.schema import MESSAGE_ID, RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from tests.ranges import read_range

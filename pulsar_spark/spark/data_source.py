@@ -21,16 +21,15 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.spark.catalog_tables import created_with, read_with, with_options
-from pulsar_spark.spark.logs import REDACTED, set_up_logs
 from pulsar_spark.spark.older_spark import OlderStreamReader
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
+from pulsar_spark.spark.processes import REDACTED, set_up_logs, use_this_python
 from pulsar_spark.spark.reader import PulsarReader, PulsarStreamReader
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
-from pulsar_spark.spark.worker_python import use_this_python
 
 # Spark settings, with their defaults: options whose names match one of these patterns are not shown.
 _REDACTION = {

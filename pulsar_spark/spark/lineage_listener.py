@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 from pulsar_spark.client import epoch_ms
 from pulsar_spark.errors import LibraryError
-from pulsar_spark.spark.monitoring.sink_topics import read_sink_topics
+from pulsar_spark.spark.monitoring.driver_files import read_sink_topics
 from pulsar_spark.spark.monitoring.source_report import SourceReport
 
 if TYPE_CHECKING:

@@ -22,15 +22,19 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pulsar_spark.client import HttpAnswer, PageServer, epoch_ms
+from pulsar_spark.spark.monitoring.driver_files import (
+    SinkTotals,
+    planners_path,
+    read_planners,
+    read_sink_totals,
+)
 from pulsar_spark.spark.monitoring.metrics import Snapshot, prometheus_text
-from pulsar_spark.spark.monitoring.planner_file import planners_path, read_planners
 from pulsar_spark.spark.monitoring.query_figures import (
     BatchFigures,
     QueryFigures,
     StartedQuery,
     not_yet_reported,
 )
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, read_sink_totals
 from pulsar_spark.spark.monitoring.site import answer
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 

@@ -20,8 +20,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import LostRange, now, prefetch, read_ranges, shared_client
 from pulsar_spark.errors import PulsarError, TopicNotFoundError
-from pulsar_spark.spark.logs import set_up_logs, warn_of_login
-from pulsar_spark.spark.monitoring.planner_file import PlannerFile
+from pulsar_spark.spark.monitoring.driver_files import PlannerFile
 from pulsar_spark.spark.options.encryption import decryptor_of
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
@@ -31,10 +30,9 @@ from pulsar_spark.spark.plan.data_loss import LossReporter
 from pulsar_spark.spark.plan.offsets import Json, OffsetCache
 from pulsar_spark.spark.plan.ranges import Range, Task, share_tasks
 from pulsar_spark.spark.plan.stream import QueryPlanner
-from pulsar_spark.spark.reused_worker import prepare_worker
+from pulsar_spark.spark.processes import prepare_worker, set_up_logs, warn_of_login
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
-from pulsar_spark.spark.rows.joined_batches import joined
-from pulsar_spark.spark.rows.read import record_batches
+from pulsar_spark.spark.rows.read import joined, record_batches
 from pulsar_spark.spark.short_errors import short_errors, with_short_errors
 from pulsar_spark.spark.spark_api import (
     ReadAllAvailable,

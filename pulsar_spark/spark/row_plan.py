@@ -25,9 +25,8 @@ from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
-from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS, MAX_TYPED_ROWS
-from pulsar_spark.spark.rows.schema import RowColumns
-from pulsar_spark.spark.rows.values import PayloadReader, RawValues, SchemaValues
+from pulsar_spark.spark.rows.read import PayloadReader, RawValues, SchemaValues
+from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns
 
 _SHOWN_TOPICS = 10  # topics of each schema in an error
 _SHOWN_TYPE = 500  # characters of a type in an error

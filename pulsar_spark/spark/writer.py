@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 
 from pulsar_spark.client import check_reachable, impatient_client, shared_client
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import is_first_to_say, set_up_logs, warn_of_login
 from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
-from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
+from pulsar_spark.spark.processes import is_first_to_say, set_up_logs, warn_of_login
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.short_errors import short_errors

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from docs.pages.columns_page import COLUMN_TEXTS, docs_page
-from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 from pulsar_spark.spark.rows.write import written_types
 
 ROOT = Path(__file__).resolve().parents[2]

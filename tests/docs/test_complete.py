@@ -11,7 +11,7 @@ from pulsar_spark.spark.monitoring.metrics import METRICS, PREFIX
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
-from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 from pulsar_spark.spark.rows.write import written_types
 
 DOCS = ROOT / "docs"

@@ -21,7 +21,7 @@ import pulsar_spark
 from pulsar_spark.errors import LibraryError
 from pulsar_spark.spark import lineage_listener
 from pulsar_spark.spark.lineage_listener import PulsarLineageListener
-from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
+from pulsar_spark.spark.monitoring.driver_files import add_sink_topics
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 
 URL = "pulsar://localhost:6650"

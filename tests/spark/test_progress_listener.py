@@ -19,8 +19,12 @@ from pyspark.sql.streaming.listener import (
 )
 
 import pulsar_spark
-from pulsar_spark.spark.monitoring.planner_file import PlannerFile, new_planner_id
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
+from pulsar_spark.spark.monitoring.driver_files import (
+    PlannerFile,
+    SinkTotals,
+    add_sink_totals,
+    new_planner_id,
+)
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 from pulsar_spark.spark.progress_listener import PulsarProgressListener
 

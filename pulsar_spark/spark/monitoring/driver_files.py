@@ -2,17 +2,29 @@
 
 Spark plans and commits micro-batches in separate processes, and has no metrics of Python sources and sinks.
 All these processes know Spark's folder for the application, which only its user can read, and which is
-removed with the application.
+removed with the application. Three kinds of texts reach the listeners:
+
+    SinkTotals            the sums that a query has written, from the process that commits
+    topics of the sink    by service URL; rows may name their topics, so only a commit knows them
+    PlannerFile           a planner's report at each trigger; Spark shows a source's report only after the
+                          micro-batch, and one of an hour would hide the backlog for an hour
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from pulsar_spark.spark.application_folder import application_folder
+from pulsar_spark.spark.monitoring.source_report import Json, SourceReport
+from pulsar_spark.spark.processes import application_folder, is_first_to_say
+
+_log = logging.getLogger(__name__)
 
 
 class DriverFiles:
@@ -60,3 +72,178 @@ class DriverFiles:
 
     def _file(self, name: str) -> Path:
         return application_folder() / self._folder / os.path.basename(name)  # noqa: PTH119 - a name, whatever it holds
+
+
+_totals = DriverFiles("pulsar_spark_sinks")
+
+
+class SinkTotals(NamedTuple):
+    """Sums over micro-batches.
+
+    Attributes:
+        messages: messages acknowledged by brokers.
+        bytes: stored bytes of their entries.
+        possible_duplicates: maximum number of messages that may be duplicated.
+        retries: number of requests to brokers that tasks have repeated.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    possible_duplicates: int = 0
+    retries: int = 0
+
+    def plus(self, other: SinkTotals) -> SinkTotals:
+        """Add ``other``."""
+        return SinkTotals(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def minus(self, other: SinkTotals) -> SinkTotals:
+        """Subtract ``other``."""
+        return SinkTotals(*(one - two for one, two in zip(self, other, strict=True)))
+
+
+def add_sink_totals(query: str, batch: SinkTotals) -> None:
+    """Add the totals of a micro-batch; only one process of a query may call it at a time."""
+    if not any(batch):
+        return
+    try:
+        _totals.write(query, json.dumps(_read_totals(query).plus(batch)))
+    except (OSError, RuntimeError, ValueError) as error:
+        _log.warning("query %s: the listener does not see what the sink has written: %s", query, error)
+
+
+def read_sink_totals(query: str) -> SinkTotals:
+    """The totals of a query since Spark was started; all 0 if Spark does not run beside this process."""
+    try:
+        return _read_totals(query)
+    except (OSError, RuntimeError, ValueError):
+        return SinkTotals()
+
+
+def _read_totals(query: str) -> SinkTotals:
+    text = _totals.read(query)
+    return SinkTotals() if text is None else SinkTotals(*json.loads(text))
+
+
+# Maximum number of topics of a query: rows may name any number of them.
+MAX_TOPICS = 1000
+
+_topics = DriverFiles("pulsar_spark_sink_topics")
+
+
+def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> None:
+    """Add the topics of a micro-batch; only one process of a query may call it at a time.
+
+    Args:
+        query: id of the query.
+        service_url: URL of the cluster.
+        topics: full names of topics, without partitions. Those beyond ``MAX_TOPICS`` are left out with a
+            warning.
+    """
+    try:
+        known = _read_topics(query)
+        before = known.get(service_url, [])
+        room = MAX_TOPICS - sum(map(len, known.values()))
+        new = sorted(set(topics) - set(before))
+        if new[:room]:
+            _topics.write(query, json.dumps({**known, service_url: [*before, *new[:room]]}))
+        if len(new) > room and is_first_to_say(f"topics of query {query}"):
+            _log.warning("query %s: listeners see only %d topics of the sink", query, MAX_TOPICS)
+    except (OSError, RuntimeError, ValueError) as error:
+        _log.warning("query %s: listeners do not see the sink's topics: %s", query, error)
+
+
+def read_sink_topics(query: str) -> frozenset[tuple[str, str]]:
+    """Service URL and name of each topic that a query has written to since Spark was started.
+
+    Empty if Spark does not run beside this process.
+    """
+    try:
+        return frozenset((url, topic) for url, topics in _read_topics(query).items() for topic in topics)
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()
+
+
+def _read_topics(query: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(_topics.read(query) or "{}")
+    return found
+
+
+_planners = DriverFiles("pulsar_spark_planners")
+
+
+def new_planner_id() -> str:
+    """A new id for this planner; it begins with the id of its process."""
+    return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+class PlannerFile:
+    """The file of one planner. It never raises: the query continues without it, and logs that once."""
+
+    def __init__(self) -> None:
+        self._planner: str | None = None
+        self._written: Json = {}
+        self._is_broken = False
+
+    def write(self, report: Json) -> None:
+        """Write a report, unless only its time has changed."""
+        content = report | {"timeMs": 0}
+        if self._is_broken or content == self._written:
+            return
+        try:
+            _planners.write(str(report["planner"]), json.dumps(report))
+        except (OSError, RuntimeError) as error:
+            self._is_broken = True
+            _log.warning("the listener sees the backlog only after each micro-batch: %s", error)
+        self._planner, self._written = str(report["planner"]), content
+
+    def remove(self) -> None:
+        """Remove the file, because the planner ends."""
+        try:
+            if self._planner is not None:
+                _planners.remove(self._planner)
+        except (OSError, RuntimeError) as error:
+            _log.info("the file of the planner %s cannot be removed: %s", self._planner, error)
+
+
+def planners_path() -> Path | None:
+    """The folder of the planners on this host; None if Spark does not run in or beside this process."""
+    try:
+        return _planners.path()
+    except RuntimeError:
+        return None
+
+
+def read_planners(path: Path | None) -> dict[str, SourceReport]:
+    """Read the last reports of all planners that run on this host, by planner id.
+
+    It works in any thread.
+
+    Args:
+        path: result of :func:`planners_path`; None gives an empty dict.
+    """
+    found: dict[str, SourceReport] = {}
+    try:
+        texts = [] if path is None else list(_planners.read_all(path))
+    except OSError as error:
+        _log.debug("the reports of planners cannot be read: %s", error)
+        return found
+    for name, text in texts:
+        try:
+            report = SourceReport.parse(text)
+        except ValueError as error:
+            _log.debug("the report of the planner %s cannot be read: %s", name, error)
+            continue
+        if report is not None and _runs(name):
+            found[name] = report
+    return found
+
+
+def _runs(planner: str) -> bool:
+    """Whether the planner's process is alive. A process that was killed leaves its file behind."""
+    try:
+        os.kill(int(planner.partition("-")[0]), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
+from pulsar_spark.spark.monitoring.driver_files import SinkTotals
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport, sum_or_none
 
 # Maximum points of a query that are kept for the live page.

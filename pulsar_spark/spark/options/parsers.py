@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pulsar_spark.client import PROTOCOLS, Address, has_suite, parse_service_url, path_of
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 
 E = TypeVar("E", bound=Enum)
 T = TypeVar("T")

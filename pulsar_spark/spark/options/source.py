@@ -18,7 +18,6 @@ from pulsar_spark.spark.options.consumer import (
     subscription_settings,
 )
 from pulsar_spark.spark.options.encryption import DecryptionOptions
-from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import Mode, Table, Values
 from pulsar_spark.spark.options.positions import (
     Positions,
@@ -28,8 +27,30 @@ from pulsar_spark.spark.options.positions import (
     parse_times,
 )
 from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS
-from pulsar_spark.spark.rows.schema import RowColumns
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one micro-batch may hold, and how long one is waited for.
+
+    Attributes:
+        max_messages: the maximum number of messages, or None.
+        max_bytes: the maximum number of bytes as stored, or None.
+        min_messages: the number of messages that a batch waits for, or None.
+        max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
+    """
+
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    min_messages: int | None = None
+    max_delay: float = 900.0
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether a batch has a maximum size."""
+        return self.max_messages is not None or self.max_bytes is not None
+
 
 SOURCE = Table()
 

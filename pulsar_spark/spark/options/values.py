@@ -12,7 +12,7 @@ from pulsar_spark.client import SchemaType, path_of
 from pulsar_spark.errors import OptionError
 from pulsar_spark.spark.options import parsers
 from pulsar_spark.spark.options.option import Mode, Option, Table, Values
-from pulsar_spark.spark.rows.values import BadRows
+from pulsar_spark.spark.rows.read import BadRows
 
 VALUES = Table()
 

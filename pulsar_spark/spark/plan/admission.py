@@ -27,7 +27,7 @@ from typing import NamedTuple
 from pulsar_spark.client import Calls, EntryInfo, Kind
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.limits import Limits
+from pulsar_spark.spark.options.source import Limits
 from pulsar_spark.spark.plan.known_entries import EntrySource, KnownEntries, ScanLimit, messages_in
 from pulsar_spark.spark.plan.partition import Partition
 

@@ -1,23 +1,153 @@
 """Entries -> Arrow record batches of :class:`schema.RowColumns`: the rows that Spark reads.
 
-Columns other than key and value must cost next to nothing. This module must not know how entries are decoded,
-nor use a Spark session.
+Payloads become columns by one implementation for each format of values, chosen once per read; it decides what
+happens to bad rows. Columns other than key and value must cost next to nothing. Small record batches are
+joined, because the fixed cost of sending one is about 2 ms while other processes use the same caches, as much
+as 10,000 rows of 100 bytes take. This module must not know how entries and values are decoded, nor use
+Spark's session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import partial
 from itertools import chain, pairwise
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.client import DecodedMessages, Entries, decode_entries, parts_by_size
+from pulsar_spark.client import (
+    DecodedMessages,
+    Entries,
+    TypedValueReader,
+    TypedValues,
+    decode_entries,
+    now,
+    parts_by_size,
+)
+from pulsar_spark.errors import assert_never
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.rows.metadata_columns import MAX_ROWS
-from pulsar_spark.spark.rows.schema import RowColumns
-from pulsar_spark.spark.rows.values import PayloadReader, RawValues
+from pulsar_spark.spark.rows.schema import CORRUPT_VALUE, IS_NULL, MAX_ROWS, VALUE, RowColumns
+
+_log = logging.getLogger(__name__)
+
+
+class BadRows(Enum):
+    """What happens to rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+
+
+class PayloadColumns(NamedTuple):
+    """The rows that n payloads become.
+
+    Attributes:
+        rows: number of rows, n.
+        columns: columns by name, n rows each. There may be more than are selected.
+        left_out: bool[n], true for rows that are left out; None if none is.
+    """
+
+    rows: int
+    columns: Mapping[str, pa.Array]
+    left_out: npt.NDArray[np.bool_] | None = None
+
+
+class PayloadReader(Protocol):
+    """Makes columns from payloads."""
+
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """Yield the columns of at least one message, in parts; raises the errors of the format for bad rows.
+
+        No reference to a part is kept while the next one is made.
+        """
+        ...
+
+
+class RawValues:
+    """Payloads without a schema: the column ``value``, if it is selected."""
+
+    def __init__(self, columns: RowColumns) -> None:
+        self._is_wanted = VALUE in columns.schema.names
+
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """Yield the column ``value``, in one part."""
+        yield PayloadColumns(len(messages), {VALUE: messages.value} if self._is_wanted else {})
+
+
+class SchemaValues:
+    """Payloads decoded with their topic's schema.
+
+    Args:
+        reader: decodes payloads to the target type of the columns.
+        columns: columns of the rows.
+        bad_rows: what happens to rows that cannot be decoded.
+    """
+
+    def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
+        self._reader = reader
+        self._has_fields = columns.has_fields
+        self._has_corrupt = CORRUPT_VALUE in columns.metadata
+        self._has_is_null = IS_NULL in columns.metadata
+        self._has_warned = False
+        self._bad_rows = bad_rows
+
+    def read(self, messages: DecodedMessages) -> Iterator[PayloadColumns]:
+        """Yield the fields of the payloads, or one column ``value``, in the same parts as the reader.
+
+        Raises:
+            SchemaError: a row cannot be decoded, and the mode is FAILFAST; the error names the first such
+                row.
+            SchemaChangedError: as in :meth:`pulsar_spark.client.TypedValueReader.read`.
+        """
+        return map(partial(self._columns, messages), self._reader.read(messages))
+
+    def _columns(self, messages: DecodedMessages, values: TypedValues) -> PayloadColumns:
+        column = values.column
+        if self._has_fields:
+            columns = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+        else:
+            columns = {VALUE: column}
+        if self._has_is_null:
+            columns[IS_NULL] = values.payloads.is_null()
+        if values.is_bad is None:
+            return PayloadColumns(len(column), columns)
+        self._report(messages, values, values.is_bad)
+        if self._bad_rows is BadRows.DROPMALFORMED:
+            return PayloadColumns(len(column), columns, values.is_bad)
+        if self._has_corrupt:
+            # A bad key may come without a payload. A null in this column would mean that the row is good.
+            given = pc.coalesce(values.payloads, values.keys, pa.scalar(b""))
+            columns[CORRUPT_VALUE] = pc.replace_with_mask(
+                given, pa.array(~values.is_bad), pa.scalar(None, pa.binary())
+            )
+        return PayloadColumns(len(column), columns)
+
+    def _report(self, messages: DecodedMessages, values: TypedValues, is_bad: npt.NDArray[np.bool_]) -> None:
+        first = values.error(int(is_bad.argmax()), is_fatal=self._bad_rows is BadRows.FAILFAST)
+        match self._bad_rows:
+            case BadRows.FAILFAST:
+                raise first
+            case BadRows.DROPMALFORMED:
+                fate = "are left out"
+            case BadRows.PERMISSIVE:
+                fate = "have null in their columns"
+            case mode:
+                assert_never(mode)
+        # A topic may have many bad rows. One warning per task keeps them from hiding all other log lines.
+        _log.log(
+            logging.DEBUG if self._has_warned else logging.WARNING,
+            "%s: %d of %d messages cannot be read and %s; first: %s",
+            *(messages.topic, np.count_nonzero(is_bad), len(is_bad), fate, first),
+        )
+        self._has_warned = True
+
 
 # A batch is closed at this size or at MAX_ROWS. Half this size reads messages of 1 KiB 10 % slower.
 MAX_BYTES = 6 * 1024 * 1024
@@ -133,3 +263,54 @@ class _Assembler:
 def _without_columns(rows: int) -> pa.RecordBatch:
     """Rows of which Spark takes only the number."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+
+
+# Maximum rows, bytes and seconds of joined batches.
+JOINED_ROWS = 40_000
+JOINED_BYTES = 8 << 20
+JOINED_SECONDS = 0.1
+
+
+def joined(
+    batches: Iterable[pa.RecordBatch],
+    max_rows: int = JOINED_ROWS,
+    max_bytes: int = JOINED_BYTES,
+    clock: Callable[[], float] = now,
+) -> Iterator[pa.RecordBatch]:
+    """Join batches that follow one another, up to a number of rows and bytes; larger ones are given alone.
+
+    The first batch is given at once, so that a task with slow rows sends some early. Batches that have
+    reached a limit are also given at once. Rows keep their order, and batches without rows are left out. No
+    reference to a batch is kept once it has been given. Where batches end depends on time.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    began = 0.0
+    is_first = True
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        is_late, count, nbytes = clock() - began >= JOINED_SECONDS, batch.num_rows, batch.nbytes
+        if held and (is_late or rows + count > max_rows or size + nbytes > max_bytes):
+            yield _one(held)
+        if not held:
+            rows, size, began = 0, 0, clock()
+        held.append(batch)
+        rows += count
+        size += nbytes
+        del batch
+        if is_first or rows >= max_rows or size >= max_bytes:
+            is_first = False
+            yield _one(held)
+    if held:
+        yield _one(held)
+
+
+def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join and drop what is held."""
+    if len(held) == 1:
+        return held.pop()
+    table = pa.Table.from_batches(held)
+    held.clear()
+    (whole,) = table.combine_chunks().to_batches()
+    return whole

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from pulsar_spark.client import IN_PARALLEL, MessageColumns, ValueEncoder, epoch_ms
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.metadata_columns import (
+from pulsar_spark.spark.rows.schema import (
     EVENT_TIME,
     KEY,
     METADATA_COLUMNS,

@@ -10,10 +10,10 @@ from enum import Enum, auto
 
 from pulsar_spark.client import Client, Decryptor, DedupTask, Origin
 from pulsar_spark.errors import OptionError, PulsarError, assert_never
-from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.encryption import encryptor_of, own_decryptor
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
-from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
+from pulsar_spark.spark.processes import is_first_to_say
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topic, read_log_key
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 from pulsar_spark.spark.sink.write_numbers import has_written_before, write_number

@@ -10,9 +10,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pulsar_spark.client import shared_client
 from pulsar_spark.errors import PulsarError, SendError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.logs import is_first_to_say
-from pulsar_spark.spark.monitoring.sink_topics import add_sink_topics
+from pulsar_spark.spark.monitoring.driver_files import add_sink_topics
 from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.sink.delivery import decide_dedup, log_protection, query_secret
 from pulsar_spark.spark.sink.duplicates import find_duplicates
 from pulsar_spark.spark.sink.report import TaskReport, report_batch

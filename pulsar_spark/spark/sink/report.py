@@ -10,7 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsar_spark.client import Origin, Replay, SentTotals
 from pulsar_spark.ids import MessageId, TopicName, TxnId
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals
+from pulsar_spark.spark.monitoring.driver_files import SinkTotals, add_sink_totals
 from pulsar_spark.spark.options.user_code import load_function
 
 _log = logging.getLogger(__name__)

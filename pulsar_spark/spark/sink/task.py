@@ -32,9 +32,9 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import encryptor_of
 from pulsar_spark.spark.options.sink import Delivery, SinkOptions
 from pulsar_spark.spark.options.user_code import load_class, load_function
-from pulsar_spark.spark.reused_worker import prepare_worker
-from pulsar_spark.spark.rows.joined_batches import joined
-from pulsar_spark.spark.rows.metadata_columns import SEQUENCE_ID
+from pulsar_spark.spark.processes import prepare_worker
+from pulsar_spark.spark.rows.read import joined
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.delivery import dedup_task, log_guarantee

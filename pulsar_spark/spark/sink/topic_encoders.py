@@ -31,8 +31,8 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.logs import is_first_to_say
 from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.processes import is_first_to_say
 from pulsar_spark.spark.rows.write import MessageShape
 from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.topic_writers import TopicWriters

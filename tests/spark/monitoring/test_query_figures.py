@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.spark.monitoring.driver_files import SinkTotals
 from pulsar_spark.spark.monitoring.query_figures import (
     MAX_POINTS,
     BatchFigures,
@@ -12,7 +13,6 @@ from pulsar_spark.spark.monitoring.query_figures import (
     StartedQuery,
     not_yet_reported,
 )
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
 from pulsar_spark.spark.monitoring.source_report import PartitionBacklog, SourceReport
 
 

@@ -6,7 +6,7 @@ import pytest
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
-from pulsar_spark.spark.rows.metadata_columns import METADATA_COLUMNS
+from pulsar_spark.spark.rows.schema import METADATA_COLUMNS
 from tests.spark.options.parsing import sink, source
 
 

@@ -4,11 +4,11 @@ from pulsar_spark.client import ChunkLimits, ConsumerCryptoFailureAction
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import DecryptionOptions
-from pulsar_spark.spark.options.limits import Limits
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.options.positions import AtTime, PositionWord
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS
+from pulsar_spark.spark.options.source import Limits
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS
 from tests.spark.options.parsing import URL, refused, source
 
 

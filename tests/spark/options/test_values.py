@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
-from pulsar_spark.spark.rows.values import BadRows
+from pulsar_spark.spark.rows.read import BadRows
 from tests.loops import for_each
 from tests.spark.options.parsing import refused, source
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pulsar_spark.client import Calls, PendingCalls
 from pulsar_spark.errors import ConnectError, DeadlineError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.options.limits import Limits
+from pulsar_spark.spark.options.source import Limits
 from pulsar_spark.spark.plan import known_entries
 from pulsar_spark.spark.plan.admission import Admission, Room, in_turn, take
 from pulsar_spark.spark.plan.known_entries import KnownEntries, messages_in

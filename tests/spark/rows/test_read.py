@@ -7,11 +7,8 @@ from pulsar_spark.client import ReaderSchema, Schema, SchemaType, TypedValueRead
 from pulsar_spark.client.reading.entry_range import RangeOptions
 from pulsar_spark.client.reading.message_range import whole_messages
 from pulsar_spark.ids import MessageId
-from pulsar_spark.spark.rows.joined_batches import joined
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
-from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import RowColumns
-from pulsar_spark.spark.rows.values import BadRows, SchemaValues
+from pulsar_spark.spark.rows.read import BadRows, SchemaValues, joined, record_batches
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS, RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns import message_ids
 from pulsar_spark.wire.entry.entries import Entries

@@ -19,8 +19,12 @@ from pyspark.sql.types import (
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.metadata_columns import DEFAULT_METADATA_COLUMNS, METADATA_COLUMNS
-from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
+from pulsar_spark.spark.rows.schema import (
+    DEFAULT_METADATA_COLUMNS,
+    METADATA_COLUMNS,
+    SOURCE_SCHEMA,
+    RowColumns,
+)
 from pulsar_spark.spark.spark_api import arrow_schema
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.client import SentTotals
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals
+from pulsar_spark.spark.monitoring.driver_files import SinkTotals
 from pulsar_spark.spark.sink import report
 from pulsar_spark.spark.sink.report import TaskReport, TopicPartitionMetrics, add_up, report_batch
 

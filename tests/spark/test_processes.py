@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_spark.spark.worker_python import use_this_python
+from pulsar_spark.spark.processes import use_this_python
 
 
 def python_of(master):

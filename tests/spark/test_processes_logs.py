@@ -9,8 +9,8 @@ from pyspark import SparkFiles
 
 from pulsar_spark.client import ClientOptions, Credentials, KeyStore, TlsOptions
 from pulsar_spark.errors import OptionError
-from pulsar_spark.spark.logs import LEVELS, is_first_to_say, set_up_logs, warn_of_login
 from pulsar_spark.spark.options.parse import parse_sink, parse_source
+from pulsar_spark.spark.processes import LEVELS, is_first_to_say, set_up_logs, warn_of_login
 from tests.test_modules import ROOT
 
 URL = {"service.url": "pulsar://localhost:6650", "topic": "t"}
@@ -18,7 +18,7 @@ URL = {"service.url": "pulsar://localhost:6650", "topic": "t"}
 
 def lines_of(code):
     """What a process of its own, as Spark starts them, writes to the standard error."""
-    begin = "import logging\nfrom pulsar_spark.spark.logs import set_up_logs\n"
+    begin = "import logging\nfrom pulsar_spark.spark.processes import set_up_logs\n"
     begin += "log = logging.getLogger('pulsar_spark.spark.reader')\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -56,7 +56,8 @@ def test_the_option(parse):
 
 def test_what_one_process_has_said_others_need_not(tmp_path, monkeypatch):
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
-    code = "import sys\nfrom pyspark import SparkFiles\nfrom pulsar_spark.spark.logs import is_first_to_say\n"
+    code = "import sys\nfrom pyspark import SparkFiles\n"
+    code += "from pulsar_spark.spark.processes import is_first_to_say\n"
     code += f"SparkFiles.getRootDirectory = lambda: {str(tmp_path)!r}\nprint(is_first_to_say('a/b'))"
     other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert other.stdout.strip() == "True"

@@ -1,6 +1,6 @@
 import pytest
 
-from pulsar_spark.spark.options.limits import Limits
+from pulsar_spark.spark.options.source import Limits
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.spark.rows.joined_batches import joined
+from pulsar_spark.spark.rows.read import joined
 
 SCHEMA = pa.schema(
     {

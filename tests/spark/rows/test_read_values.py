@@ -9,10 +9,8 @@ from pyspark.sql.types import BinaryType, LongType, StructType
 from pulsar_spark.client import DecodedMessages, ReaderSchema, TypedValueReader
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import SchemaType
-from pulsar_spark.spark.rows.metadata_columns import CORRUPT_VALUE, IS_NULL
-from pulsar_spark.spark.rows.read import record_batches
-from pulsar_spark.spark.rows.schema import RowColumns
-from pulsar_spark.spark.rows.values import BadRows, RawValues, SchemaValues
+from pulsar_spark.spark.rows.read import BadRows, RawValues, SchemaValues, record_batches
+from pulsar_spark.spark.rows.schema import CORRUPT_VALUE, IS_NULL, RowColumns
 from pulsar_spark.values import value_size
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import csv, installed

@@ -1,7 +1,7 @@
 """The topics that the process that commits leaves for the one that listens."""
 
-from pulsar_spark.spark.monitoring import sink_topics
-from pulsar_spark.spark.monitoring.sink_topics import MAX_TOPICS, add_sink_topics, read_sink_topics
+from pulsar_spark.spark.monitoring import driver_files
+from pulsar_spark.spark.monitoring.driver_files import MAX_TOPICS, add_sink_topics, read_sink_topics
 
 QUERY = "53a07399-9325-45aa-b130-8ae28c14255c"
 URL, OTHER_URL = "pulsar://one:6650", "pulsar://two:6650"
@@ -20,7 +20,7 @@ def test_what_is_added_is_read(folder):
 
 def test_a_file_is_written_for_a_new_topic_only(folder, monkeypatch):
     add_sink_topics(QUERY, URL, {"a"})
-    monkeypatch.setattr(sink_topics._files, "write", None)
+    monkeypatch.setattr(driver_files._topics, "write", None)
     add_sink_topics(QUERY, URL, {"a"})
     assert read_sink_topics(QUERY) == {(URL, "a")}
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from pulsar_spark.spark.monitoring.planner_file import (
+from pulsar_spark.spark.monitoring.driver_files import (
     PlannerFile,
     new_planner_id,
     planners_path,

@@ -1,6 +1,6 @@
 """What the process that commits leaves for the one that listens."""
 
-from pulsar_spark.spark.monitoring.sink_totals import SinkTotals, add_sink_totals, read_sink_totals
+from pulsar_spark.spark.monitoring.driver_files import SinkTotals, add_sink_totals, read_sink_totals
 
 QUERY = "53a07399-9325-45aa-b130-8ae28c14255c"
 

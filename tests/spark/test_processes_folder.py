@@ -3,7 +3,7 @@
 import pytest
 from pyspark import SparkFiles
 
-from pulsar_spark.spark.application_folder import application_folder
+from pulsar_spark.spark.processes import application_folder
 
 
 @pytest.mark.parametrize("named", ["", "streaming_job"])

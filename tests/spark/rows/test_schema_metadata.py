@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from pulsar_spark.client import decode_entries
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows import metadata_columns
-from pulsar_spark.spark.rows.metadata_columns import (
+from pulsar_spark.spark.rows import schema
+from pulsar_spark.spark.rows.schema import (
     BROKER_PUBLISH_TIME,
     CORRUPT_VALUE,
     DEFAULT_METADATA_COLUMNS,
@@ -31,8 +31,8 @@ from pulsar_spark.spark.rows.metadata_columns import (
     SEQUENCE_ID,
     TOPIC,
     Repeated,
+    RowColumns,
 )
-from pulsar_spark.spark.rows.schema import RowColumns
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.stored_entries import TOPIC as PARTITION_3
@@ -156,7 +156,7 @@ def test_what_is_huge_is_not_kept():
     column = Repeated(lambda length: pa.nulls(length, pa.int64()))
     assert len(column.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1
     assert column._array is None
-    kept = (metadata_columns.NO_BYTES, metadata_columns.NO_TIME, metadata_columns.NO_PROPERTIES)
+    kept = (schema.NO_BYTES, schema.NO_TIME, schema.NO_PROPERTIES)
     for one in kept:
         one.of(1)
         assert len(one.of(KEPT_ROWS + 1)) == KEPT_ROWS + 1

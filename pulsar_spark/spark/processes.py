@@ -1,0 +1,143 @@
+"""The Python processes that Spark starts: their Python, their common folder, their memory and their log.
+
+Standard error of planner and tasks goes to Spark's own log on that machine, because no program can configure
+logging there. The level is that of the option ``logLevel``, which each query sets for its processes: a worker
+may serve another query next.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from pyspark import SparkContext, SparkFiles
+
+from pulsar_spark.client import ClientOptions, login_risk, variables_of_secrets
+
+_VARIABLE = "PYSPARK_PYTHON"
+
+
+def use_this_python(context: SparkContext) -> None:
+    """Let a local session start its Python processes with the Python that runs this.
+
+    By default Spark uses ``python3`` of the PATH, and does not name it if that Python lacks a package. The
+    Python of a notebook's kernel, of an IDE, or of an environment that is not activated is often another one.
+    Executors of a cluster have their own Pythons at other paths, so nothing is changed there.
+
+    Args:
+        context: context of the session. Whatever was registered or run before keeps its Python.
+    """
+    if _VARIABLE not in os.environ and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
+
+
+def application_folder() -> Path:
+    """Spark's folder for the application's files, which only its user can read.
+
+    Raises:
+        RuntimeError: Spark does not run in or beside this process.
+    """
+    try:
+        root = SparkFiles.getRootDirectory()
+    except Exception as error:
+        raise RuntimeError(
+            f"Spark has no folder for files in this process ({type(error).__name__})"
+        ) from error
+    folder = Path(root)
+    # In Spark 4.2 and 4.3 a stream's planner is given a subfolder of this folder, which Spark does not
+    # create.
+    return folder.parent if folder.name == "streaming_job" else folder
+
+
+_DAEMON = "pyspark.daemon"
+_REUSED = "SPARK_REUSE_WORKER"  # what the daemon looks at
+
+# Bytes. Once a block of this size is freed, glibc takes blocks up to this size from its heap, and keeps at
+# least twice as much there. Few blocks of a record batch that are not Arrow's are larger.
+_LARGEST_KEPT = 16 * 1024 * 1024
+
+
+@cache
+def prepare_worker() -> None:
+    """In a worker that is reused, keep what the next task needs too; each task calls this at its start.
+
+    It does nothing the next time, and in other processes. PySpark's daemon collects all garbage after each
+    run of a worker that it reuses. Most of what it looks through are modules, which stay as long as the
+    worker does: what exists so far is exempted.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
+        gc.collect()
+        gc.freeze()
+        keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Make the C library (glibc) keep more of the memory that is freed.
+
+    It gives freed memory back to the system, which hands it out again page by page: hundreds of page faults a
+    record batch. Freeing one large block, which is never touched, makes it keep more.
+    """
+    np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
+
+
+LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+
+# The default of spark.redaction.regex.
+REDACTED = "(?i)secret|password|token|access[.]?key"
+
+_logger = logging.getLogger("pulsar_spark")
+
+# The format of Spark's console: time, level, logger, message.
+_FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
+
+
+def set_up_logs(level: int | None) -> None:
+    """Show this package's log lines in this process from a level on, each once.
+
+    Args:
+        level: level of :mod:`logging`; None: the level that is configured already, otherwise WARNING.
+    """
+    _logger.setLevel(logging.NOTSET if level is None else level)
+    if not _logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(_FORMAT)
+        _logger.addHandler(handler)
+
+
+def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
+    """Warn, once in the application, if others can read a secret; raises as ``login_risk``."""
+    risks = [login_risk(options)]
+    risks += [
+        f"Spark shows the environment variable {name} in the UI and in YARN's logs. Rename it: Spark hides "
+        "only names with SECRET, PASSWORD or TOKEN"
+        for name in variables_of_secrets(options, log_key)
+        if not re.search(REDACTED, name)
+    ]
+    for risk in risks:
+        if risk is not None and is_first_to_say(risk):
+            _logger.warning("%s", risk)
+
+
+def is_first_to_say(what: str) -> bool:
+    """Whether this is the application's first call with this text on this machine, in any process.
+
+    Spark runs the tasks of a query in several processes, and each step of its driver in another one. A file
+    in Spark's folder for the application records the texts; without such a folder the result is True.
+    """
+    try:
+        folder = application_folder() / "pulsar_spark_said"
+        folder.mkdir(exist_ok=True)
+        (folder / hashlib.sha256(what.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except (OSError, RuntimeError):
+        return True  # Spark does not run in or beside this process, or the folder is not writable
+    return True
