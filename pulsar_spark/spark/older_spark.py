@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Run(Enum):
-    """What is known of a run."""
+    """Kinds of runs, as far as their calls show them."""
 
     BEGINS = auto()  # nothing was called yet
     ASKED = auto()  # latestOffset() was the first call

@@ -57,7 +57,7 @@ def application_folder() -> Path:
 
 
 _DAEMON = "pyspark.daemon"
-_REUSED = "SPARK_REUSE_WORKER"  # what the daemon looks at
+_REUSED = "SPARK_REUSE_WORKER"  # read by the daemon
 
 # Bytes. Once a block of this size is freed, glibc takes blocks up to this size from its heap, and keeps at
 # least twice as much there. Few blocks of a record batch that are not Arrow's are larger.

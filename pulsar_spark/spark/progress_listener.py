@@ -1,7 +1,7 @@
 """PulsarProgressListener: shows how far queries lag, in log lines, for Prometheus and on a live page.
 
 It reads what sources report to Spark for each micro-batch (``monitoring/source_report``), what their planners
-report at each trigger, before the micro-batch runs (``monitoring/planner_file``), and what sinks have written
+report at each trigger, before the micro-batch runs (``monitoring/driver_files``), and what sinks have written
 (``monitoring/sink_totals``). Sources of other formats are ignored.
 """
 

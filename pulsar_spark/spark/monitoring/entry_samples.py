@@ -61,8 +61,8 @@ class EntrySampler:
         """Take the results of probes, and start another probe if it is due. It never raises.
 
         Args:
-            backlogs: by partition, the position up to which it is processed, its last message, and the number
-                of entries in between.
+            backlogs: for each partition, the position up to which it is processed, its last message, and the
+                number of entries in between.
         """
         now = self._client.now()
         calls: dict[TopicName, Callable[[], _Sample]] = {}

@@ -34,7 +34,7 @@ def run_event(
         run: id of the query's run, a UUID.
         job: namespace and name of the job.
         inputs: service URL and name of each topic that is read.
-        outputs: the same of each topic that is written.
+        outputs: service URL and name of each topic that is written.
         error: why the run failed; None if it did not.
     """
     time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)

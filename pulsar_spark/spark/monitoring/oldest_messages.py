@@ -49,7 +49,7 @@ class Waiting(NamedTuple):
 
 
 class _Since(Enum):
-    """What a time is; see the head of this module."""
+    """Kind of a time; see the table at the top."""
 
     PROBED = auto()
     TRIGGER = auto()
@@ -72,7 +72,7 @@ class _Known:
         seen: the partition.
         time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
             1970; 0 if it is unknown.
-        since: what that time is.
+        since: kind of that time.
     """
 
     seen: Waiting
@@ -80,7 +80,7 @@ class _Known:
     since: _Since = _Since.UNKNOWN
 
     def after(self, seen: Waiting, before_ms: int) -> _Known:
-        """What is known at a later trigger; the one before it was at ``before_ms``."""
+        """Returns the knowledge at a later trigger; the trigger before it was at ``before_ms``."""
         if seen.position == self.seen.position and self.seen.has_backlog:
             return _Known(seen, self.time_ms, self.since)
         if seen.position >= self.seen.last:
@@ -106,7 +106,7 @@ class OldestMessages:
         """Take the partitions of a trigger, and probe some whose times are not known well; never raises.
 
         Args:
-            partitions: those that the query reads; others than at the last trigger may be left out if they
+            partitions: partitions of the query; unchanged ones may be left out if they
                 have no backlog.
             now_ms: the time of the trigger, in ms since 1970.
         """

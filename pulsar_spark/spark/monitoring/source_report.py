@@ -49,7 +49,7 @@ class PartitionBacklog(NamedTuple):
     possible_loss: str = ""
 
     def to_json(self) -> Json:
-        """What the report shows of the partition."""
+        """Returns the partition's part of the report."""
         shown: Json = {"end": self.end, "backlogEntries": self.entries, "batchEntries": self.batch_entries}
         if self.messages is not None:
             shown["backlogMessagesEstimate"] = self.messages

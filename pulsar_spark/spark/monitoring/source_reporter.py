@@ -91,7 +91,7 @@ class SourceReporter:
         Args:
             subscription: name of the query's subscription.
             partitions: partitions that the query reads.
-            changed: those that are not as in the last report, or have a backlog or a planned micro-batch.
+            changed: partitions that differ from the last report, or have a backlog or a planned micro-batch.
             data_losses: number of losses in this run.
             possible_losses: ranges of messages that may be lost, by partition.
             deleted: partitions that were deleted without a loss.
@@ -134,7 +134,7 @@ class SourceReporter:
         return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
 
     def _show(self, backlogs: Mapping[TopicName, PartitionBacklog], gone: Collection[TopicName]) -> None:
-        """Update what is shown of partitions."""
+        """Update the JSON of partitions."""
         shown = {(each.topic, each.partition): each.to_json() for each in backlogs.values()}
         hidden = [(str(topic.base), str(topic.partition)) for topic in gone]
         self._topics = updated(self._topics, shown, hidden)

@@ -41,10 +41,10 @@ _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """What SUBSCRIBE says of a durable subscription.
+    """Settings of a durable subscription, sent with SUBSCRIBE.
 
     Attributes:
-        properties: names and values that it gets when it is made.
+        properties: names and values that the broker stores when it creates the subscription.
         is_replicated: whether its position is copied to other clusters; None: as the namespace's policy says.
     """
 
@@ -53,5 +53,5 @@ class SubscriptionSettings:
 
 
 def subscription_settings(values: Values) -> SubscriptionSettings:
-    """Of the table CONSUMER."""
+    """Returns the settings from values of the table CONSUMER."""
     return SubscriptionSettings(values[_SUBSCRIPTION_PROPERTIES], values[_REPLICATE_SUBSCRIPTION_STATE])

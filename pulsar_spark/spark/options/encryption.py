@@ -1,4 +1,4 @@
-"""End-to-end encryption: what options say of it, and the encryptors and decryptors of this process.
+"""End-to-end encryption: its options, and the encryptors and decryptors of this process.
 
 Both are made where they are used, in tasks: options travel there, keys do not.
 """
@@ -31,7 +31,7 @@ class EncryptionOptions:
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers.
         keys: names of public keys.
-        action: what happens to messages that cannot be encrypted.
+        action: treatment of messages that cannot be encrypted.
     """
 
     key_reader: Path | str
@@ -45,7 +45,7 @@ class DecryptionOptions:
 
     Attributes:
         key_reader: a folder, or the dotted name of a class of key readers; None: nothing can be decrypted.
-        action: what happens to entries that cannot be decrypted.
+        action: treatment of entries that cannot be decrypted.
     """
 
     key_reader: Path | str | None
@@ -74,7 +74,7 @@ def decryptor_of(options: DecryptionOptions) -> Decryptor:
 
 
 def own_decryptor(options: EncryptionOptions) -> Decryptor:
-    """The decryptor of what a sink with these options has encrypted, if its key reader has the private keys.
+    """The decryptor of messages that a sink with these options wrote, if its key reader has the private keys.
 
     Raises:
         OptionError: the key reader cannot be imported, or is none.

@@ -25,10 +25,10 @@ class Option(Generic[T]):
     """One line of a table; each is equal to itself only.
 
     Attributes:
-        name: as users write it; looked up without regard to case.
-        kind: what is accepted, for the docs page.
-        parse: makes the value, or raises ValueError with what would be right.
-        default: as a user would write it, or None; the value is then None.
+        name: name that users write, in any case.
+        kind: accepted values, for the docs page.
+        parse: function that returns the value, or raises ValueError with the accepted ones.
+        default: text of the default; None: the value is then None.
         doc: the meaning, one sentence or two.
         only: the mode of reading that it is for; None: both.
         secret: whether errors must not repeat the value.

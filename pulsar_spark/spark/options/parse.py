@@ -34,7 +34,7 @@ def parse_source(options: Mapping[str, str], mode: Mode | None) -> SourceOptions
     """Read the options of ``spark.read`` and ``spark.readStream``.
 
     Args:
-        options: as the user gave them.
+        options: options of the user.
         mode: None where Spark does not say which it will be, when it asks for the schema: what is for one
             mode only is then let through, and the start is that of a batch.
 
@@ -63,7 +63,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of ``df.write`` and ``df.writeStream``.
 
     Args:
-        options: as the user gave them.
+        options: options of the user.
 
     Raises:
         OptionError: an unknown name (with a known one where one is near), a bad value, a missing option,

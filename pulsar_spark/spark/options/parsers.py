@@ -1,4 +1,4 @@
-"""Parsers of single option values: text -> value, or ValueError with what would be right.
+"""Parsers of single option values: text -> value, or ValueError with the accepted forms.
 
 Some raise an OptionError with their own text. No parser repeats what may hold a password.
 """
@@ -108,8 +108,8 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
     """Make a parser of some names, in any case, to what they stand for.
 
     Args:
-        choices: by name.
-        others: names that other connectors have, and what is right instead.
+        choices: values by name.
+        others: names that other connectors have, with advice for each.
     """
     by_name = {name.lower(): choice for name, choice in choices.items()}
 
@@ -125,7 +125,7 @@ def one_of(choices: Mapping[str, T], others: Mapping[str, str] | None = None) ->
 
 
 def names_of(choices: Mapping[str, object]) -> str:
-    """What an option of some names takes, for the docs page."""
+    """Returns the accepted names of an option, for the docs page."""
     return ", ".join(f"`{name}`" for name in choices)
 
 

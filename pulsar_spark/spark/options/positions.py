@@ -50,7 +50,7 @@ Position = PositionWord | AtTime | MessageId
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """What a user gave as the start or the end of a read.
+    """A start or an end of a read, as the user gave it.
 
     Attributes:
         option: name of the option it came from, for errors.

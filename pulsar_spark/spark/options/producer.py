@@ -1,4 +1,4 @@
-"""The options of producers, ``pulsar.producer...``: their table, and what a writer needs of them."""
+"""The options of producers, ``pulsar.producer...``: their table, and the fields of ProducerOptions."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def producer_options(values: Values) -> ProducerOptions:
     """How messages are sent, without the user's code.
 
     Args:
-        values: of the table PRODUCER.
+        values: values of the table PRODUCER.
 
     Raises:
         OptionError: options cannot be used together.
@@ -317,7 +317,7 @@ def _check_encryption(values: Values) -> None:
         )
 
 
-# What is right by itself and wrong together; the first that finds something raises OptionError.
+# Checks of combinations; the first that finds a wrong one raises OptionError.
 _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_chunking_or_batching,
     _check_size_of_chunks,

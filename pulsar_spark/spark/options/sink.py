@@ -1,4 +1,4 @@
-"""The options of the sink: their table, and what a writer needs of them."""
+"""The options of the sink: their table, and the fields of SinkOptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
 
 
 class Delivery(Enum):
-    """What the sink promises."""
+    """Delivery guarantee of the sink."""
 
     EFFECTIVELY_ONCE = "effectively-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -32,7 +32,7 @@ class Delivery(Enum):
 
 
 class SchemaRegistration(Enum):
-    """What the sink may register."""
+    """Schemas that the sink may register."""
 
     AUTO = "auto"
     EXISTING = "existing"
@@ -146,21 +146,21 @@ SINK.extend(PRODUCER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a writer needs.
+    """Options of a sink.
 
     Attributes:
         client: how to reach the cluster.
         topic: where all rows go, or None where each row names its own topic.
         producer: how messages are sent.
         router: dotted name of the function that chooses partitions, or None.
-        delivery: what was asked for; None for the best that the broker has.
+        delivery: requested guarantee; None: the best that the broker has.
         fail_on_duplicates: whether to fail rather than write rows that may be stored already.
         encryption: how messages are encrypted, or None.
         transaction_timeout: seconds that a micro-batch's transactions may last; None without transactions.
         transaction_log_key: where the key of the query's log is, or None.
         interceptors: dotted names of the interceptors' classes.
         upsert: whether each row must have a key.
-        values: what the values of messages are.
+        values: format of message values.
         on_batch_written: dotted name of the function that is called for each batch, or None.
         log_level: from which level on log lines are shown, or None.
     """
@@ -182,10 +182,10 @@ class SinkOptions:
 
 
 def sink_options(values: Values) -> SinkOptions:
-    """What a writer needs, of options that are right by themselves.
+    """Returns the options of a sink from values that are valid each by itself.
 
     Args:
-        values: of the tables CONNECTION and SINK.
+        values: values of the tables CONNECTION and SINK.
 
     Raises:
         OptionError: options cannot be used together.
@@ -264,7 +264,7 @@ def _check_duplicates(values: Values) -> None:
         )
 
 
-# What is right by itself and wrong together; the first that finds something raises OptionError.
+# Checks of combinations; the first that finds a wrong one raises OptionError.
 _CHECKS: tuple[Callable[[Values], None], ...] = (
     _check_schema,
     _check_transactions,

@@ -1,4 +1,4 @@
-"""The options of the source: their table, and what a reader needs of them."""
+"""The options of the source: their table, and the fields of SourceOptions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one micro-batch may hold, and how long one is waited for.
+    """Limits of one micro-batch: its size, and the wait for it.
 
     Attributes:
-        max_messages: the maximum number of messages, or None.
-        max_bytes: the maximum number of bytes as stored, or None.
-        min_messages: the number of messages that a batch waits for, or None.
+        max_messages: maximum number of messages; None: no limit.
+        max_bytes: maximum stored bytes; None: no limit.
+        min_messages: number of messages that a micro-batch waits for; None: it does not wait.
         max_delay: seconds since the last batch after which fewer than ``min_messages`` are taken.
     """
 
@@ -273,7 +273,7 @@ SOURCE.extend(VALUES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a reader needs.
+    """Options of a source.
 
     Attributes:
         client: how to reach the cluster.
@@ -287,15 +287,15 @@ class SourceOptions:
         min_partitions: the minimum number of tasks, where there are as many entries.
         max_messages_per_partition: the maximum number of messages of a task, by estimate.
         subscription: the user's name for the durable subscription, or None.
-        subscription_settings: what SUBSCRIBE says of the durable subscription.
+        subscription_settings: settings of the durable subscription.
         retain_subscription: whether a stream's subscription stays when it stops.
         poll_timeout: seconds that a task waits for a message that must exist.
         fail_on_data_loss: whether it is an error that unprocessed messages are gone.
         must_exist: whether it is an error that a topic does not exist when a read begins.
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
-        decryption: where keys are found, and what happens to messages that cannot be decrypted.
-        columns: of the rows, if payloads are not decoded.
+        decryption: place of the keys, and treatment of messages that cannot be decrypted.
+        columns: columns of the rows, if payloads are not decoded.
         values: how payloads are read.
         admin_url: where the admin service is, or None.
         log_level: from which level on log lines are shown, or None.
@@ -331,10 +331,10 @@ class SourceOptions:
 
 
 def source_options(values: Values, mode: Mode | None) -> SourceOptions:
-    """What a reader needs, of options that are right by themselves.
+    """Returns the options of a source from values that are valid each by itself.
 
     Args:
-        values: of the tables CONNECTION and SOURCE.
+        values: values of the tables CONNECTION and SOURCE.
         mode: None where Spark does not say which it will be; the start is then that of a batch.
 
     Raises:
@@ -463,7 +463,7 @@ def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
         )
 
 
-# What is right by itself and wrong together; the first that finds something raises OptionError.
+# Checks of combinations; the first that finds a wrong one raises OptionError.
 _CHECKS: tuple[Callable[[Values, Mode | None], None], ...] = (
     _check_topics,
     _check_segments_are_held,

@@ -1,4 +1,4 @@
-"""The options of the source that say how payloads are read: their table, and what a reader needs of them."""
+"""The options of the source that say how payloads are read: their table, and the fields of ValueOptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = Table()
 
 
 class ValueFormat(Enum):
-    """How payloads are read, and what columns they are."""
+    """Formats by which payloads become columns."""
 
     RAW = "raw"
     COLUMNS = "columns"
@@ -62,7 +62,7 @@ class ValueFormat(Enum):
 
 
 class EvolutionMode(Enum):
-    """What to do with messages of a newer schema version while a query runs."""
+    """Treatment of messages of a newer schema version while a query runs."""
 
     NONE = "none"
     RESTART = "restart"
@@ -152,12 +152,12 @@ class ValueOptions:
     """How payloads are read.
 
     Attributes:
-        format: of the payloads and their columns.
+        format: format of the payloads and their columns.
         schema: Avro's JSON, or the path of a file, where the user gives the schema.
         message: the full name of the payloads' message, where the schema is a descriptor set.
-        version: of the topic's schema; None: the latest.
-        evolution: what to do with messages of newer versions.
-        bad_rows: what to do with messages that cannot be read.
+        version: version of the topic's schema; None: the latest.
+        evolution: treatment of messages of newer versions.
+        bad_rows: treatment of messages that cannot be read.
         allow_different: whether topics of different schemas are read as they are.
     """
 

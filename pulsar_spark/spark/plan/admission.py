@@ -40,7 +40,7 @@ MAX_PROBES = GUESSES + 32
 
 
 class Room(NamedTuple):
-    """What may still be taken; None: no limit."""
+    """Messages and bytes that may still be taken; None: no limit."""
 
     messages: int | None
     size: int | None

@@ -116,7 +116,7 @@ class LossVerdict(Enum):
 
 
 class Stored(NamedTuple):
-    """What a partition holds.
+    """Entries that a partition holds.
 
     Attributes:
         begin: the position before its first entry.
@@ -177,7 +177,7 @@ def judge_restart(
         was_missing: whether the broker did not have the subscription.
         is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
             start, or the position before the first message of a ledger.
-        stored: what the partition holds; None if it was not requested yet.
+        stored: entries that the partition holds; None if they were not requested yet.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK, was_removed=was_missing)
@@ -216,9 +216,9 @@ def judge_answer(
         next_seen: the first one after ``position`` that was; any position before that if there was none.
         last: last visible message now.
         mark_delete: position of the subscription now.
-        is_message: as in :func:`judge_restart`.
+        is_message: same as in :func:`judge_restart`.
         goes_on: where the partition is known to go on after ``position``, if that is later.
-        stored: as in :func:`judge_restart`.
+        stored: same as in :func:`judge_restart`.
     """
     if is_message and _is_set_back(position, last, mark_delete):
         return Judgement(LossVerdict.SET_BACK)

@@ -204,7 +204,7 @@ class LossCheck:
             report(topic, found.lost)
 
     def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
-        """What a partition holds, around a processed position."""
+        """Requests which entries a partition holds around a processed position."""
         begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
         if self._client.read_compacted:  # missing entries are no loss
             return Stored(begin, end, position.entry)

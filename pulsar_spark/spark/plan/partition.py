@@ -130,7 +130,7 @@ class Partition:
             it. None: this run has not searched yet.
         asked_at: when ``last`` was requested; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
-        asked_before: the same when ``last`` was requested: what was sent later did not change that answer.
+        asked_before: ``asked`` when ``last`` was requested; the answer does not show later acknowledgements.
         goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
             the position before the next ledger.
         topic_end: why nothing more will come; None: more may come.
@@ -318,7 +318,7 @@ class Partition:
 
         Args:
             now: time in seconds of a monotonic clock.
-            expire: as in :meth:`settle`.
+            expire: same as in :meth:`settle`.
             seen: entries that the partition's tail has seen; None if it has no tail.
             is_polled: whether more triggers are expected soon.
         """

@@ -67,9 +67,9 @@ def start_query(
     Args:
         client: client of the cluster.
         calls: pending requests of the query.
-        options: what to read, and the start.
+        options: options of the source.
         partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
-        empty: those of them that have no message and get none.
+        empty: sealed partitions without messages.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.

@@ -70,7 +70,7 @@ class Subscription:
     Attributes:
         name: name of the subscription.
         partitions: partitions on which it is open.
-        unsettled: those with news or open work: a trigger goes over these alone.
+        unsettled: partitions with news or open work; a trigger visits only these.
         openings: partitions on which it is being opened.
     """
 
@@ -122,7 +122,7 @@ class Subscription:
         """Like :meth:`open`, but partitions on which it cannot be opened now are not an error.
 
         Args:
-            initial: as in :meth:`open`.
+            initial: same as in :meth:`open`.
             patience: seconds to wait; later calls give the results that take longer. None: until all are
                 known.
         """
@@ -241,7 +241,7 @@ class Subscription:
         self.openings.leave_all(_close_opened)
         close_consumers([each.consumer for each in partitions.values() if not each.close(self._calls)])
 
-    # ---- what a trigger goes over
+    # ---- partitions that a trigger visits
 
     def unsettle(self, partitions: Iterable[Partition]) -> None:
         """Note that there may be news of partitions, except of those on which it was closed."""
@@ -255,7 +255,7 @@ class Subscription:
             if not state.is_settled or state.planned != checkpointed.get(topic)
         }
 
-    # ---- what the broker answers
+    # ---- answers of the broker
 
     def ask(
         self, partitions: Sequence[Partition], patience: float | None = None

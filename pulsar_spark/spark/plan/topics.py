@@ -47,7 +47,7 @@ def find_partitions(
     Args:
         client: client that lists topics.
         options: options of the source, with the topics or the pattern.
-        if_missing: what to read of a named topic that does not exist; None: that is an error.
+        if_missing: returns the partitions to read of a named topic that does not exist; None: it is an error.
         partitions_of: the partitions or segments of a topic; None: as the client finds them.
 
     Raises:
@@ -183,7 +183,7 @@ class Topics:
     Args:
         client: client that lists topics.
         options: options of the source, with the topics or the pattern.
-        scalable: those of the topics that are scalable.
+        scalable: scalable topics among the topics.
         found: result of :func:`find_partitions` at the start.
 
     Attributes:

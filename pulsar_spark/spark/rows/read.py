@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class BadRows(Enum):
-    """What happens to rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
+    """Treatment of rows whose payload the schema cannot decode, in the terms of Spark's ``mode``."""
 
     FAILFAST = "FAILFAST"
     PERMISSIVE = "PERMISSIVE"
@@ -87,7 +87,7 @@ class SchemaValues:
     Args:
         reader: decodes payloads to the target type of the columns.
         columns: columns of the rows.
-        bad_rows: what happens to rows that cannot be decoded.
+        bad_rows: treatment of rows that cannot be decoded.
     """
 
     def __init__(self, reader: TypedValueReader, columns: RowColumns, bad_rows: BadRows) -> None:
@@ -182,7 +182,7 @@ def record_batches(
         values: makes the columns of the payloads; None: the column ``value`` holds their bytes.
         max_rows: a batch is closed once it has this many rows. Its last entry never takes it to twice as
             many.
-        max_bytes: the same limit for the bytes of its entries, uncompressed, with their metadata. Only a
+        max_bytes: limit for the bytes of its entries, uncompressed, with their metadata. Only a
             single larger row makes a larger batch.
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: returns the cluster's maximum message size in bytes, once entries have been read;
@@ -307,7 +307,7 @@ def joined(
 
 
 def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join and drop what is held."""
+    """Join the held batches and drop them."""
     if len(held) == 1:
         return held.pop()
     table = pa.Table.from_batches(held)

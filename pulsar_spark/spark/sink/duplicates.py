@@ -33,8 +33,8 @@ def find_duplicates(
 
     Args:
         client: client of the cluster.
-        reports: of all tasks.
-        secret: of the query.
+        reports: reports of all tasks.
+        secret: secret of the query.
         strict: whether DuplicatesError is raised if there may be some, and PulsarError if that cannot be
             determined; else that is warned of.
 

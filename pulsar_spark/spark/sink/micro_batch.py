@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What a task writes a part of.
+    """A micro-batch of which a task writes a part.
 
     Attributes:
         query: id of the query; a restart does not change it.

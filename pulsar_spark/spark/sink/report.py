@@ -26,7 +26,7 @@ _NO_ID = MessageId(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionMetrics:
-    """Metrics of what was written to one topic partition.
+    """Metrics of the rows written to one topic partition.
 
     Attributes:
         topic: full name of the topic partition.
@@ -56,14 +56,14 @@ class TaskReport(WriterCommitMessage):
 
     Attributes:
         topics: numbers of each partition, by topic name without the partition.
-        origin: that the task's entries bear; None if it does not deduplicate.
-        replays: what the task tells of topics in which an earlier run has stored rows.
+        origin: origin in the task's entries; None if it does not deduplicate.
+        replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
         log: topic of the query's log, if there are transactions; None in a batch write, never replayed.
-        transaction: that holds the task's rows; None if there were none, or no transactions.
+        transaction: transaction with the task's rows; None if there were none, or no transactions.
     """
 
     topics: dict[str, list[_Numbers]]

@@ -31,7 +31,7 @@ class TopicWriters:
 
     Args:
         open_writer: opens the writer of a topic, by the options of its producers.
-        options: of all producers, except the schema.
+        options: options of all producers, except the schema.
         max_open: maximum number of open writers. For more, the least recently used ones are flushed and
             closed.
         in_parallel: maximum number of topics that are opened or written to at the same time; 1 if user code
@@ -40,7 +40,7 @@ class TopicWriters:
         schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
 
     Attributes:
-        topics: all topics for which a writer was opened, in order.
+        topics: topics for which a writer was opened, in order.
         in_parallel: maximum number of topics for one ``send``.
     """
 

@@ -33,8 +33,8 @@ class ScalableTopics:
         options: options of the source, with the topics.
 
     Attributes:
-        subscription: of the query, when it is registered on them.
-        missing: those that did not exist when they were looked up last.
+        subscription: name of the query's subscription, when it is registered on them.
+        missing: topics that did not exist at the last look-up.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions) -> None:
