@@ -294,7 +294,7 @@ class SourceOptions:
         must_exist: whether it is an error that a topic does not exist when a read begins.
         read_compacted: whether compacted topics are read in their compacted form.
         chunks: bounds of the reassembly of chunked messages.
-        decryption: place of the keys, and treatment of messages that cannot be decrypted.
+        decryption: key reader, and treatment of messages that cannot be decrypted.
         columns: columns of the rows, if payloads are not decoded.
         values: how payloads are read.
         admin_url: where the admin service is, or None.

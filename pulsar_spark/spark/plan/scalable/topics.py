@@ -34,7 +34,7 @@ class ScalableTopics:
 
     Attributes:
         subscription: name of the query's subscription, when it is registered on them.
-        missing: topics that did not exist at the last look-up.
+        missing: topics that did not exist at the last lookup.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions) -> None:
