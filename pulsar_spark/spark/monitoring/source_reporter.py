@@ -7,10 +7,9 @@ from typing import Protocol
 
 from pulsar_spark.client import LostRange, PlanningClient, TopicEnd
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.monitoring.backlog_probes import EntrySampler, OldestMessages, Waiting
 from pulsar_spark.spark.monitoring.by_topic import updated
 from pulsar_spark.spark.monitoring.driver_files import new_planner_id
-from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
-from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages, Waiting
 from pulsar_spark.spark.monitoring.source_report import (
     Json,
     PartitionBacklog,

@@ -7,8 +7,8 @@ import pytest
 
 from pulsar_spark.client import Kind, PendingCalls, TopicEnd
 from pulsar_spark.errors import DataLossError, DeadlineError, SchemaError, TopicNotFoundError
-from pulsar_spark.spark.monitoring import entry_samples
-from pulsar_spark.spark.monitoring.oldest_messages import OldestMessages
+from pulsar_spark.spark.monitoring import backlog_probes
+from pulsar_spark.spark.monitoring.backlog_probes import OldestMessages
 from pulsar_spark.spark.plan import ends, micro_batch, stream
 from tests.client.clients import wait_until
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -450,7 +450,7 @@ def test_a_topic_that_is_deleted_while_a_batch_is_planned(cluster, several, monk
 def slow_scan(cluster, several, monkeypatch):
     """A query whose probes of the topic u have no answer until the event is set; both topics have rows."""
     monkeypatch.setattr(micro_batch, "PROMPT", 0.0)
-    monkeypatch.setattr(entry_samples, "_PATIENCE", 0.0)
+    monkeypatch.setattr(backlog_probes, "_FIRST_PATIENCE", 0.0)
     for name in "tu":
         cluster.create(name)[0].produce(2)
     spark, answered, real = several(maxMessagesPerTrigger="8"), threading.Event(), cluster.probe_entries

@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_spark.errors import ConnectError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.monitoring.entry_samples import EntrySampler
+from pulsar_spark.spark.monitoring.backlog_probes import EntrySampler
 from pulsar_spark.spark.monitoring.source_report import EntryMeans
 
 T = TopicName.parse("t")
