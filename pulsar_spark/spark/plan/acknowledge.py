@@ -1,7 +1,7 @@
-"""Acknowledger: acknowledges what is processed, after chunk probes where :class:`Partition` wants them.
+"""Acknowledger: acknowledges processed positions, after chunk probes if :class:`Partition` requires them.
 
 A cumulative acknowledgement past an incomplete chunked message would lose it. So a partition is probed first:
-do parts of chunked messages lie before what is processed, and how old is that?
+do parts of chunked messages lie before the processed position, and how old is it?
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Acknowledger:
     def acknowledge_processed(
         self, partitions: Collection[Partition], expire: float, *, is_polled: bool = False
     ) -> bool:
-        """Acknowledge what is processed, as far as chunked messages allow.
+        """Acknowledge processed positions, as far as chunked messages allow.
 
         Args:
             partitions: partitions with news or open work.
@@ -166,7 +166,7 @@ class _Found(NamedTuple):
 def probe_chunks(
     client: PlanningClient, calls: Calls[Partition], partitions: Iterable[Partition]
 ) -> dict[Partition, MessageId]:
-    """Probe partitions up to what is processed, and note in each what is found.
+    """Probe partitions up to their processed positions, and note the result in each.
 
     A partition that takes long is not waited for.
 
@@ -202,7 +202,7 @@ def _find(
 
 
 def _note(client: PlanningClient, partition: Partition, found: _Found) -> bool:
-    """Note what a probe has found; False if it must be repeated."""
+    """Note the result of a probe; False if it must be repeated."""
     now, published = client.now(), found.published
     if found.has_chunks:
         partition.meet_chunks()

@@ -1,4 +1,4 @@
-"""The plan of a batch read: what the topics hold now, between the user's start and end."""
+"""The plan of a batch read: the present messages of the topics, between the user's start and end."""
 
 from __future__ import annotations
 

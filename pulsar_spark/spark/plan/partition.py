@@ -1,4 +1,4 @@
-"""Partition: one run's knowledge of a topic partition, and what it may acknowledge.
+"""Partition: one run's knowledge of a topic partition, and the rule of its acknowledgements.
 
 Processed messages are acknowledged immediately, unless chunked messages are near: a batch may end inside one,
 whose first chunks must stay stored until a later batch has read them. If chunks were ever found, each
@@ -314,7 +314,7 @@ class Partition:
     def ack_step(
         self, now: float, expire: float, seen: Seen | None = None, *, is_polled: bool = False
     ) -> AckStep:
-        """The next step in acknowledging what is processed; see the table at the top.
+        """The next step in acknowledging processed entries; see the table at the top.
 
         Args:
             now: time in seconds of a monotonic clock.

@@ -1,4 +1,4 @@
-"""The restart of a query from its checkpoint: its subscription is opened again, and what happened is judged.
+"""The restart of a query from its checkpoint: its subscription is opened again, and checked for data loss.
 
 A subscription that somebody removed is opened so that it begins at the end. It then shows as one that has
 acknowledged messages that this query never acknowledged.

@@ -91,7 +91,7 @@ class QueryPlanner:
         self._quiet = QuietTime()
         self._report: Json | None = None
         self._changed: dict[TopicName, Partition] = {}  # since the last report
-        self._continued: Offsets | None = None  # what latest() returned last
+        self._continued: Offsets | None = None  # result of the last latest()
 
     # ---- called by Spark
 
@@ -130,7 +130,7 @@ class QueryPlanner:
         return {topic: each.last for topic, each in bounds.items()}
 
     def freeze(self, ends: _Positions | None = None) -> None:
-        """Limit the run to ``ends``, by default to what the topics hold now (Trigger.AvailableNow)."""
+        """Limit the run to ``ends``, by default to the present ends of the topics (Trigger.AvailableNow)."""
         self._frozen = self.ends() if ends is None else ends
         for topic, state in self._partitions.items():
             state.frozen_end = self._frozen.get(topic)
@@ -182,7 +182,7 @@ class QueryPlanner:
         return is_due
 
     def _appear(self, subscription: Subscription, start: Offsets, done: Set[TopicName]) -> None:
-        """Add new partitions, and note in all what Spark has checkpointed."""
+        """Add new partitions, and note the checkpointed position of each partition."""
         if start is not self._continued:
             subscription.unsettle(subscription.partitions.values())
         subscription.note_done(done)
@@ -201,7 +201,7 @@ class QueryPlanner:
         return asked
 
     def _judge(self, subscription: Subscription, asked: EndAnswers) -> None:
-        """Find out by the answers what was lost, and continue without partitions that are gone."""
+        """Judge the answers for data loss, and drop partitions that are gone."""
         answers, deleted = asked.answers, list(asked.gone)
         for partition, answer in answers.items():
             try:
@@ -221,7 +221,7 @@ class QueryPlanner:
         return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
 
     def _measure(self, subscription: Subscription, done: Set[TopicName]) -> None:
-        """Note ended topics, leave segments that are done, and count what is not processed."""
+        """Note ended topics, drop segments that are done, and count the backlogs."""
         subscription.note_ends(self._scalable.is_ordered)
         subscription.drop_done(done)
         subscription.count_backlogs()
@@ -329,7 +329,7 @@ class QueryPlanner:
         return tasks
 
     def commit(self) -> None:
-        """Acknowledge what the last ``latest`` received as processed, if that has failed."""
+        """Acknowledge the start of the last ``latest`` again, if that has failed."""
         if self._subscription is not None:
             self._acknowledge(self._subscription)
 

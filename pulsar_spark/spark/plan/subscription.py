@@ -1,4 +1,4 @@
-"""A query's durable subscription: it retains, on each topic partition, what Spark has not checkpointed.
+"""A query's durable subscription: it retains the messages of each partition that are not checkpointed.
 
 It is created before the first row is planned, so that the broker keeps unprocessed messages. It has no
 permits: the broker sends it nothing, and moves it only as :mod:`data_loss` says. If anybody else moves it,
@@ -397,7 +397,7 @@ class Subscription:
     # ---- acknowledging
 
     def acknowledge_processed(self, expire: float, *, is_polled: bool = False) -> bool:
-        """Acknowledge what is processed; see :meth:`Acknowledger.acknowledge_processed`."""
+        """Acknowledge processed positions; see :meth:`Acknowledger.acknowledge_processed`."""
         return self._acknowledger.acknowledge_processed(self.unsettled.values(), expire, is_polled=is_polled)
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
