@@ -40,7 +40,6 @@ REASONS = {
     "values/avro/by_column/extents.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/by_column/items.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/by_column/leaves.py": "a step of decoding: tests/values/avro/test_avro_read.py",
-    "values/avro/by_column/payloads.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/by_column/readers.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/steps.py": "a step of decoding: tests/values/avro/test_avro_read.py",
     "values/avro/by_column/varints.py": "a step of decoding: tests/values/avro/test_avro_read.py",

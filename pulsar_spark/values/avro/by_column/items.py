@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
-from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
+from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows, VarintEnds
 from pulsar_spark.values.avro.by_column.varints import read_varints
 from pulsar_spark.values.avro.walk import BLOCK_WORK, BadAvroError, Walker, read_block
 

@@ -8,6 +8,7 @@ some fields at a time), but they are in the buffer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,16 +16,57 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
-from pulsar_spark.values.avro.by_column.varint_ends import VarintEnds
 from pulsar_spark.values.avro.walk import AvroValue
 from pulsar_spark.values.value_work import ValueWork
 
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
+_AT_ONCE = 1 << 18  # bytes that are searched at once, which bounds the memory on the way
 _PAD = 16  # bytes before the first row and after the last, which reading a decimal or a varint may touch
 _WAVES = 256  # looks at items of rows after which they are counted as work
 SLACK = 4096  # and after those: how far after its row a position may be until ``limit`` is called
+
+
+class VarintEnds:
+    """Finds ends by their number, and the other way round. It takes four times as much memory as the bytes.
+
+    Args:
+        whole: the bytes, of which at least one is an end.
+    """
+
+    def __init__(self, whole: npt.NDArray[np.uint8]) -> None:
+        self._behind = len(whole) + 1
+        is_end = whole < 0x80
+        self._places = np.empty(np.count_nonzero(is_end), np.int32)
+        count = 0
+        for at in range(0, len(is_end), _AT_ONCE):
+            found = np.flatnonzero(is_end[at : at + _AT_ONCE])
+            self._places[count : count + len(found)] = found + at
+            count += len(found)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def before(self, position: Ints) -> Ints:
+        """How many ends lie before each position; int64[n]."""
+        return np.searchsorted(self._places, position.astype(np.int32))  # of one type, so nothing is copied
+
+    def places(self, number: Ints) -> Ints:
+        """The positions of ends, each below ``len``; int64[n]."""
+        return self._places[number].astype(np.int64)
+
+    def before_one(self, position: int) -> int:
+        """How many ends lie before a position."""
+        return bisect_left(self._places.data, position)
+
+    def after_one(self, number: int, count: int) -> int:
+        """The position after ``count`` varints, before which there are ``number`` ends.
+
+        Where there are fewer, one that is after all bytes.
+        """
+        last = number + count - 1
+        return int(self._places[last]) + 1 if last < len(self._places) else self._behind
 
 
 class AvroPayloads:
