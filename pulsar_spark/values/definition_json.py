@@ -1,4 +1,4 @@
-"""The JSON of a schema's definition, whose cost is bounded before it is parsed: it is data of others."""
+"""Parses the JSON of a schema's definition; its cost is bounded first, because anyone may have written it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Final
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 
-MAX_BYTES: Final = 4 << 20  # of the text; a broker takes 5 MiB
-# Commas, colons and opening brackets: each value and each name has one before it. A value of a few bytes may
-# take 200 bytes of memory.
+MAX_BYTES: Final = 4 << 20  # maximum size of a definition; brokers accept 5 MiB
+# Maximum number of commas, colons and opening brackets. One precedes each value and name, and a value of a
+# few bytes may take 200 bytes of memory.
 MAX_MARKS: Final = 250_000
 WAY_OUT: Final = "Read the topic with valueFormat=raw"
 _MARKS: Final = (b",", b":", b"[", b"{")
 
 
 def parse_json(data: bytes) -> object:
-    """Parse a definition.
+    """Parses a definition.
 
     Raises:
-        SchemaError: it is not JSON.
-        UnsupportedError: it is larger than any that this version reads.
+        SchemaError: the data is not JSON.
+        UnsupportedError: the definition is larger or more deeply nested than this version reads.
     """
     if len(data) > MAX_BYTES:
         raise too_large(f"the schema has {len(data)} bytes")
@@ -35,5 +35,5 @@ def parse_json(data: bytes) -> object:
 
 
 def too_large(what: str) -> UnsupportedError:
-    """The error of a schema that is larger than any that this version reads."""
+    """Returns the error for a schema that exceeds a limit of this version."""
     return UnsupportedError(what, advice=WAY_OUT)

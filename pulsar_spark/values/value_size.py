@@ -1,8 +1,8 @@
-"""The memory that one value may take as columns: an allowance for any value, plus a multiple of its size.
+"""The memory that the columns of one value may take: an allowance, plus a multiple of the payload's size.
 
-A few bytes can be many items, and each item takes the width of all columns that it has, set or not. So items
-of lists and maps are counted before they are read: each takes the fixed width of its type, and the text that
-the schema adds. Text of the payload itself takes its own size and is not counted.
+A few bytes can encode many items, and each item takes the width of all its columns, even if they are null. So
+the items of lists and maps are counted before they are read. An item counts as the fixed width of its type,
+plus the text of the schema's defaults. Text in the payload is not counted, because it takes its own size.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ Size = TypeVar("Size", int, npt.NDArray[np.int64])
 
 Rows: TypeAlias = "npt.NDArray[np.int64] | None"
 
-ALLOWANCE = 16 << 20  # bytes, for any value
-PER_BYTE = 10
-_MAX_TOGETHER = 128 << 20  # bytes that values read together may take
+ALLOWANCE = 16 << 20  # bytes that any value may take
+PER_BYTE = 10  # further bytes for each byte of the payload
+_MAX_TOGETHER = 128 << 20  # bytes that the values read in one call may take
 
 _OFFSET_BITS = 32
 
 
 def accepted(size: Size) -> Size:
-    """Bytes that a value of ``size`` bytes may take."""
+    """Returns the maximum column bytes of a payload of ``size`` bytes."""
     return ALLOWANCE + PER_BYTE * size
 
 
 def largest_unchecked(growth: float) -> int | None:
-    """The size in bytes up to which a value is never too large, so that its items need not be counted.
+    """Returns the largest payload size in bytes that is never too large, so that its items are not counted.
 
     Args:
-        growth: bytes of columns, at most, that a byte of a value can become.
+        growth: maximum column bytes for each payload byte.
 
     Returns:
-        None: any size.
+        The size; None: no payload is too large.
     """
     return None if growth <= PER_BYTE else int(ALLOWANCE / (growth - PER_BYTE))
 
 
 def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[np.int64]:
-    """Indexes of values that have more bytes than ``largest_unchecked`` says."""
+    """Returns the indexes of values of more than ``unchecked`` bytes (None: no limit), int64[m]."""
     if unchecked is None or values.nbytes <= unchecked:
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
@@ -55,11 +55,11 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
 
 
 class ValueCost(NamedTuple):
-    """What a value may take as columns at most, beside the width of a row and its own text.
+    """The maximum column bytes of a value, without the width of its row and the text of its payload.
 
     Attributes:
-        row: bytes that it gets from the schema.
-        growth: bytes that a byte of it becomes as items of lists and maps, with the text they get.
+        row: bytes that the schema adds to each row.
+        growth: bytes of list and map items, with their default text, for each payload byte.
     """
 
     row: int = 0
@@ -67,10 +67,10 @@ class ValueCost(NamedTuple):
 
 
 class ValueParts:
-    """Cuts values into parts that are read one after the other, so that each takes bounded memory.
+    """Cuts values into parts that are read one after the other, so that the memory of a part is bounded.
 
     Args:
-        target: the type that values are read as.
+        target: Arrow type of the decoded values.
     """
 
     def __init__(self, target: pa.DataType) -> None:
@@ -79,13 +79,13 @@ class ValueParts:
     def ends(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, costs: Sequence[ValueCost], of_row: Rows = None
     ) -> list[int]:
-        """The index after the last value of each part; a value that alone takes more is its own part.
+        """Returns the index after the last value of each part; a value above the bound is a separate part.
 
         Args:
             values: ``binary`` [n], at least one.
             keys: ``binary`` [n].
-            costs: of the values.
-            of_row: int64[n], which of ``costs`` each value has; None: all have the first.
+            costs: maximum sizes, one for each group of values.
+            of_row: int64[n], index into ``costs`` for each value; None: the first for all.
         """
         rows, growths = (np.array(each) for each in zip(*costs, strict=True))
         most = values.nbytes + keys.nbytes
@@ -101,7 +101,7 @@ class ValueParts:
 
 
 def item_width(kind: pa.DataType) -> int:
-    """Bytes that an item of a list, or an entry of a map, takes; without its text and its own items."""
+    """Returns the bytes of a list item or map entry, without its text and nested items."""
     if pa.types.is_map(kind):
         bits = 1 + _bits(kind.key_type) + _bits(kind.item_type)
     else:
@@ -110,7 +110,7 @@ def item_width(kind: pa.DataType) -> int:
 
 
 def _bits(kind: pa.DataType) -> int:
-    """Bits of a row of a column."""
+    """Returns the bits of one row of a column, with its validity bit."""
     if pa.types.is_struct(kind):
         return 1 + sum(_bits(field.type) for field in kind)
     if pa.types.is_null(kind):
@@ -122,12 +122,12 @@ def _bits(kind: pa.DataType) -> int:
 
 
 class ValueRoom:
-    """What one value may still take.
+    """The memory and work that one value may still use.
 
     Attributes:
-        accepted: bytes, in all.
-        left: bytes; below 0 the value is too large.
-        work: items, by the time that they take; below 0 there are too many.
+        accepted: maximum bytes.
+        left: remaining bytes; below 0: the value is too large.
+        work: remaining units of work, as ValueWork counts them; below 0: too many items.
     """
 
     __slots__ = ("accepted", "left", "work")
@@ -138,6 +138,6 @@ class ValueRoom:
 
     @property
     def why(self) -> str:
-        """Why a value that is too large is bad."""
+        """The reason for refusing a value that is too large."""
         taken = self.accepted - self.left
         return f"it would take at least {taken} bytes as columns; the maximum is {self.accepted}"

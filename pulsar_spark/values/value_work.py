@@ -1,7 +1,7 @@
-"""The work that values may make one item after the other: as much as their bytes pay for, and an allowance.
+"""The work that decoding may cost: a budget for each value by its size, and an allowance for the whole task.
 
-A unit is about a microsecond, which an item takes that is read by itself. Items that are read by column take
-a tenth, and are not counted, because honest values of the same size take as long.
+A unit is about a microsecond, the time of reading one item by itself. Items that are read by column take a
+tenth of that. They are not counted, because ordinary values of the same size take as long.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 
 @dataclass(slots=True)
 class WorkPool:
-    """The units that values of a task may still take beyond what their bytes pay for."""
+    """The allowance of a task: units that its values may still use beyond their own budgets."""
 
     left: float = 300_000.0
 
 
 class ValueWork:
-    """The work that n values may still make.
+    """The work that n values may still cost.
 
     Args:
-        own: float64[n], units that each value's bytes pay for, infinite: any number; None: any for all.
-        pool: the allowance.
+        own: float64[n], budget of each value in units, infinite: no limit; None: no limit for any value.
+        pool: allowance that all values of the task share.
 
     Attributes:
-        is_limited: whether work is counted at all.
+        is_limited: True if work is counted.
     """
 
     def __init__(self, own: Floats | None, pool: WorkPool) -> None:
@@ -45,7 +45,7 @@ class ValueWork:
         self._refused: Flags = np.zeros(len(self._own), np.bool_)
 
     def part(self, rows: Ints | slice) -> ValueWork:
-        """The work of some of the values; it is also taken from the whole."""
+        """Returns the work of some of the values; both objects share the budgets."""
         made = copy(self)
         if self.is_limited:
             made._rows = self._rows[rows]
@@ -53,18 +53,18 @@ class ValueWork:
 
     @property
     def refused(self) -> Flags:
-        """Which values would have made more, bool[n]."""
+        """Flags of the values whose work exceeded budget and allowance, bool[n]."""
         return self._refused[self._rows]
 
     def left(self, row: int) -> float:
-        """Return the units that a value may still take; below 0 if it was refused."""
+        """Returns the units that a value may still use; -1 if it was refused."""
         if not self.is_limited:
             return math.inf
         place = self._rows[row]
         return -1.0 if self._refused[place] else float(self._own[place]) + self._pool.left
 
     def take(self, row: int, units: float) -> bool:
-        """Take units for a value; False: they are too many, and took all of the allowance."""
+        """Uses units for a value; returns False if it is refused, which uses up the allowance."""
         if not self.is_limited or math.isinf(self._own[place := self._rows[row]]):
             return True
         beyond = units - float(self._own[place])
@@ -75,7 +75,7 @@ class ValueWork:
         return not self._refused[place]
 
     def take_each(self, units: Floats) -> Flags:
-        """Take units for each value, in their order; return which values may make the work, bool[n]."""
+        """Uses units for each value, in order; returns flags of the values that are not refused, bool[n]."""
         beyond = np.maximum(units - self._own[self._rows], 0.0)
         taken = np.cumsum(beyond)
         self._refused[self._rows] |= (beyond > 0) & (taken > self._pool.left)

@@ -1,4 +1,4 @@
-"""Rows whose whole record is null: they are written as tombstones."""
+"""Writes null rows as tombstones (messages without a value)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TombstoneEncoder:
-    """Writes null rows as tombstones, and gives the others to the encoder of records."""
+    """Writes null rows as tombstones, and other rows with the encoder ``records``."""
 
     records: ValueEncoder
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        """Write n rows; see :class:`ValueEncoder`. Indexes of rows in errors are those of ``rows``."""
+        """Writes n rows; see :class:`ValueEncoder`. Row indexes in errors refer to ``rows``."""
         if not rows.null_count:
             return self.records.encode(rows)
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # Any record instead of a null one: its bytes are not used.
+        # A null row becomes a copy of a valid one, because records may not be null; its bytes are dropped.
         numbers = np.arange(len(rows))
         has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())

@@ -1,4 +1,4 @@
-"""Rows of a union, by the branch that they are of."""
+"""Groups the rows of a union by their branch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows
 
-_FEW_BRANCHES = 16  # which are looked for one after the other
+_FEW_BRANCHES = 16  # up to this number, each branch is searched for in turn; more are sorted
 
 
 def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
-    """The numbers of branches that there are, wrong ones too, and the indexes of their rows."""
+    """Yields each branch number in use and the indexes of its rows; invalid numbers too."""
     if branches > _FEW_BRANCHES:
         order = np.argsort(which, kind="stable")
         numbers, starts = np.unique(which[order], return_index=True)
@@ -34,7 +34,7 @@ def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterato
 
 
 def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
-    """Make some of ``count`` rows bad."""
+    """Marks rows bad, at the indexes ``wrong`` of ``count`` positions."""
     flags = np.zeros(count, np.bool_)
     flags[wrong] = True
     payloads.fail(rows, flags)

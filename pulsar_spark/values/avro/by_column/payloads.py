@@ -1,9 +1,9 @@
-"""The bytes of some rows, where each row's end, and which rows are bad.
+"""AvroPayloads: the bytes of many rows, the start and end of each row, and the bad rows.
 
 Readers move from position to position. A position is an index into ``bytes``, never after the end of its row:
-if a value would end after that, the row is bad, and the position is the row's end. So nothing outside a row
-is ever taken for a value of it. Bytes outside are read (a varint is read 8 bytes at once, and ends are found
-some fields at a time), but they are in the buffer.
+if a value would end after that, the row is bad, and the position becomes the row's end. So no value is made
+of bytes outside its row. Readers do load bytes outside the row, because they load varints 8 bytes at once and
+check ends after several fields. Those bytes are always in the buffer.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from pulsar_spark.values.value_work import ValueWork
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"
 
-_AT_ONCE = 1 << 18  # bytes that are searched at once, which bounds the memory on the way
-_PAD = 16  # bytes before the first row and after the last, which reading a decimal or a varint may touch
-_WAVES = 256  # looks at items of rows after which they are counted as work
-SLACK = 4096  # and after those: how far after its row a position may be until ``limit`` is called
+_AT_ONCE = 1 << 18  # bytes searched in one call, which bounds temporary memory
+_PAD = 16  # bytes before the first row and after the last, because decimals and varints are loaded as words
+_WAVES = 256  # waves (one item of each row) after which their work is counted
+SLACK = 4096  # bytes that a position may be after its row until ``limit`` is called
 
 
 class VarintEnds:
-    """Finds ends by their number, and the other way round. It takes four times as much memory as the bytes.
+    """Numbers the bytes below 0x80, each of which may end a varint, from 0 in order of position.
+
+    Takes four bytes of memory for each such byte.
 
     Args:
-        whole: the bytes, of which at least one is an end.
+        whole: bytes to search; at least one is below 0x80.
     """
 
     def __init__(self, whole: npt.NDArray[np.uint8]) -> None:
@@ -49,37 +51,37 @@ class VarintEnds:
         return len(self._places)
 
     def before(self, position: Ints) -> Ints:
-        """How many ends lie before each position; int64[n]."""
+        """Returns the number of ends before each position, int64[n]."""
         return np.searchsorted(self._places, position.astype(np.int32))  # of one type, so nothing is copied
 
     def places(self, number: Ints) -> Ints:
-        """The positions of ends, each below ``len``; int64[n]."""
+        """Returns the positions of ends, given their numbers (each below ``len``); int64[n]."""
         return self._places[number].astype(np.int64)
 
     def before_one(self, position: int) -> int:
-        """How many ends lie before a position."""
+        """Returns the number of ends before one position."""
         return bisect_left(self._places.data, position)
 
     def after_one(self, number: int, count: int) -> int:
-        """The position after ``count`` varints, before which there are ``number`` ends.
+        """Returns the position after the ``count`` varints that follow the first ``number`` ends.
 
-        Where there are fewer, one that is after all bytes.
+        If fewer varints follow, returns a position after all bytes.
         """
         last = number + count - 1
         return int(self._places[last]) + 1 if last < len(self._places) else self._behind
 
 
 class AvroPayloads:
-    """Some rows that are read together.
+    """Rows that are decoded together.
 
     Attributes:
-        work: what the rows may take.
-        bytes: all rows, one after the other.
-        words, doubles, floats: the number that begins at each byte, little-endian.
-        buffer: the same bytes for Arrow.
-        start: int64[n], each row's first byte.
-        end: int64[n], and the one after its last.
-        bad: bool[n], which rows are no values.
+        work: units of work that the rows may still use.
+        bytes: payloads of all rows, one after the other.
+        words, doubles, floats: views of ``bytes``, the little-endian number that begins at each byte.
+        buffer: Arrow buffer of ``bytes``.
+        start: int64[n], position of each row's first byte.
+        end: int64[n], position after each row's last byte.
+        bad: bool[n], flags of the rows that cannot be decoded.
     """
 
     def __init__(self, values: pa.BinaryArray, work: ValueWork) -> None:
@@ -89,7 +91,7 @@ class AvroPayloads:
         offsets = offsets_of(values).astype(np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         end = _PAD + last - first
-        # Arrow's memory: it reuses what is freed, where numpy's would be mapped page by page each time.
+        # Allocated by Arrow, because it reuses freed memory; numpy's would be mapped page by page each time.
         self.buffer = pa.allocate_buffer(end + SLACK + _PAD)
         whole = np.frombuffer(self.buffer, np.uint8)
         whole[:_PAD] = whole[end:] = 0
@@ -107,28 +109,28 @@ class AvroPayloads:
 
     @property
     def varint_ends(self) -> VarintEnds:
-        """All bytes that may be the last of a varint."""
+        """The bytes that may end a varint, found at the first call."""
         if self._varint_ends is None:
             self._varint_ends = VarintEnds(self.bytes)
         return self._varint_ends
 
     def ends(self, rows: Rows) -> Ints:
-        """Where the rows end."""
+        """Returns the position after the last byte of each row."""
         return self.end if rows is None else self.end[rows]
 
     def is_bad(self, rows: Rows) -> Flags:
-        """Which rows are bad by now."""
+        """Returns flags of the rows found bad so far."""
         return self.bad if rows is None else self.bad[rows]
 
     def fail(self, rows: Rows, wrong: Flags) -> None:
-        """Make rows bad where ``wrong`` is set."""
+        """Marks the rows bad whose flag in ``wrong`` is set."""
         if rows is None:
             self.bad |= wrong
         else:
             self.bad[rows[wrong]] = True
 
     def limit(self, position: Ints, rows: Rows) -> Ints:
-        """The positions, none after its row's end; rows in which one was are bad."""
+        """Returns the positions, cut to the row's end; marks the rows bad that had a position after it."""
         end = self.ends(rows)
         over = position > end
         if over.any():
@@ -138,32 +140,32 @@ class AvroPayloads:
 
     @property
     def credit(self) -> Ints:
-        """How many bytes each row may still count for items that are larger than the bytes they have.
+        """The credit of each row in bytes, which items that are larger than their payload use up.
 
-        A row has as many as its own; one that has spent more is bad. So a few bytes never make a long array
-        of items without bytes, or of long defaults.
+        A row starts with its size in bytes and is bad if it uses more. So a short payload never becomes a
+        long array of empty items, or of long defaults.
         """
         if self._credit is None:
             self._credit = self.end - self.start
         return self._credit
 
     def value_of(self, row: int, credit: int) -> AvroValue:
-        """A row that is to be gone over by itself."""
+        """Returns a row to read by itself."""
         return AvroValue(self.bytes.data, int(self.end[row]), credit, None, self.work.left(row))
 
     def take_work(self, row: int, value: AvroValue) -> None:
-        """Say that a row was gone over; one that has taken too much is bad."""
+        """Counts the work of a row that was read by itself; marks the row bad if it is refused."""
         self.bad[row] |= not self.work.take(row, self.work.left(row) - value.work)
 
     def count_wave(self, rows: Ints, units: float) -> None:
-        """Count a look at one item of each of some rows, which share what it costs."""
+        """Counts the work of a wave, which reads one item of each of some rows; they share the units."""
         self._waves += 1
         if self._waves % _WAVES == 0 and self.work.is_limited:
             some = np.unique(rows)
             self.bad[some] |= ~self.work.part(some).take_each(np.full(len(some), _WAVES * units / len(some)))
 
     def charge(self, rows: Rows, costs: Ints) -> None:
-        """Take costs from the rows' credit, none above 2 ** 44; rows without any left are bad."""
+        """Subtracts costs, each up to 2 ** 44, from the credit; marks rows bad whose credit is below 0."""
         credit = self.credit
         if rows is None:
             credit -= costs

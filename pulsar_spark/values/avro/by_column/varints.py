@@ -1,4 +1,4 @@
-"""Zigzag varints, one at each of many positions."""
+"""Decodes zigzag varints at many positions at once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _U = np.uint64
 _STOP = _U(0x8080808080808080)
 _ONES = _U(0x0101010101010101)
 _BITS = _U(0x7F7F7F7F7F7F7F7F)
-# Which bits of a word move down, and by how many: groups of 7 become groups of 14, 28, 56.
+# Masks of the bits that move down, and by how many bits: groups of 7 become groups of 14, 28, 56.
 _SQUEEZE = (
     (_U(0x7F007F007F007F00), _U(1)),
     (_U(0x3FFF00003FFF0000), _U(2)),
     (_U(0x0FFFFFFF00000000), _U(4)),
 )
-_SHORT = 2  # bytes, of which the first step makes one group
+_SHORT = 2  # bytes of a varint that the first step of _SQUEEZE suffices for
 _MAX_BYTES = 10
 
 
 def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-    """Read one varint at each position.
+    """Reads one varint at each position.
 
     Returns:
-        The values, and the positions after them, none after its row's end. A row is bad where a varint does
-        not end, has more than 64 bits, or reaches over the row's end.
+        The values and the positions after them, cut to the row's end. A row becomes bad if a varint does not
+        end, has more than 64 bits, or reaches over the row's end.
     """
     value, after = read_short_varints(payloads, position, rows)
     return value.astype(np.int64, copy=False), after
@@ -36,7 +36,7 @@ def read_varints(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[In
 def read_short_varints(
     payloads: AvroPayloads, position: Ints, rows: Rows
 ) -> tuple[Ints | npt.NDArray[np.int8], Ints]:
-    """As :func:`read_varints`, but the values are int8 where all have one byte."""
+    """As :func:`read_varints`, but returns int8 values if every varint has one byte."""
     first = payloads.bytes[position]
     if first.max(initial=0) < 0x80:
         short = first.view(np.int8)
@@ -57,7 +57,7 @@ def read_short_varints(
 
 
 def varint_ends_at(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-    """Where the varints at positions end; as :func:`read_varints`, but some may reach over the row's end."""
+    """Returns the positions after the varints, as :func:`read_varints`, but not cut to the row's end."""
     after: Ints = position + 1
     if not np.count_nonzero(payloads.bytes[position] & 0x80):
         return after
@@ -70,7 +70,7 @@ def varint_ends_at(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
 
 
 def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-    """Where bytes after their length begin and end."""
+    """Returns the start and end positions of length-prefixed bytes; marks rows of wrong lengths bad."""
     size, start = read_varints(payloads, position, rows)
     end = payloads.ends(rows)
     wrong = (size < 0) | (size > end - start)
@@ -81,16 +81,16 @@ def read_spans(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints
 
 
 def _sizes(word: np.ndarray) -> tuple[np.ndarray, np.ndarray, Ints]:
-    """The last bytes of the varints that words begin with, all bits up to them, and their sizes."""
+    """Returns for each word: its stop bits, the mask up to the end of its first varint, the varint's size."""
     stops = ~word & _STOP
-    upto = stops ^ (stops - _U(1))  # all where there is none
+    upto = stops ^ (stops - _U(1))  # all bits if the varint has no end in the word
     return stops, upto, (((upto & _ONES) * _ONES) >> _U(56)).view(np.int64)
 
 
 def _add_last_bytes(
     payloads: AvroPayloads, position: Ints, rows: Rows, long: Ints, word: np.ndarray, size: Ints
 ) -> None:
-    """Add the ninth and the tenth byte to the varints that have them, at the indexes ``long``."""
+    """Adds the ninth and tenth byte to the varints of more than 8 bytes, at the indexes ``long``."""
     ninth = payloads.bytes[position[long] + 8].astype(_U)
     tenth = payloads.bytes[position[long] + 9].astype(_U)
     has_tenth = ninth >= _U(0x80)
