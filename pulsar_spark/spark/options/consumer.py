@@ -9,6 +9,16 @@ from pulsar_spark.spark.options.option import Mode, Table, Values
 
 CONSUMER = Table()
 
+
+def _never_replicated(text: str) -> bool:
+    if parsers.boolean(text):
+        raise ValueError(
+            "false. Brokers copy only subscriptions whose consumer receives messages, and a query's receives "
+            "none. Set retention in the other cluster"
+        )
+    return False
+
+
 CONSUMER_NAME = CONSUMER.add(
     "pulsar.consumer.consumerName",
     "text",
@@ -28,13 +38,11 @@ _SUBSCRIPTION_PROPERTIES = CONSUMER.add(
 )
 _REPLICATE_SUBSCRIPTION_STATE = CONSUMER.add(
     "pulsar.consumer.replicateSubscriptionState",
-    "boolean",
-    parsers.boolean,
+    "`false`",
+    _never_replicated,
     None,
-    "Whether the broker copies the durable subscription's position to the clusters that the topic is "
-    "replicated to. Default: the namespace's policy. Once enabled it stays enabled. A query cannot continue "
-    "in another cluster from its checkpoint, because message ids differ. Start a new query there with "
-    "`startingOffsets=subscription`.",
+    "`false`: the broker does not copy the durable subscription to other clusters. Default: the namespace's "
+    "policy. `true` is refused, because it has no effect. See docs/clusters.md.",
     only=Mode.STREAM,
 )
 

@@ -10,12 +10,10 @@ def test_what_the_broker_is_told_of_a_subscription():
     options = source(
         pulsar_consumer_consumerName="etl",
         pulsar_consumer_subscriptionProperties='{"team": "sales"}',
-        pulsar_consumer_replicateSubscriptionState="true",
+        pulsar_consumer_replicateSubscriptionState="false",
     )
     assert options.client.consumer_name == "etl"
-    assert options.subscription_settings == SubscriptionSettings((("team", "sales"),), is_replicated=True)
-    off = source(pulsar_consumer_replicateSubscriptionState="false")
-    assert off.subscription_settings.is_replicated is False
+    assert options.subscription_settings == SubscriptionSettings((("team", "sales"),), is_replicated=False)
 
 
 def test_nothing_is_told_by_default():
@@ -26,7 +24,7 @@ def test_nothing_is_told_by_default():
 
 def test_a_batch_has_consumers_and_no_durable_subscription():
     assert source(Mode.BATCH, pulsar_consumer_consumerName="etl").client.consumer_name == "etl"
-    for name, text in (("subscriptionProperties", "{}"), ("replicateSubscriptionState", "true")):
+    for name, text in (("subscriptionProperties", "{}"), ("replicateSubscriptionState", "false")):
         with pytest.raises(OptionError, match=f"{name} is not allowed for reading a batch"):
             source(Mode.BATCH, **{f"pulsar_consumer_{name}": text})
 
@@ -38,6 +36,7 @@ def test_a_batch_has_consumers_and_no_durable_subscription():
         ("subscriptionProperties", '{"team": 1}'),
         ("subscriptionProperties", "team=sales"),
         ("replicateSubscriptionState", "yes"),
+        ("replicateSubscriptionState", "true"),
     ],
 )
 def test_what_is_refused(name, text):
