@@ -5,6 +5,7 @@
     ├── ProtocolError                   PULSAR_PROTOCOL    yes
     ├── CorruptError                    PULSAR_CORRUPT
     ├── DataLossError                   PULSAR_DATA_LOSS
+    ├── OtherClusterError               PULSAR_OTHER_CLUSTER
     ├── UnsupportedError                PULSAR_UNSUPPORTED
     ├── CryptoError                     PULSAR_CRYPTO
     ├── DuplicatesError                 PULSAR_DUPLICATES
@@ -157,6 +158,13 @@ class DataLossError(PulsarError):
         "Check the topic's retention, message TTL and subscriptions. Set failOnDataLoss=false to continue "
         "without these messages"
     )
+
+
+class OtherClusterError(PulsarError):
+    """The checkpoint has positions of another cluster."""
+
+    code = "PULSAR_OTHER_CLUSTER"
+    usual_advice = "Continue on the cluster that the checkpoint is of, or use a new checkpointLocation"
 
 
 class UnsupportedError(PulsarError):

@@ -19,6 +19,7 @@ TABLE = [
     ("ProtocolError", "PULSAR_PROTOCOL", True, "PulsarError"),
     ("CorruptError", "PULSAR_CORRUPT", False, "PulsarError"),
     ("DataLossError", "PULSAR_DATA_LOSS", False, "PulsarError"),
+    ("OtherClusterError", "PULSAR_OTHER_CLUSTER", False, "PulsarError"),
     ("UnsupportedError", "PULSAR_UNSUPPORTED", False, "PulsarError"),
     ("CryptoError", "PULSAR_CRYPTO", False, "PulsarError"),
     ("DuplicatesError", "PULSAR_DUPLICATES", False, "PulsarError"),

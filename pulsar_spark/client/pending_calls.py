@@ -275,6 +275,7 @@ class Kind(Enum):
     ENTRIES = auto()
     SEARCH = auto()
     FINAL_END = auto()
+    WITNESS = auto()
 
 
 class Calls(Generic[K]):

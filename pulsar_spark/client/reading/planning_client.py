@@ -175,6 +175,10 @@ class PlanningClient:
         compacted = self._is_only_kept(topic, position)
         return probe.probe_entry(self._client, topic, position, read_compacted=compacted)
 
+    def entry_at(self, topic: TopicName, position: MessageId) -> EntryInfo | None:
+        """Returns the visible entry at ``position``; None if there is none."""
+        return probe.entry_at(self._client, topic, position)
+
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
         """Returns the first visible entry after ``position``; None if the broker knows of none."""
         return probe.first_after(self._client, topic, position)

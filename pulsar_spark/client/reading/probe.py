@@ -29,6 +29,7 @@ from pulsar_spark.errors import (
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading import time_search
 from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark.protocol.reading.witness import Source, source_of
 from pulsar_spark.wire.commands import InitialPosition
 from pulsar_spark.wire.entry.entries import Entries
 
@@ -63,6 +64,7 @@ class EntryInfo:
         index: the broker's index of its last message, if the broker sends it.
         chunk: whether it is a chunk that does not complete its message.
         chunked: whether it is any chunk.
+        source: where it was produced if it is another cluster's copy.
         corrupt: whether it cannot be decoded. Then only the id is known: the entry counts as one message of
             one byte, published in 1970. The task that reads it fails or leaves it out.
     """
@@ -75,6 +77,7 @@ class EntryInfo:
     chunk: bool
     chunked: bool
     corrupt: bool = False
+    source: Source | None = None
 
 
 class PartitionBounds(NamedTuple):
@@ -167,6 +170,21 @@ def probe_entry(
     options = reader_options(client, "probe", position, read_compacted=read_compacted)
     with Consumer(client, topic, options, Permits(1)) as consumer:
         return receive_infos(consumer, client.operation(), 1)[0]
+
+
+def entry_at(client: Client, topic: TopicName, position: MessageId) -> EntryInfo | None:
+    """Returns the visible entry at ``position``; None if there is none.
+
+    Raises:
+        TopicNotFoundError, BrokerError: see ``Consumer``.
+    """
+    position = position.whole_entry
+    with Consumer(client, topic, reader_options(client, "probe", position), Permits(1)) as consumer:
+        last, before = consumer.last_message_id()
+        if last.whole_entry < position or before >= position:  # it does not exist yet, or any more
+            return None
+        found = receive_infos(consumer, client.operation(), 1)[0]
+        return found if found.id == position else None
 
 
 def first_after(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
@@ -455,7 +473,7 @@ def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end
 
 
 def entry_infos(entries: Entries) -> list[EntryInfo]:
-    """Returns the facts about entries, by column; only the metadata of chunks are parsed."""
+    """Returns the facts about entries, by column; only the metadata of chunks and copies are parsed."""
     columns = (
         entries.ledger.tolist(),
         entries.entry.tolist(),
@@ -474,4 +492,6 @@ def entry_infos(entries: Entries) -> list[EntryInfo]:
         metadata = entries.one(row).metadata
         is_part = metadata.chunk_id < metadata.num_chunks_from_msg - 1
         found[row] = replace(found[row], chunk=is_part, chunked=True)
+    for row in np.flatnonzero(entries.copied).tolist():
+        found[row] = replace(found[row], source=source_of(entries.one(row).metadata))
     return found

@@ -11,7 +11,7 @@ from pulsar_spark.client.client import Client
 from pulsar_spark.client.closing import Closing
 from pulsar_spark.client.consuming.consumer import Consumer
 from pulsar_spark.client.consuming.inbox import TopicEnd
-from pulsar_spark.client.reading.probe import reader_options
+from pulsar_spark.client.reading.probe import EntryInfo, entry_infos, reader_options
 from pulsar_spark.errors import PulsarError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.permits import Permits
@@ -44,6 +44,7 @@ class Tail(Closing):
         after: see the argument.
         reached: last entry up to which the tail has seen every visible entry after ``after``.
         has_chunks: whether one of these entries was a chunk.
+        last: last entry that the tail has seen; None before the first.
         was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
             broker was free to send the next one, so there was none.
 
@@ -56,6 +57,7 @@ class Tail(Closing):
     ) -> None:
         self.after = self.reached = self._acknowledged = after.whole_entry
         self.has_chunks = self.was_waiting = False
+        self.last: EntryInfo | None = None
         self._is_lost = False
         self._entries = self._bytes = 0
         self._consumer = Consumer(
@@ -96,6 +98,7 @@ class Tail(Closing):
         try:
             while len(entries := self._consumer.take_arrived()):
                 self.reached = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
+                (self.last,) = entry_infos(entries[-1:])
                 self.has_chunks = self.has_chunks or bool(entries.chunked.any())
                 self._entries += len(entries)
                 self._bytes += int(entries.sizes.sum())

@@ -215,7 +215,7 @@ def _is_shown(option: str, data: dict[str, Any]) -> bool:
     """Whether it is the position of a query, as its checkpoint and its progress show it, and no topics."""
     topics = data.get("topics")
     if isinstance(data.get("subscription"), str) and isinstance(topics, dict):
-        newer = sorted(data.keys() - {"subscription", "topics"})
+        newer = sorted(data.keys() - {"subscription", "topics", "witness"})
         if newer:
             raise OptionError(
                 f"{option} holds {', '.join(newer)[:100]}, which this version of pulsar_spark cannot read",

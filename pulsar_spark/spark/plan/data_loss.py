@@ -155,6 +155,12 @@ class Judgement:
             return Judgement(LossVerdict.RECREATED, "the topic was deleted and created again")
         return self
 
+    def elsewhere(self, position: MessageId, why: str) -> Judgement:
+        """The judgement if the cluster may be another one, as ``why`` tells; nothing is fine there."""
+        if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
+            return self
+        return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))
+
 
 _FINE = Judgement(LossVerdict.FINE)
 

@@ -42,6 +42,7 @@ class LossCheck:
         reporter: reports the losses, and keeps those that are warnings.
         holding: scalable topics that kept what the query's subscription had not read when it was opened.
         absent: partitions of the checkpoint that were reported as absent or deleted.
+        why_unsure: why the cluster may be another one, in which case nothing at a restart is fine; or empty.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class LossCheck:
         self.reporter = LossReporter(fail_on_data_loss=options.fail_on_data_loss)
         self.holding: set[TopicName] = set()
         self.absent: set[TopicName] = set()
+        self.why_unsure = ""
 
     # ---- partitions on which the subscription is open
 
@@ -89,7 +91,7 @@ class LossCheck:
                 was_missing=was_missing,
                 is_message=self._is_processed(topic, position),
                 stored=stored,
-            )
+            ).elsewhere(position, self.why_unsure)
 
         self._reconcile(subscription, topic, position, answer, judge)
 

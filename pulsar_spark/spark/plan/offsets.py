@@ -1,14 +1,17 @@
 """Offsets: the position of a query in all its topic partitions, and its JSON form in Spark's checkpoint.
 
     {"subscription": "spark-pulsar-6f1c...",
-     "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}}}
+     "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}},
+     "witness": {"topic": "persistent://public/default/t#0", "id": "12:80", "time": 1764400000000}}
 
 A position is the last message taken: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
 of a topic without partitions is ``"-1"``. A scalable topic has segments:
 
      "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
 
-Pure: no Spark, no client.
+The witness of an entry that a replicator copied also has its source, ``"from": ["cluster", "3:4"]``.
+
+Pure: no Spark, no connection.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_spark.client import Source, Witness
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.by_topic import updated
@@ -34,14 +38,16 @@ class Offsets:
     Attributes:
         subscription: name of the durable subscription that holds the messages not taken yet.
         positions: last message taken, by topic partition or segment; LATEST: it is done.
+        witness: an entry of the cluster that these positions are of; None if none is known yet.
     """
 
     subscription: str
     positions: Mapping[TopicName, MessageId]
+    witness: Witness | None = None
 
     def to_json(self) -> Json:
         """The dict for Spark. Its keys are in a fixed order, because Spark compares offsets as JSON text."""
-        return {"subscription": self.subscription, "topics": positions_to_json(self.positions)}
+        return self._json(positions_to_json(self.positions))
 
     def to_json_after(self, before: Offsets, json: Json) -> Json:
         """Like :meth:`to_json`, but faster if few positions moved since ``before``, whose dict is ``json``.
@@ -51,7 +57,13 @@ class Offsets:
         old = before.positions
         moved = {topic: each for topic, each in self.positions.items() if each is not old.get(topic)}
         topics = updated(json["topics"], _texts(moved), map(_key, old.keys() - self.positions.keys()))
-        return {"subscription": self.subscription, "topics": topics}
+        return self._json(topics)
+
+    def _json(self, topics: Json) -> Json:
+        json: Json = {"subscription": self.subscription, "topics": topics}
+        if self.witness is not None:
+            json["witness"] = _witness_to_json(self.witness)
+        return json
 
     @classmethod
     def from_json(cls, data: Json) -> Offsets:
@@ -66,8 +78,8 @@ class Offsets:
         """
         if not isinstance(data, dict):  # for example the number that Spark's rate source writes
             raise _not_ours(data)
-        if data.keys() > {"subscription", "topics"}:
-            newer = sorted(data.keys() - {"subscription", "topics"})
+        newer = sorted(data.keys() - {"subscription", "topics", "witness"})
+        if newer and data.keys() >= {"subscription", "topics"}:
             raise OptionError(
                 f"the checkpoint contains {', '.join(newer)}, which this version of pulsar_spark cannot read",
                 advice="Use the version of pulsar_spark that wrote it, or a newer one",
@@ -82,7 +94,7 @@ class Offsets:
             for number, text in partitions.items():
                 part = _partition(TopicName.parse(name, scalable=True), number)
                 positions[part] = MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
-        return cls(subscription, positions)
+        return cls(subscription, positions, _witness(data))
 
 
 class OffsetCache:
@@ -133,6 +145,34 @@ def _texts(positions: Mapping[TopicName, MessageId]) -> dict[tuple[str, str], st
 
 def _key(topic: TopicName) -> tuple[str, str]:
     return str(topic.base), topic.part
+
+
+def _witness_to_json(witness: Witness) -> Json:
+    json: Json = {"topic": "#".join(_key(witness.topic)), "id": str(witness.id), "time": witness.publish_time}
+    if witness.source is not None:
+        cluster, position = witness.source
+        json["from"] = [cluster, None if position is None else str(position)]
+    return json
+
+
+def _witness(data: Json) -> Witness | None:
+    if "witness" not in data:
+        return None
+    try:
+        found = data["witness"]
+        topic, _, part = found["topic"].rpartition("#")
+        source = None
+        if "from" in found:
+            cluster, position = found["from"]
+            source = Source(cluster, None if position is None else MessageId.parse(position))
+        return Witness(
+            _partition(TopicName.parse(topic, scalable=True), part),
+            MessageId.parse(found["id"]),
+            int(found["time"]),
+            source,
+        )
+    except (TypeError, KeyError, ValueError):
+        raise _not_ours(data) from None
 
 
 def _not_ours(data: object) -> OptionError:

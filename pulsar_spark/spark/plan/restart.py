@@ -13,6 +13,7 @@ from pulsar_spark.client import Calls, LastMessageId, PlanningClient
 from pulsar_spark.errors import TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
@@ -70,11 +71,13 @@ def restart_query(
     topics: Topics,
     scalable: ScalableTopics,
     loss_check: LossCheck,
+    witnesses: Witnesses,
     checkpoint: Checkpoint,
 ) -> QueryStart:
     """Open the subscription of a checkpoint on all partitions that are read now.
 
     Raises:
+        OtherClusterError: the checkpoint is of another cluster.
         DataLossError: unprocessed messages are gone. The next start finds the same.
         BusyError: another query uses the subscription.
         BrokerError: the broker did not answer.
@@ -87,6 +90,7 @@ def restart_query(
     scalable.check_done(done, processed)
     found = Subscription(client, calls, name, options.subscription_settings, processed)
     try:
+        witnesses.check(checkpoint.end.witness, topics.partitions)
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
         # Before it is opened, because that would create it.
         missing = found.missing([topic for topic in asked if topic not in done])
@@ -99,6 +103,7 @@ def restart_query(
         register(client, options, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)
+        loss_check.why_unsure = witnesses.why_unsure(checkpoint.end.witness, missing, answers)
         for topic in topics.partitions:
             if topic in processed.keys() - done and not _check(
                 loss_check, found, topic, processed[topic], answers, missing

@@ -27,6 +27,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
@@ -80,6 +81,7 @@ class QueryPlanner:
         self._topics = Topics(self._client, options, self._scalable, found)
         self._micro_batches = MicroBatchPlanner(self._client, self._calls, options, self._meet_chunks)
         self._ends = EndTracker(self._client, self._calls)
+        self._witnesses = Witnesses(self._client, self._calls, options)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
         self._reporter = SourceReporter(self._client, options.client.service_url)
         self._subscription: Subscription | None = None
@@ -265,7 +267,9 @@ class QueryPlanner:
         planned = {topic: position for topic, position in start.positions.items() if topic in states}
         planned |= {partition.topic: end for partition, end in ends.items()}
         planned = self._scalable.with_done(planned, start, self._topics.partitions)
-        return Offsets(start.subscription, planned) if is_moved(planned, start) else start
+        if not is_moved(planned, start):
+            return start
+        return Offsets(start.subscription, planned, self._witnesses.renewed(start.witness, ends))
 
     # ---- between triggers
 
@@ -379,6 +383,7 @@ class QueryPlanner:
                 self._topics,
                 self._scalable,
                 self._loss_check,
+                self._witnesses,
                 checkpoint,
             )
         finally:

@@ -28,7 +28,7 @@ _SMALL = 4096  # bytes per entry; larger entries are not copied, because protobu
 _MESSAGES, _CHUNKS = EntryField.MESSAGES, EntryField.CHUNKS
 _PUBLISH_TIME, _SEQUENCE_ID = EntryField.PUBLISH_TIME, EntryField.SEQUENCE_ID
 _COMPRESSION, _UNCOMPRESSED_SIZE = EntryField.COMPRESSION, EntryField.UNCOMPRESSED_SIZE
-_ENCRYPTION_KEYS = EntryField.ENCRYPTION_KEYS
+_ENCRYPTION_KEYS, _REPLICATED_FROM = EntryField.ENCRYPTION_KEYS, EntryField.REPLICATED_FROM
 _TEXTS_OF_MESSAGES = (
     EntryField.PRODUCER_NAME,
     EntryField.REPLICATED_FROM,
@@ -183,6 +183,14 @@ class Entries:
         if _ENCRYPTION_KEYS not in spans:
             return np.zeros(len(self), np.bool_)
         return spans[_ENCRYPTION_KEYS][2][self._first : self._stop]
+
+    @property
+    def copied(self) -> Flags:
+        """Whether a replicator copied entries from another cluster, bool[n]."""
+        spans = self._block.fields.spans
+        if _REPLICATED_FROM not in spans:
+            return np.zeros(len(self), np.bool_)
+        return spans[_REPLICATED_FROM][2][self._first : self._stop]
 
     @property
     def payload_sizes(self) -> Ints:

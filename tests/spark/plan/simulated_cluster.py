@@ -303,6 +303,11 @@ class SimulatedCluster(PlanningClient):
         self.note("probe", topic)
         return next(each for each in self._entries(self.topic(topic)) if each.id >= position)
 
+    def entry_at(self, topic: TopicName, position: MessageId) -> EntryInfo | None:
+        self.note("entry at", topic)
+        entries = self._entries(self.topic(topic))
+        return next((each for each in entries if each.id == position.whole_entry), None)
+
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
         self.note("first after", topic)
         return next((each for each in self.topic(topic).ids if each > position), None)
@@ -502,6 +507,7 @@ class _Tail:
         cluster.open_readers += 1
         self._cluster, self._topic, self._on_arrival = cluster, topic, on_arrival
         self.after = self.reached = after
+        self.last: EntryInfo | None = None
         self.has_chunks = self.was_waiting = False
         self.has_permits = self._is_armed = True
         self._came = after
@@ -542,7 +548,7 @@ class _Tail:
         self._cluster.note("follow", self._topic)
         self.was_waiting = self.has_permits and self._is_armed and self.reached >= end
         if new:
-            self.reached = new[-1].id
+            self.reached, self.last = new[-1].id, new[-1]
             self.has_chunks = self.has_chunks or any(each.chunked for each in new)
         self._is_armed = True
         self.arrived()

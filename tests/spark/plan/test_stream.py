@@ -5,6 +5,7 @@ import json
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -300,7 +301,9 @@ def test_a_trigger_over_what_has_changed_decides_as_one_over_all(seed, options):
         found.append(spark.drain())
         spark.poll(120.0)  # longer than a chunked message may be incomplete
         marks = {topic: each.cursors["s"] for topic, each in cluster.topics.items()}
-        runs.append((found, spark.offsets, marks))
+        # Which entries are at hand, so which one is the witness, depends on what a trigger goes over.
+        offsets = [replace(Offsets.from_json(json.loads(each)), witness=None) for each in spark.offsets]
+        runs.append(([each for each in found if not isinstance(each, str)], offsets, marks))
     assert runs[0] == runs[1]
 
 

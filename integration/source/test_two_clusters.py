@@ -1,0 +1,146 @@
+"""A checkpoint of one cluster on another one, to which its topic was replicated. Never in silence."""
+
+import json
+
+import pytest
+
+from integration.broker.waiting import wait_until
+from integration.helpers.peer import Peer, Record
+from integration.helpers.triggers import Triggers
+from pulsar_spark.errors import DataLossError, OtherClusterError
+from pulsar_spark.spark.plan.offsets import Offsets
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def namespace(two_clusters):
+    return two_clusters.create_namespace("source")
+
+
+@pytest.fixture
+def geo_topic(two_clusters, namespace, topic):
+    """A topic that both clusters have, without messages."""
+    name = f"persistent://{namespace}/{topic.rpartition('/')[2]}"
+    two_clusters.create_topic(name)
+    return name
+
+
+def ledger(admin, topic):
+    """The ledger that a topic writes to, which is the cluster's newest if it was just created."""
+    return admin.internal_stats(topic)["ledgers"][-1]["ledgerId"]
+
+
+def align(clusters, topic):
+    """Give a topic without messages ledgers of the same number in both clusters."""
+    scratch = f"persistent://public/default/scratch-{topic[-8:]}"
+    numbers = {name: ledger(clusters.admin(name), topic) for name in "ab"}
+    while numbers["a"] != numbers["b"]:
+        low, high = sorted(numbers, key=numbers.__getitem__)
+        admin, count = clusters.admin(low), 0
+        while True:
+            name = f"{scratch}-{low}-{numbers[low]}-{count}"
+            admin.create_topic(name)
+            if ledger(admin, name) >= numbers[high] - 1:
+                break
+            count += 1
+        admin.unload(topic)
+        wait_until(lambda admin=admin, old=numbers[low]: ledger(admin, topic) != old)
+        numbers[low] = ledger(admin, topic)
+
+
+def produce(clusters, name, topic, count=ROWS, first=0):
+    with Peer(clusters.broker(name).service_url) as peer:
+        peer.produce(topic, [Record(b"%d" % number) for number in range(first, first + count)])
+
+
+def checkpoint(clusters, topic, **options):
+    """What the checkpoint of a query has that has read all of a topic in the cluster a."""
+    with Triggers(clusters.a.service_url, topic, **options) as triggers:
+        batches = list(triggers.available_now())
+        assert sum(map(triggers.count, batches)) == ROWS
+    return Offsets.from_json(json.loads(json.dumps(batches[-1].end.to_json())))
+
+
+def restart(cluster, topic, end, **options):
+    """Continue from a checkpoint; returns the values of the next micro-batches."""
+    with Triggers(cluster.service_url, topic, **options) as triggers:
+        return [row[2] for batch in triggers.available_now(end) for row in triggers.rows(batch)]
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize("held", [False, True], ids=["no subscription", "a subscription"])
+def test_ids_that_overlap_are_refused(two_clusters, geo_topic, held, loss):
+    align(two_clusters, geo_topic)
+    produce(two_clusters, "a", geo_topic)
+    two_clusters.await_replicated("a", geo_topic)
+    end = checkpoint(two_clusters, geo_topic)
+    assert end.witness is not None
+    if held:
+        two_clusters.b.admin.create_subscription(geo_topic, end.subscription)
+    produce(two_clusters, "b", geo_topic, first=ROWS)
+    with pytest.raises(OtherClusterError, match="startingTime=20"):
+        restart(two_clusters.b, geo_topic, end, failOnDataLoss=loss)
+    if not held:
+        assert two_clusters.b.admin.durable_subscriptions(geo_topic) == []
+    two_clusters.await_replicated("b", geo_topic)
+    assert restart(two_clusters.a, geo_topic, end) == [b"%d" % each for each in range(ROWS, 2 * ROWS)]
+
+
+@pytest.mark.parametrize("ahead", ["a", "b"])
+@pytest.mark.parametrize("held", [False, True], ids=["no subscription", "a subscription"])
+def test_ids_that_do_not_overlap_are_refused(two_clusters, geo_topic, held, ahead):
+    admin = two_clusters.admin(ahead)
+    other = ledger(two_clusters.admin("b" if ahead == "a" else "a"), geo_topic)
+    count = 0
+    while ledger(admin, geo_topic) <= other:
+        admin.create_topic(f"persistent://public/default/ahead-{geo_topic[-8:]}-{count}")
+        count += 1
+        if count % 10 == 0:
+            old = ledger(admin, geo_topic)
+            admin.unload(geo_topic)
+            wait_until(lambda old=old: ledger(admin, geo_topic) != old)
+    produce(two_clusters, "a", geo_topic)
+    two_clusters.await_replicated("a", geo_topic)
+    end = checkpoint(two_clusters, geo_topic)
+    if held:
+        two_clusters.b.admin.create_subscription(geo_topic, end.subscription)
+    with pytest.raises(OtherClusterError):
+        restart(two_clusters.b, geo_topic, end)
+
+
+def test_a_cluster_without_the_copies_is_told_by_its_subscription(two_clusters, geo_topic):
+    """It has ids on both sides of the checkpoint, and the subscription stands before: that looks fine."""
+    local = geo_topic.replace("geo/source", "public/default")
+    for admin in (two_clusters.a.admin, two_clusters.b.admin):
+        admin.create_topic(local)
+    align(two_clusters, local)
+    produce(two_clusters, "a", local)
+    end = checkpoint(two_clusters, local)
+    two_clusters.b.admin.create_subscription(local, end.subscription)
+    produce(two_clusters, "b", local, count=3)
+    two_clusters.b.admin.unload(local)
+    produce(two_clusters, "b", local, count=3)  # in a later ledger
+    with pytest.raises(DataLossError, match="another cluster"):
+        restart(two_clusters.b, local, end)
+
+
+def test_a_witness_that_retention_has_deleted_is_no_other_cluster(two_clusters, topic):
+    admin = two_clusters.a.admin
+    admin.create_namespace(f"public/{topic[-8:]}")
+    admin.set_retention(f"public/{topic[-8:]}", minutes=0, megabytes=0)
+    own = f"persistent://public/{topic[-8:]}/t"
+    admin.create_topic(own)
+    produce(two_clusters, "a", own)
+    with Triggers(two_clusters.a.service_url, own) as triggers:
+        (batch,) = triggers.available_now()
+        assert triggers.planner.latest(batch.end) == batch.end
+        old = ledger(admin, own)
+        wait_until(lambda: admin.backlog(own, batch.end.subscription) == 0)
+    admin.unload(own)
+    admin.trim(own)
+    wait_until(lambda: old not in [each["ledgerId"] for each in admin.internal_stats(own)["ledgers"]])
+    assert restart(two_clusters.a, own, batch.end) == []
+    produce(two_clusters, "a", own, first=ROWS)
+    assert batch.end.witness.id.ledger == old
+    assert restart(two_clusters.a, own, batch.end) == [b"%d" % each for each in range(ROWS, 2 * ROWS)]

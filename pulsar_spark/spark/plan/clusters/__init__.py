@@ -1,0 +1,1 @@
+"""Whether a restarted query reads the cluster that its checkpoint is of."""
