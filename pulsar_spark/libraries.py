@@ -25,7 +25,7 @@ try:
     import numpy
     import pyarrow
 except (ImportError, AttributeError) as _error:  # the latter: PyArrow found a folder numpy
-    raise LibraryError(f"pulsar_spark cannot be used: {_error}") from _error
+    raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {_error}") from _error
 
 
 def check(versions: dict[str, str | None]) -> None:
@@ -39,7 +39,7 @@ def check(versions: dict[str, str | None]) -> None:
     """
     for name, version in versions.items():
         if version is None:  # spark-core's jar on the path has a folder google/protobuf, without Python
-            raise LibraryError(f"pulsar_spark cannot be used: {name} is not installed for {sys.executable}")
+            raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:
             wanted = ".".join(map(str, oldest))

@@ -46,7 +46,7 @@ _TOOLS = {
 }
 # Not run here. Docker is not everywhere; environments are made, and clusters started, by
 # test_quickstart.py (README, quickstart, deploying) and `python -m integration deploy`.
-_ELSEWHERE = {"docker", "pip", "python3", "spark-submit", ".", "export"}
+_ELSEWHERE = {"docker", "pip", "python", "python3", "spark-submit", ".", "export"}
 # What only a whole start of a broker can show: test_quickstart.py, and the fixtures here.
 _BROKER = ["pulsar_spark", "broker"]
 _FOLDER = re.compile(r"(?<!\w)/(tmp|etc|data)/")

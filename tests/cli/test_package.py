@@ -113,15 +113,16 @@ def test_a_folder_is_no_library(site, tmp_path, name):
         else:
             (tmp_path / other).symlink_to(site / other)
     done = python("import pulsar_spark", tmp_path, ROOT)
-    why = "module 'numpy' has no" if name == "numpy" else f"{name} is not installed for"
-    assert f"[PULSAR_LIBRARY] pulsar_spark cannot be used: {why}" in done.stderr
+    why = "module 'numpy' has no" if name == "numpy" else f"{name} is not installed"
+    assert f"[PULSAR_LIBRARY] pulsar_spark cannot be used by {sys.executable}: {why}" in done.stderr
 
 
 def test_what_is_missing_is_named_at_once(jar, site, tmp_path):
     (tmp_path / "numpy").symlink_to(site / "numpy")
     done = python("import pulsar_spark", jar, tmp_path)
     last = done.stderr.splitlines()[-1]
-    assert "[PULSAR_LIBRARY] pulsar_spark cannot be used: No module named 'pyarrow'" in last
+    why = f"pulsar_spark cannot be used by {sys.executable}: No module named 'pyarrow'"
+    assert f"[PULSAR_LIBRARY] {why}" in last
     assert "pip install" in last
 
 
