@@ -100,7 +100,7 @@ def check_commands(block):
 
 def check_python(words):
     if words[0] != "-m":
-        assert (ROOT / words[0]).is_file(), words[0]
+        assert any((folder / words[0]).is_file() for folder in (ROOT, ROOT / "examples")), words[0]
         return
     _, module, *rest = words
     assert importlib.util.find_spec(module), f"there is no module {module}"
