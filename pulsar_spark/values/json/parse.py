@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from math import isfinite
@@ -44,23 +45,22 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
     """Parse n payloads; returns n values, and the rows of those that ``parse`` refuses: they are null."""
     some = payloads.to_pylist()
-    read = _USUAL[keeps_text] if _are_usual(payloads, some) else partial(parse, keeps_text=keeps_text)
+    is_usual = _are_usual(payloads, some)
     if not payloads.null_count:
+        decode = _USUAL[keeps_text] if is_usual else partial(parse, keeps_text=keeps_text)
         try:
-            return list(map(read, some)), []
+            return list(map(decode, some)), []
         except _ERRORS:
             pass
+    read = _parse_usual if is_usual else parse
     values: list[Any] = [None] * len(some)
     bad = []
     for row, payload in enumerate(some):
         if payload is not None:
             try:
-                values[row] = read(payload)
-            except _ERRORS:
-                try:
-                    values[row] = _parse_unusual(payload, keeps_text)
-                except ValueError:
-                    bad.append(row)
+                values[row] = read(payload, keeps_text=keeps_text)
+            except ValueError:
+                bad.append(row)
     return values, bad
 
 
@@ -70,12 +70,16 @@ def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
     Raises:
         ValueError: it is not JSON in UTF-8, or ``is_too_deep``.
     """
-    if not is_too_deep(payload) and _MINUS_ZERO.search(payload) is None:
-        try:
-            return _USUAL[keeps_text](payload)
-        except _ERRORS:
-            pass
-    return _parse_unusual(payload, keeps_text)
+    if is_too_deep(payload) or _MINUS_ZERO.search(payload) is not None:
+        return _parse_unusual(payload, keeps_text)
+    return _parse_usual(payload, keeps_text=keeps_text)
+
+
+def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
+    try:
+        return _USUAL[keeps_text](payload)
+    except _ERRORS:
+        return _parse_unusual(payload, keeps_text)
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
@@ -93,7 +97,7 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
 def _parse_unusual(payload: bytes, keeps_text: bool) -> Any:
     if is_too_deep(payload):
         raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
-    return _at_any_depth(_UNUSUAL[keeps_text], payload.decode("utf-8-sig"))
+    return _at_any_depth(_UNUSUAL[keeps_text], payload.removeprefix(BOM_UTF8).decode())
 
 
 def _integer(text: str) -> int | bytes:
