@@ -70,7 +70,9 @@ def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
     Raises:
         ValueError: it is not JSON in UTF-8, or ``is_too_deep``.
     """
-    if is_too_deep(payload) or _MINUS_ZERO.search(payload) is not None:
+    if is_too_deep(payload):
+        raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
+    if _MINUS_ZERO.search(payload) is not None:
         return _parse_unusual(payload, keeps_text)
     return _parse_usual(payload, keeps_text=keeps_text)
 
@@ -95,8 +97,6 @@ def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
 
 
 def _parse_unusual(payload: bytes, keeps_text: bool) -> Any:
-    if is_too_deep(payload):
-        raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
     return _at_any_depth(_UNUSUAL[keeps_text], payload.removeprefix(BOM_UTF8).decode())
 
 
