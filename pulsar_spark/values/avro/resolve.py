@@ -149,10 +149,10 @@ class _Resolver:
             return self._record(writer, reader, target, path)
         if isinstance(writer, AvroArray) and isinstance(reader, AvroArray):
             item = self.step(writer.items, reader.items, target.value_type, f"{path}[]")
-            return steps.ArrayStep(target, item)
+            return steps.ListStep(target, item)
         if isinstance(writer, AvroMap) and isinstance(reader, AvroMap):
             value = self.step(writer.values, reader.values, target.item_type, f"{path}{{}}")
-            return steps.MapStep(target, steps.BytesStep(pa.string(), None, is_text=True), value)
+            return steps.map_step(target, value)
         if isinstance(writer, AvroEnum) and isinstance(reader, AvroEnum):
             known = set(reader.symbols)
             symbols = (symbol if symbol in known else reader.default for symbol in writer.symbols)
@@ -259,9 +259,9 @@ def skip(writer: AvroType) -> steps.Step:
     if isinstance(writer, AvroUnion):
         return steps.UnionStep(None, tuple(skip(branch) for branch in writer.branches))
     if isinstance(writer, AvroArray):
-        return steps.ArrayStep(None, skip(writer.items))
+        return steps.ListStep(None, skip(writer.items))
     if isinstance(writer, AvroMap):
-        return steps.MapStep(None, steps.BytesStep(None, None, is_text=False), skip(writer.values))
+        return steps.map_step(None, skip(writer.values))
     if isinstance(writer, AvroEnum):
         return steps.EnumStep(None, writer.symbols)
     if isinstance(writer, AvroFixed):

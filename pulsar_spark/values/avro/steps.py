@@ -85,20 +85,17 @@ class EnumStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrayStep:
-    """Blocks of items."""
+class ListStep:
+    """Blocks of items.
+
+    Attributes:
+        type: type of a list, or of a map, whose items are records of a key and a value.
+        is_map: True for a map.
+    """
 
     type: pa.DataType | None
     item: Step
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MapStep:
-    """Blocks of entries, each of them a key and a value."""
-
-    type: pa.DataType | None
-    key: BytesStep
-    value: Step
+    is_map: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +104,12 @@ class RecordStep:
 
     Attributes:
         fields: for each field of the writer its name, its step, and its index in the struct; -1 where the
-            reader does not want it.
+            reader does not want it. Name is None for the key and the value of a map.
         constants: an array of one item for what the writer does not have, by index in the struct.
     """
 
     type: pa.DataType | None
-    fields: tuple[tuple[str, Step, int], ...]
+    fields: tuple[tuple[str | None, Step, int], ...]
     constants: dict[int, pa.Array]
 
 
@@ -154,33 +151,22 @@ class RecursiveStep:
 
 
 Step: TypeAlias = (
-    "NullStep | BooleanStep | IntegerStep | FloatStep | BytesStep | EnumStep | ArrayStep | MapStep | "
-    "RecordStep | UnionStep | MemberStep | RecursiveStep"
+    "NullStep | BooleanStep | IntegerStep | FloatStep | BytesStep | EnumStep | ListStep | RecordStep | "
+    "UnionStep | MemberStep | RecursiveStep"
 )
 
 
-def skipped(step: Step) -> Step:
-    """The step that finds where a value of another ends, and looks no closer."""
-    if isinstance(step, NullStep):
-        return NullStep(None)
-    if isinstance(step, BooleanStep):
-        return BooleanStep(None)
-    if isinstance(step, IntegerStep | EnumStep):
-        return IntegerStep(None, is_int=False)
-    if isinstance(step, FloatStep):
-        return FloatStep(None, step.size)
-    if isinstance(step, BytesStep):
-        return BytesStep(None, step.size, is_text=False)
-    if isinstance(step, ArrayStep):
-        return ArrayStep(None, skipped(step.item))
-    if isinstance(step, MapStep):
-        return MapStep(None, BytesStep(None, None, is_text=False), skipped(step.value))
-    if isinstance(step, RecordStep):
-        return RecordStep(None, tuple((name, skipped(field), -1) for name, field, _ in step.fields), {})
-    if isinstance(step, UnionStep):
-        branches = tuple(each if isinstance(each, str) else skipped(each) for each in step.branches)
-        return UnionStep(None, branches)
-    return skipped(step.inner) if isinstance(step, MemberStep) else step
+def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
+    """Returns the step of a map.
+
+    Args:
+        kind: type of the map; None: it is not wanted.
+        value: step of its values.
+    """
+    key = pa.string() if kind is not None else None
+    entry = pa.struct([("key", key), ("value", kind.item_type)]) if kind is not None else None
+    fields = ((None, BytesStep(key, None, is_text=kind is not None), 0), (None, value, 1))
+    return ListStep(kind, RecordStep(entry, fields, {}), is_map=True)
 
 
 def fixed_width(step: Step) -> int | None:
@@ -221,10 +207,8 @@ def _shape(step: Step) -> Hashable:
     if isinstance(step, UnionStep):
         branches = (isinstance(each, str) or _shape(each) for each in step.branches)
         return (UnionStep, step.type is None, tuple(branches))
-    if isinstance(step, ArrayStep):
-        return (ArrayStep, step.type is None, _shape(step.item))
-    if isinstance(step, MapStep):
-        return (MapStep, step.type is None, _shape(step.value))
+    if isinstance(step, ListStep):
+        return (ListStep, step.type is None, _shape(step.item), step.is_map)
     if isinstance(step, MemberStep):
         return (MemberStep, _shape(step.inner), step.index)
     if isinstance(step, NullStep):
@@ -260,11 +244,9 @@ def item_cost(step: Step) -> int:
     return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
 
 
-def item_size(step: ArrayStep | MapStep) -> int:
+def item_size(step: ListStep) -> int:
     """Bytes of columns that an item takes, at most, beside its own text and items; 0 of no column."""
-    if step.type is None:
-        return 0
-    return item_width(step.type) + added_text(step.item if isinstance(step, ArrayStep) else step.value)
+    return 0 if step.type is None else item_width(step.type) + added_text(step.item)
 
 
 def item_work(step: Step) -> float:
@@ -289,14 +271,11 @@ def growth(step: Step) -> float:
     )
 
 
-def lists(step: Step) -> Iterator[tuple[ArrayStep | MapStep, int]]:
+def lists(step: Step) -> Iterator[tuple[ListStep, int]]:
     """All arrays and maps in a step, with the bytes that an item has at least."""
-    if isinstance(step, ArrayStep):
+    if isinstance(step, ListStep):
         yield step, least_size(step.item)
         yield from lists(step.item)
-    elif isinstance(step, MapStep):
-        yield step, 1 + least_size(step.value)
-        yield from lists(step.value)
     elif isinstance(step, RecordStep):
         for _, field, _ in step.fields:
             yield from lists(field)

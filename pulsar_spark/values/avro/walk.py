@@ -23,13 +23,12 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
 )
 from pulsar_spark.values.avro.steps import (
-    ArrayStep,
     BooleanStep,
     BytesStep,
     EnumStep,
     FloatStep,
     IntegerStep,
-    MapStep,
+    ListStep,
     NullStep,
     RecordStep,
     RecursiveStep,
@@ -119,13 +118,8 @@ def walker(step: Step) -> Walker:
         return _bytes(step)
     if isinstance(step, EnumStep):
         return _enum(step)
-    if isinstance(step, ArrayStep):
-        width = fixed_width(step.item) if is_unchecked(step.item) else None
-        item = walker(step.item)
-        return _items(item, width, item_cost(step.item), item_size(step), item_work(step.item), "[]")
-    if isinstance(step, MapStep):
-        work = 1 + item_work(step.value)
-        return _items(_entry(step), None, item_cost(step.value), item_size(step), work, "{}")
+    if isinstance(step, ListStep):
+        return _items(step)
     if isinstance(step, RecordStep):
         return _record(step)
     if isinstance(step, UnionStep):
@@ -309,16 +303,11 @@ def _size_of(avro: AvroPrimitive | AvroFixed | AvroEnum) -> Walker:
     return lambda value, position: read_varint(value, position)[1]
 
 
-def _entry(step: MapStep) -> Walker:
-    key, item = walker(step.key), walker(step.value)
+def _items(step: ListStep) -> Walker:
+    item = walker(step.item)
+    width = fixed_width(step.item) if is_unchecked(step.item) else None
+    cost, size, work = item_cost(step.item), item_size(step), item_work(step.item)
 
-    def walk(value: AvroValue, position: int) -> int:
-        return item(value, key(value, position))
-
-    return walk
-
-
-def _items(item: Walker, width: int | None, cost: int, size: int, work: float, name: str) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
         try:
             while True:
@@ -340,7 +329,7 @@ def _items(item: Walker, width: int | None, cost: int, size: int, work: float, n
                 for _ in range(count):
                     position = item(value, position)
         except BadAvroError as error:
-            error.path.append(name)
+            error.path.append("{}" if step.is_map else "[]")
             raise
 
     return walk
@@ -356,7 +345,8 @@ def _record(step: RecordStep) -> Walker:
             for index, field in enumerate(fields):  # noqa: B007 - which it was that raised
                 position = field(value, position)
         except BadAvroError as error:
-            error.path.append(names[index])
+            if (name := names[index]) is not None:
+                error.path.append(name)
             raise
         return position
 

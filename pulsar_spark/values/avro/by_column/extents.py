@@ -50,7 +50,7 @@ def extent(step: steps.Step, *, is_read_later: bool = False) -> Extent:
         return varint_ends_at
     if isinstance(step, steps.BytesStep):
         return _sized
-    if isinstance(step, steps.ArrayStep | steps.MapStep):
+    if isinstance(step, steps.ListStep):
         return _items(step, is_read_later=is_read_later)
     if isinstance(step, steps.RecordStep):
         return _record(step, is_read_later=is_read_later)
@@ -62,7 +62,7 @@ def extent(step: steps.Step, *, is_read_later: bool = False) -> Extent:
     return _nullable(step) or _union(step, is_read_later=is_read_later)
 
 
-def finder(step: steps.ArrayStep | steps.MapStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
+def finder(step: steps.ListStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
     """Make what finds the items of arrays or maps.
 
     Args:
@@ -70,20 +70,16 @@ def finder(step: steps.ArrayStep | steps.MapStep, *, is_charged: bool, is_read_l
         is_charged: whether items without bytes are taken from the rows' credit.
         is_read_later: whether all items are read when they are found, which checks them.
     """
-    item = step.item if isinstance(step, steps.ArrayStep) else _entry(step)
+    item = step.item
     return ItemsFinder(
         extent(item, is_read_later=is_read_later),
-        walker(steps.skipped(item)),
+        walker(item),
         steps.fixed_width(item),
         steps.is_varint(item),
         steps.item_cost(item) if is_charged else 0,
         steps.item_work(item),
         sum(1 for _ in steps.lists(item)),
     )
-
-
-def _entry(step: steps.MapStep) -> steps.RecordStep:
-    return steps.RecordStep(None, (("key", step.key, 0), ("value", step.value, 1)), {})
 
 
 def _fixed(width: int) -> Extent:
@@ -193,10 +189,9 @@ def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
     return find
 
 
-def _items(step: steps.ArrayStep | steps.MapStep, *, is_read_later: bool) -> Extent:
+def _items(step: steps.ListStep, *, is_read_later: bool) -> Extent:
     items = finder(step, is_charged=not is_read_later, is_read_later=is_read_later)
-    item = step.item if isinstance(step, steps.ArrayStep) else step.value
-    is_checked = isinstance(step, steps.ArrayStep) and steps.is_varint(item) and not is_read_later
+    is_checked = steps.is_varint(step.item) and not is_read_later
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         def check(at: Ints, owner: Ints) -> None:

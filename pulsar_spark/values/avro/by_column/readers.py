@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -38,10 +37,8 @@ def reader(step: steps.Step) -> Reader:
         return leaves.bytes_reader(step)
     if isinstance(step, steps.EnumStep):
         return leaves.enum_reader(step)
-    if isinstance(step, steps.ArrayStep):
-        return _array_reader(step)
-    if isinstance(step, steps.MapStep):
-        return _map_reader(step)
+    if isinstance(step, steps.ListStep):
+        return _list_reader(step)
     if isinstance(step, steps.RecordStep):
         return _record_reader(step)
     if isinstance(step, steps.UnionStep):
@@ -59,47 +56,21 @@ def _unwanted_reader(step: steps.Step) -> Reader:
     return read
 
 
-def _array_reader(step: steps.ArrayStep) -> Reader:
-    kind = step.type
-    assert kind is not None
-    items = _items_reader(step, reader(step.item), kind.value_type)
-
-    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        offsets, array, after = items(payloads, position, rows)
-        return pa.ListArray.from_arrays(offsets, array, type=kind), after
-
-    return read
-
-
-def _map_reader(step: steps.MapStep) -> Reader:
-    kind = step.type
-    assert kind is not None
-    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
-    both = steps.RecordStep(entry, (("key", step.key, 0), ("value", step.value, 1)), {})
-    items = _items_reader(step, reader(both), entry)
-
-    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        offsets, array, after = items(payloads, position, rows)
-        keys, values = array.flatten()
-        return pa.MapArray.from_arrays(offsets, keys, values, type=kind), after
-
-    return read
-
-
-def _items_reader(
-    step: steps.ArrayStep | steps.MapStep, read_item: Reader, kind: pa.DataType
-) -> Callable[[AvroPayloads, Ints, Rows], tuple[pa.Array, pa.Array, Ints]]:
-    """Make what gives where the items of each row begin, the items of all, and the positions after them."""
+def _list_reader(step: steps.ListStep) -> Reader:
+    read_item = reader(step.item)
     found = finder(step, is_charged=True, is_read_later=True)
 
-    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, pa.Array, Ints]:
-        items = GrowingArray(kind)
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        growing = GrowingArray(step.item.type)
 
         def take(at: Ints, owner: Ints) -> None:
-            items.add(read_item(payloads, at, owner if rows is None else rows[owner])[0])
+            growing.add(read_item(payloads, at, owner if rows is None else rows[owner])[0])
 
         offsets, after = found.find(payloads, position, rows, take)
-        return pa.array(offsets), items.finish(), after
+        items, begins = growing.finish(), pa.array(offsets)
+        if step.is_map:
+            return pa.MapArray.from_arrays(begins, *items.flatten(), type=step.type), after
+        return pa.ListArray.from_arrays(begins, items, type=step.type), after
 
     return read
 
