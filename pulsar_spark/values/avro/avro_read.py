@@ -18,7 +18,7 @@ from pulsar_spark.values.avro.by_column.leaves import Reader
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads
 from pulsar_spark.values.avro.by_column.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
-from pulsar_spark.values.avro.steps import Step, added_text, growth, step_key
+from pulsar_spark.values.avro.steps import Step, added_text, growth
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
@@ -69,7 +69,7 @@ class AvroDecoder:
 
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self._step = step
-        self._read = _reader(_ByKey(step))
+        self._read = _reader(step, type)
         self._cost = ValueCost(added_text(step), growth(step))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._type = type
@@ -167,24 +167,10 @@ class AvroDecoder:
         return column.take(pa.array(place, mask=place < 0)), payloads.bad
 
 
-class _ByKey:
-    """A step that is equal to those that read alike."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self._key = step_key(step)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByKey) and self._key == other._key
-
-
 @lru_cache(maxsize=256)
-def _reader(step: _ByKey) -> Reader:
-    """One reader for all versions that are read alike."""
-    return reader_of(step.step)
+def _reader(step: Step, _type: pa.DataType) -> Reader:
+    """Returns one reader for all versions that are read alike, as a column of the same type."""
+    return reader_of(step)
 
 
 def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:

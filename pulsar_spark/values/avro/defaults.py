@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from json import dumps
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
@@ -59,6 +60,23 @@ class Branch(NamedTuple):
     value: Default
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A default as a column.
+
+    Attributes:
+        column: array of one item.
+        text: text of the item, by which constants are compared, because Arrow takes -0.0 for 0.0.
+    """
+
+    column: pa.Array = field(compare=False)
+    text: str
+
+    def repeated(self, count: int) -> pa.Array:
+        """Returns a column of ``count`` rows."""
+        return self.column.take(pa.array(np.zeros(count, np.int32)))
+
+
 class Defaults:
     """Reads the defaults of one schema.
 
@@ -100,17 +118,18 @@ class Defaults:
             advice=self._advice,
         )
 
-    def array(self, field: AvroField, target: pa.DataType, path: str) -> pa.Array:
-        """The default of a field as an array of one item of the target's type.
+    def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
+        """Returns the default of a field as a column of the target's type.
 
         Raises:
             SchemaError, UnsupportedError: as :meth:`of`.
         """
         item = _item(field.type, self.of(field, path), target)
         try:
-            return pa.array([item], target)
+            column = pa.array([item], target)
         except pa.ArrowInvalid:  # bytes as a string, which are not UTF-8
             raise self.wrong(path) from None
+        return Constant(column, repr(column[0]))
 
     def _of_field(self, field: AvroField, json: object) -> Default:
         if json is None and not has_null(field.type):

@@ -175,18 +175,20 @@ class _Resolver:
         for field in writer.fields:
             wanted = matches.get(field.name)
             if wanted is None or wanted.name not in indexes:
-                fields.append((field.name, skip(field.type), -1))
+                fields.append(steps.FieldStep(field.name, skip(field.type), -1))
                 continue
             found.add(wanted.name)
             index = indexes[wanted.name]
             below = f"{path}.{wanted.name}" if path else wanted.name
-            fields.append((field.name, self.step(field.type, wanted.type, target[index].type, below), index))
-        constants = {}
+            step = self.step(field.type, wanted.type, target[index].type, below)
+            fields.append(steps.FieldStep(field.name, step, index))
+        constants = []
         for name, index in indexes.items():
             if name not in found:
                 below = f"{path}.{name}" if path else name
-                constants[index] = self._defaults.array(by_name[name], target[index].type, below)
-        return steps.RecordStep(target, tuple(fields), constants)
+                constant = self._defaults.constant(by_name[name], target[index].type, below)
+                constants.append((index, constant))
+        return steps.RecordStep(target, tuple(fields), tuple(constants))
 
     def _from_union(
         self, writer: AvroUnion, reader: AvroType, target: pa.DataType, path: str
@@ -255,7 +257,8 @@ def skip(writer: AvroType) -> steps.Step:
     if isinstance(writer, AvroRecursive):
         return steps.RecursiveStep(writer)
     if isinstance(writer, AvroRecord):
-        return steps.RecordStep(None, tuple((each.name, skip(each.type), -1) for each in writer.fields), {})
+        fields = (steps.FieldStep(each.name, skip(each.type), -1) for each in writer.fields)
+        return steps.RecordStep(None, tuple(fields))
     if isinstance(writer, AvroUnion):
         return steps.UnionStep(None, tuple(skip(branch) for branch in writer.branches))
     if isinstance(writer, AvroArray):

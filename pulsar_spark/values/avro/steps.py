@@ -6,13 +6,14 @@ found, and what is in it is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from pulsar_spark.values.avro.avro_types import AvroRecursive
+from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
@@ -20,21 +21,21 @@ from pulsar_spark.values.value_size import item_width
 TEXT_PER_BYTE = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class NullStep:
     """No bytes."""
 
     type: pa.DataType | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class BooleanStep:
     """One byte, 0 or 1."""
 
     type: pa.DataType | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class IntegerStep:
     """A varint.
 
@@ -50,7 +51,7 @@ class IntegerStep:
     through_float: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class FloatStep:
     """``size`` bytes, 4 or 8."""
 
@@ -58,7 +59,7 @@ class FloatStep:
     size: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class BytesStep:
     """Bytes after their length, or ``size`` bytes; as binary, text or a decimal.
 
@@ -72,7 +73,7 @@ class BytesStep:
     is_text: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class EnumStep:
     """A varint that is an index.
 
@@ -84,7 +85,7 @@ class EnumStep:
     symbols: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ListStep:
     """Blocks of items.
 
@@ -98,22 +99,36 @@ class ListStep:
     is_map: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class FieldStep:
+    """A field of the writer's record.
+
+    Attributes:
+        name: name for errors; None for the key and the value of a map.
+        step: step of its values.
+        index: index in the struct; -1: the reader does not want it.
+    """
+
+    name: str | None = field(compare=False)
+    step: Step
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordStep:
     """The writer's fields one after the other.
 
     Attributes:
-        fields: for each field of the writer its name, its step, and its index in the struct; -1 where the
-            reader does not want it. Name is None for the key and the value of a map.
-        constants: an array of one item for what the writer does not have, by index in the struct.
+        fields: fields in the writer's order.
+        constants: index in the struct and default, for each field that the writer does not have.
     """
 
     type: pa.DataType | None
-    fields: tuple[tuple[str | None, Step, int], ...]
-    constants: dict[int, pa.Array]
+    fields: tuple[FieldStep, ...]
+    constants: tuple[tuple[int, Constant], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class UnionStep:
     """A varint that says which branch comes.
 
@@ -125,15 +140,16 @@ class UnionStep:
     branches: tuple[Step | str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class MemberStep:
     """A value that becomes one member of the struct of a reader's union.
 
     Attributes:
+        type: type of the struct. It is not compared, because each of many members has the whole type.
         index: of the struct's field; -1 where that member is not wanted.
     """
 
-    type: pa.DataType
+    type: pa.DataType = field(compare=False)
     inner: Step
     index: int
 
@@ -165,8 +181,11 @@ def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
     """
     key = pa.string() if kind is not None else None
     entry = pa.struct([("key", key), ("value", kind.item_type)]) if kind is not None else None
-    fields = ((None, BytesStep(key, None, is_text=kind is not None), 0), (None, value, 1))
-    return ListStep(kind, RecordStep(entry, fields, {}), is_map=True)
+    fields = (
+        FieldStep(None, BytesStep(key, None, is_text=kind is not None), 0),
+        FieldStep(None, value, 1),
+    )
+    return ListStep(kind, RecordStep(entry, fields), is_map=True)
 
 
 def fixed_width(step: Step) -> int | None:
@@ -182,40 +201,12 @@ def fixed_width(step: Step) -> int | None:
     if not isinstance(step, RecordStep):
         return None
     total: int = 0
-    for _, field, _ in step.fields:
-        width = fixed_width(field)
+    for each in step.fields:
+        width = fixed_width(each.step)
         if width is None:
             return None
         total += width
     return total
-
-
-def step_key(step: Step) -> Hashable:
-    """What is equal for steps that read alike: all but the names of fields."""
-    return step.type, _shape(step)
-
-
-def _shape(step: Step) -> Hashable:
-    """The same without types that the whole's tells: to look at those of each part takes quadratic time."""
-    if isinstance(step, RecordStep):
-        own = tuple((_shape(field), index) for _, field, index in step.fields)
-        # Constants have one item, whose text says all of it.
-        constants = tuple(
-            sorted((index, str(each.type), repr(each[0])) for index, each in step.constants.items())
-        )
-        return (RecordStep, step.type is None, own, constants)
-    if isinstance(step, UnionStep):
-        branches = (isinstance(each, str) or _shape(each) for each in step.branches)
-        return (UnionStep, step.type is None, tuple(branches))
-    if isinstance(step, ListStep):
-        return (ListStep, step.type is None, _shape(step.item), step.is_map)
-    if isinstance(step, MemberStep):
-        return (MemberStep, _shape(step.inner), step.index)
-    if isinstance(step, NullStep):
-        return (NullStep, step.type is None)
-    if isinstance(step, RecursiveStep):
-        return (RecursiveStep, id(step.avro))
-    return (type(step), *(getattr(step, each.name) for each in fields(step)))
 
 
 def is_unchecked(step: Step) -> bool:
@@ -223,7 +214,7 @@ def is_unchecked(step: Step) -> bool:
     if isinstance(step, MemberStep):
         return is_unchecked(step.inner)
     if isinstance(step, RecordStep):
-        return all(is_unchecked(field) for _, field, _ in step.fields)
+        return all(is_unchecked(each.step) for each in step.fields)
     if isinstance(step, BytesStep):
         is_plain = step.type is None or not (step.is_text or pa.types.is_decimal(step.type))
         return step.size is not None and is_plain
@@ -254,7 +245,7 @@ def item_work(step: Step) -> float:
     if is_varint(step):
         return 0.5
     if isinstance(step, RecordStep):
-        return 1 + sum(item_work(field) for _, field, _ in step.fields)
+        return 1 + sum(item_work(each.step) for each in step.fields)
     if isinstance(step, UnionStep):
         return 1 + max(item_work(each) for each in step.branches if not isinstance(each, str))
     if isinstance(step, MemberStep):
@@ -277,12 +268,12 @@ def lists(step: Step) -> Iterator[tuple[ListStep, int]]:
         yield step, least_size(step.item)
         yield from lists(step.item)
     elif isinstance(step, RecordStep):
-        for _, field, _ in step.fields:
-            yield from lists(field)
+        for each in step.fields:
+            yield from lists(each.step)
     elif isinstance(step, UnionStep):
-        for each in step.branches:
-            if not isinstance(each, str):
-                yield from lists(each)
+        for branch in step.branches:
+            if not isinstance(branch, str):
+                yield from lists(branch)
     elif isinstance(step, MemberStep):
         yield from lists(step.inner)
 
@@ -292,7 +283,7 @@ def least_size(step: Step) -> int:
     if isinstance(step, MemberStep):
         return least_size(step.inner)
     if isinstance(step, RecordStep):
-        return sum(least_size(field) for _, field, _ in step.fields)
+        return sum(least_size(each.step) for each in step.fields)
     if isinstance(step, UnionStep):
         return 1 + min((least_size(each) for each in step.branches if not isinstance(each, str)), default=0)
     width = fixed_width(step)
@@ -310,6 +301,6 @@ def added_text(step: Step) -> int:
     if isinstance(step, UnionStep):
         return max(added_text(each) for each in step.branches if not isinstance(each, str))
     if isinstance(step, RecordStep):
-        constants: int = sum(each.nbytes for each in step.constants.values())
-        return constants + sum(added_text(field) for _, field, _ in step.fields)
+        constants: int = sum(each.column.nbytes for _, each in step.constants)
+        return constants + sum(added_text(each.step) for each in step.fields)
     return 0

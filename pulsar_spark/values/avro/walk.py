@@ -336,8 +336,8 @@ def _items(step: ListStep) -> Walker:
 
 
 def _record(step: RecordStep) -> Walker:
-    names = [name for name, _, _ in step.fields]
-    fields = [walker(field) for _, field, _ in step.fields]
+    names = [field.name for field in step.fields]
+    fields = [walker(field.step) for field in step.fields]
 
     def walk(value: AvroValue, position: int) -> int:
         index = 0

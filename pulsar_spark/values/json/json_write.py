@@ -211,7 +211,7 @@ class _Record:
 def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
     """The default of a field as rows have it: that of a column of one row."""
     below = field_path(path, field.name)
-    column = defaults.array(field, arrow_type(field.type), below)
+    column = defaults.constant(field, arrow_type(field.type), below).column
     try:
         found = nested.joined(_Root(_writer(fit(field.type, column.type))).pieces, column)
     except Misfit:

@@ -177,7 +177,7 @@ def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
 
 
 def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
-    fields = [extent(field, is_read_later=is_read_later) for _, field, _ in step.fields]
+    fields = [extent(field.step, is_read_later=is_read_later) for field in step.fields]
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         for number, find_field in enumerate(fields, 1):

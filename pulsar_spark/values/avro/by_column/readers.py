@@ -78,7 +78,7 @@ def _list_reader(step: steps.ListStep) -> Reader:
 def _record_reader(step: steps.RecordStep) -> Reader:
     kind = step.type
     assert kind is not None
-    fields = [(reader(field), index) for _, field, index in step.fields]
+    fields = [(reader(field.step), field.index) for field in step.fields]
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         count = len(position)
@@ -87,8 +87,8 @@ def _record_reader(step: steps.RecordStep) -> Reader:
             column, position = read_field(payloads, position, rows)
             if index >= 0:
                 columns[index] = column
-        for index, constant in step.constants.items():
-            columns[index] = _repeated(constant, count)
+        for index, constant in step.constants:
+            columns[index] = constant.repeated(count)
         return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position
 
     return read
@@ -190,9 +190,3 @@ def _struct(columns: list[pa.Array], kind: pa.StructType, count: int) -> pa.Stru
     if not columns:
         return pa.Array.from_buffers(kind, count, [None])
     return pa.StructArray.from_arrays(columns, fields=list(kind))
-
-
-def _repeated(constant: pa.Array, count: int) -> pa.Array:
-    if constant.null_count:
-        return pa.nulls(count, constant.type)
-    return constant.take(pa.array(np.zeros(count, np.int32)))
