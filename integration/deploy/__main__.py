@@ -35,7 +35,7 @@ WAYS: dict[str, _Way] = {
     "packages-local": (by_packages, _LOCAL, False),
     "packages-local-cluster": (by_packages, _LOCAL_CLUSTER, False),
     "packages-standalone": (by_packages, _STANDALONE, False),
-    "py-files-local-cluster": (by_py_files, _LOCAL_CLUSTER, False),
+    "py-files-standalone": (by_py_files, _STANDALONE, False),
     "archives-standalone": (by_archives, _STANDALONE, False),
     "connect-local": (by_connect, _LOCAL, True),
 }

@@ -15,6 +15,7 @@ from integration.docs import ROOT, blocks
 
 ACTIVATE = ". venv/bin/activate\n"
 BROKER = "pulsar_spark broker"
+OFFLINE = "--no-index"
 
 # What a fresh clone does not have.
 _OURS = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
@@ -88,24 +89,26 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 {first_lines}
-options = {{"service.url": "{url}", "topic": "orders"}}
+options = {{"service.url": "{url}", "topic": "{topic}"}}
 orders = spark.createDataFrame([("ann", "tea")], "__key string, value string")
 orders.write.format("pulsar").options(**options).mode("append").save()
 stream = spark.readStream.format("pulsar").options(**options, startingOffsets="earliest").load()
-query = stream.drop("__topic").writeStream.format("pulsar").options(**options | {{"topic": "copy"}})
+query = stream.drop("__topic").writeStream.format("pulsar").options(**options | {{"topic": "{topic}-copy"}})
 query.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
 """
 
 
 @pytest.mark.long
-def test_the_commands_of_deploying_word_for_word(tmp_path, cluster, peer):
+def test_the_commands_of_deploying_word_for_word(tmp_path, cluster, peer, topic):
     """In one shell and one folder, in an environment with pip; Spark is local."""
     page = ROOT / "docs" / "deploying.md"
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT, checkout, ignore=_OURS)
     (first_lines,) = (block.text for block in blocks(page, "python"))
-    (checkout / "app.py").write_text(_APP.format(first_lines=first_lines, url=cluster.service_url))
-    commands = "\n".join(block.text for block in blocks(page, "sh"))
+    (checkout / "app.py").write_text(
+        _APP.format(first_lines=first_lines, url=cluster.service_url, topic=topic)
+    )
+    commands = "\n".join(block.text for block in blocks(page, "sh") if OFFLINE not in block.text)
     (home,) = re.findall(r"`(export SPARK_HOME=[^`]+)`", page.read_text())
     commands = commands.replace("python -m venv environment", f"{home}\npython -m venv environment")
     commands = commands.replace("/shared/maven", f"{tmp_path}/maven")
@@ -113,4 +116,24 @@ def test_the_commands_of_deploying_word_for_word(tmp_path, cluster, peer):
     variables = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
     run(f"python3 -m venv venv\n{ACTIVATE}{commands}", checkout, variables)
     assert submits == 3
-    assert [record.value for record in peer.read_all("copy")] == [b"tea"] * submits
+    assert [record.value for record in peer.read_all(f"{topic}-copy")] == [b"tea"] * submits
+
+
+@pytest.mark.long
+def test_an_install_without_an_index(tmp_path, cluster, peer, topic):
+    """The wheels are collected in one environment, and installed in another, which has no network to ask."""
+    page = ROOT / "docs" / "deploying.md"
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT, checkout, ignore=_OURS)
+    (commands,) = (block.text for block in blocks(page, "sh") if OFFLINE in block.text)
+    collect, install = commands.splitlines()
+    variables = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    run(f"python3 -m venv venv\n{ACTIVATE}{collect}", checkout, variables)
+    # Away from the checkout, which would be found first.
+    other = tmp_path / "other"
+    shutil.copytree(checkout / "wheels", other / "wheels")
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    run(f"python3 -m venv venv\n{ACTIVATE}{install}", other, variables | nowhere)
+    (other / "app.py").write_text(_APP.format(first_lines="", url=cluster.service_url, topic=topic))
+    run(f"{ACTIVATE}python3 app.py", other, variables)
+    assert [record.value for record in peer.read_all(f"{topic}-copy")] == [b"tea"]
