@@ -239,7 +239,7 @@ def _number(avro: AvroPrimitive, json: object) -> str:
 
 # Logical types that only JSON has, whose values are text: what the schema has as their default.
 _FORMS: Final[dict[str, Callable[[AvroPrimitive, object], str]]] = {
-    "json": lambda _avro, json: dumps(json),
+    "json": lambda _avro, json: dumps(json, separators=(",", ":")),
     "char": _char,
     "chars": lambda avro, json: "".join(_char(avro, each) for each in _of(list, json)),
     "number": _number,

@@ -221,7 +221,7 @@ def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
         for number, member in enumerate(node.members):
             child = column.field(number)
             # PyArrow does not tell a missing value, which may have a default, from a null.
-            leave_unless(member.default == "null" or not child.null_count)
+            leave_unless(member.default is None or not child.null_count)
             children.append(_converted(member.node, child))
         return pa.Array.from_buffers(node.type, len(column), [validity], children=children)
     if isinstance(node, JsonArray):

@@ -29,7 +29,7 @@ from pulsar_spark.arrow.arrays import (
     parts_by_size,
     with_nulls,
 )
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
@@ -37,15 +37,7 @@ from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
 from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
-from pulsar_spark.values.json.tree import (
-    JsonArray,
-    JsonMap,
-    JsonNode,
-    JsonRecord,
-    JsonUnion,
-    added_text,
-    growth,
-)
+from pulsar_spark.values.json.tree import JsonNode, added_text, growth
 from pulsar_spark.values.json_types import parse
 from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
 from pulsar_spark.values.value_work import ANY_WORK, ValueWork
@@ -82,36 +74,13 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         SchemaError: the target is no such type, a definition is malformed, or versions do not resolve.
         UnsupportedError: as :func:`column_type`.
     """
-    tree = make_tree(writer, reader, target)
-    _check_defaults(tree, "")
-    return _of_tree(tree)
+    return _of_tree(make_tree(writer, reader, target))
 
 
 @lru_cache(maxsize=256)
 def _of_tree(tree: JsonNode) -> _JsonDecoder:
     """One decoder for all versions that are read alike."""
     return _JsonDecoder(tree)
-
-
-def _check_defaults(node: JsonNode, path: str) -> None:
-    """Read each default once, so that no row finds one wrong."""
-    if isinstance(node, JsonRecord):
-        for member in node.members:
-            below = f"{path}.{member.key}" if path else member.key
-            reason = explain(member.node, member.default.encode())
-            if reason:
-                raise SchemaError(
-                    f"the default of field {below!r} of the topic's schema is wrong: {reason}",
-                    advice="Correct the schema, or read the topic with valueFormat=raw",
-                )
-            _check_defaults(member.node, below)
-    elif isinstance(node, JsonArray):
-        _check_defaults(node.item, f"{path}[]")
-    elif isinstance(node, JsonMap):
-        _check_defaults(node.value, f"{path}{{}}")
-    elif isinstance(node, JsonUnion):
-        for each in node.members:
-            _check_defaults(each, path)
 
 
 class _JsonDecoder:

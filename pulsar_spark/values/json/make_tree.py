@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Final, TypeGuard
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
-    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
@@ -24,15 +21,8 @@ from pulsar_spark.values.avro.avro_types import (
     branch_name,
     is_member_struct,
 )
-from pulsar_spark.values.avro.defaults import (
-    Branch,
-    Default,
-    Defaults,
-    decimal_of,
-    has_null,
-    member_number,
-)
-from pulsar_spark.values.avro.resolve import check_target, check_times, field_matches
+from pulsar_spark.values.avro.defaults import Defaults, has_null
+from pulsar_spark.values.avro.resolve import MAX_CONSTANTS, check_target, check_times, field_matches
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -42,6 +32,7 @@ from pulsar_spark.values.json.tree import (
     JsonNode,
     JsonRecord,
     JsonUnion,
+    added_text,
     filled_type,
 )
 from pulsar_spark.values.json_types import is_pairs, parse
@@ -50,7 +41,6 @@ from pulsar_spark.values.time_units import MICROS, MILLIS, unit_of
 # Java's client writes them beside each schema that it makes; its bytes are always base64.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
-_MAX_DEFAULTS: Final = 64 << 10  # bytes of all defaults, each with those of all fields in it
 _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
@@ -70,7 +60,10 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
     written = parse(writer) if writer != reader else None
     read = parse(reader)
-    return _Maker(is_base64).node(written or read, read, target, "")
+    tree = _Maker(is_base64).node(written or read, read, target, "")
+    if added_text(tree) > MAX_CONSTANTS:
+        raise UnsupportedError("the defaults in the topic's schema are too large", advice=_WAY_OUT)
+    return tree
 
 
 def _plain(avro: AvroType | None) -> AvroType | None:
@@ -83,8 +76,8 @@ def _plain(avro: AvroType | None) -> AvroType | None:
 class _Maker:
     def __init__(self, is_base64: bool) -> None:
         self._is_base64 = is_base64
-        self._defaults = _DefaultTexts()
-        self._numbers = _Numbers()
+        self._defaults = Defaults(_WAY_OUT)
+        self._unions: dict[tuple[JsonNode, ...], int] = {}  # numbers, by the members
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
         """Make one node; the writer's type is None where that has none here."""
@@ -122,10 +115,9 @@ class _Maker:
             written = theirs.get(key)
             node = self.node(written, field.type, column.type, below)
             # Writers leave nulls out: what is missing is one, if their version has the field.
-            is_null = written is not None and has_null(written)
-            members.append(
-                JsonMember(key, node, "null" if is_null else self._defaults.text(field, node, below))
-            )
+            is_null = field.default is None or (written is not None and has_null(written))
+            default = None if is_null else self._defaults.constant(field, column.type, below)
+            members.append(JsonMember(key, node, default))
         return JsonRecord(target, tuple(members))
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
@@ -142,7 +134,7 @@ class _Maker:
             )
         )
         indexes = tuple(whole.get_field_index(column.name) for column in target)
-        return JsonUnion(target, members, indexes, self._numbers.of_union(members))
+        return JsonUnion(target, members, indexes, self._unions.setdefault(members, len(self._unions)))
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)
@@ -202,127 +194,3 @@ def _kind(source: pa.DataType, target: pa.DataType) -> JsonKind:
         if is_kind(target):
             return kind
     return JsonKind.DECIMAL
-
-
-class _Numbers:
-    """Numbers of nodes: equal for those that read the same."""
-
-    def __init__(self) -> None:
-        self._by_shape: dict[tuple[object, ...], int] = {}
-        self._by_node: dict[int, int] = {}
-
-    def of_union(self, members: tuple[JsonNode, ...]) -> int:
-        """The number of a union of members, which the tree keeps."""
-        return self._of_shape("union", *map(self._of, members))
-
-    def _of_shape(self, *shape: object) -> int:
-        return self._by_shape.setdefault(shape, len(self._by_shape))
-
-    def _of(self, node: JsonNode) -> int:
-        number = self._by_node.get(id(node))
-        if number is None:
-            number = self._by_node[id(node)] = self._new(node)
-        return number
-
-    def _new(self, node: JsonNode) -> int:
-        if isinstance(node, JsonUnion):
-            return node.number
-        if isinstance(node, JsonRecord):
-            members = ((member.key, self._of(member.node), member.default) for member in node.members)
-            return self._of_shape("record", *members)
-        if isinstance(node, JsonArray):
-            return self._of_shape("array", self._of(node.item), node.is_map)
-        if isinstance(node, JsonMap):
-            return self._of_shape("map", self._of(node.value))
-        symbols = None if node.symbols is None else tuple(node.symbols.items())
-        return self._of_shape(node.kind, str(node.type), node.unit, node.size, node.is_base64, symbols)
-
-
-class _DefaultTexts:
-    """Defaults as payloads have them, which is not how Avro's JSON has them."""
-
-    def __init__(self) -> None:
-        self._defaults = Defaults(_WAY_OUT)
-        self._left = _MAX_DEFAULTS
-
-    def text(self, field: AvroField, node: JsonNode, path: str) -> str:
-        """The JSON that the node reads as the field's default.
-
-        Raises:
-            SchemaError: it is not a value of the field's type.
-            UnsupportedError: it is too large, together with those before it.
-        """
-        if not field.has_default or field.default is None:
-            return "null"
-        try:
-            return json.dumps(self._payload(field.type, node, self._defaults.of(field, path)))
-        except _TooLargeError:
-            raise self._defaults.too_large(path) from None
-        except UnicodeDecodeError:  # bytes as a string
-            raise self._defaults.wrong(path) from None
-
-    def _payload(self, avro: AvroType, node: JsonNode, value: Default) -> object:
-        """Make a default of a type to what the node reads as it."""
-        if isinstance(value, Branch):
-            assert isinstance(avro, AvroUnion)
-            if isinstance(node, JsonUnion) and value.value is not None:
-                node = node.members[member_number(avro, value.number)]
-            return self._payload(avro.branches[value.number], node, value.value)
-        if isinstance(node, JsonRecord) and value is not None:
-            assert isinstance(avro, AvroRecord)
-            assert isinstance(value, dict)
-            return self._record(avro, node, value)
-        if isinstance(node, JsonArray) and value is not None:
-            assert isinstance(avro, AvroArray)
-            assert isinstance(value, list)
-            self._count([])
-            return [self._payload(avro.items, node.item, each) for each in value]
-        if isinstance(node, JsonMap) and value is not None:
-            assert isinstance(avro, AvroMap)
-            assert isinstance(value, dict)
-            entries = {}
-            for key, each in value.items():
-                self._count(key)
-                entries[key] = self._payload(avro.values, node.value, each)
-            return entries
-        payload = _leaf_payload(avro, node, value)
-        self._count(payload)
-        return payload
-
-    def _record(self, avro: AvroRecord, node: JsonRecord, value: dict[str, Default]) -> object:
-        self._count({})
-        types = {each.name: each.type for each in avro.fields}
-        members = {}
-        for column, member in zip(node.type, node.members, strict=True):
-            self._count(member.key)
-            members[member.key] = self._payload(types[column.name], member.node, value[column.name])
-        return members
-
-    def _count(self, part: object) -> None:
-        self._left -= len(json.dumps(part))
-        if self._left < 0:
-            raise _TooLargeError
-
-
-class _TooLargeError(Exception):
-    pass
-
-
-def _leaf_payload(avro: AvroType, node: JsonNode, value: Default) -> object:
-    """Make a default without parts to what a payload would have there."""
-    kind = node.kind if isinstance(node, JsonLeaf) else None
-    if isinstance(value, bytes):
-        if kind is JsonKind.DECIMAL:
-            return str(decimal_of(avro, value))
-        return value.decode() if kind is JsonKind.TEXT else base64.b64encode(value).decode()
-    if isinstance(value, str) and kind is JsonKind.BYTES:
-        return base64.b64encode(value.encode()).decode()
-    if isinstance(value, str) and kind is JsonKind.JSON:
-        return json.loads(value)
-    if isinstance(value, int) and isinstance(node, JsonLeaf) and kind is JsonKind.TIMESTAMP:
-        unit = unit_of(avro)
-        if node.unit != unit:
-            # Seconds with a point, which are the same whatever the writer's unit is.
-            seconds, micros = divmod(unit.micros(value), 1_000_000)
-            return f"{seconds}.{micros:06}"
-    return value

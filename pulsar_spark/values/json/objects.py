@@ -46,6 +46,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
+from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
@@ -57,7 +58,6 @@ from pulsar_spark.values.json.tree import (
     JsonKind,
     JsonLeaf,
     JsonMap,
-    JsonMember,
     JsonNode,
     JsonRecord,
     JsonUnion,
@@ -260,7 +260,7 @@ class _Columns:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
             # Values of members, and the rows that have one; None: all.
-            some, part = (found or {}).get(member.key) or (None, self._values(member, values, owner))
+            some, part = (found or {}).get(member.key) or (None, _values(member.key, values))
             mine = owner if some is None else owner[some]
 
             def place(index: int, key: str = member.key, some: Any = some) -> tuple[str, int]:
@@ -268,26 +268,25 @@ class _Columns:
                 return f".{key}", at if rows is None else rows[at]
 
             column = self._below(member.node, part, mine, place)
+            if member.default is not None:
+                column = self._with_default(member.key, member.default, column, values, owner)
             columns.append(column if some is None else spread(column, some, len(values)))
         column = pa.Array.from_buffers(node.type, len(values), [None], children=columns)
         return column if rows is None else spread(column, rows, count)
 
-    def _values(self, member: JsonMember, values: list[Any], owner: Ints) -> list[Any]:
-        """The member's value of each record; its default where that is missing."""
-        key = member.key
-        try:
-            return list(map(itemgetter(key), values))
-        except KeyError:
-            pass
-        if member.default == "null":
-            return [value.get(key) for value in values]
+    def _with_default(
+        self, key: str, default: Constant, column: pa.Array, values: list[Any], owner: Ints
+    ) -> pa.Array:
+        """Puts a member's default into the rows of its column whose record lacks the member."""
+        lacking = np.array([key not in value for value in values], np.bool_)
+        if not lacking.any():
+            return column
         if self._budget.room is not None:
-            lacking = [index for index, value in enumerate(values) if key not in value]
-            sizes = np.full(len(lacking), len(member.default))
-            self._budget.take_room(self._payload_of[owner[lacking]], sizes)
-            values = [value or {} for value in self._not_spent(values, owner)]
-        default = parse(member.default.encode())
-        return [value.get(key, default) for value in values]
+            payloads = self._payload_of[owner[lacking]]
+            self._budget.take_room(payloads, np.full(len(payloads), default.column.nbytes))
+            lacking &= ~self._budget.is_spent[self._payload_of[owner]]
+        rows = np.where(lacking, len(column), np.arange(len(column)))
+        return pa.concat_arrays([column, default.column]).take(pa.array(rows))
 
     def _array(self, node: JsonArray, values: list[Any], owner: Ints) -> pa.Array:
         if node.is_map:
@@ -447,10 +446,18 @@ class _Columns:
         return list(map(found.get, values))
 
 
+def _values(key: str, values: list[Any]) -> list[Any]:
+    """Returns the member of each record, None where a record lacks it."""
+    try:
+        return list(map(itemgetter(key), values))
+    except KeyError:
+        return [value.get(key) for value in values]
+
+
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
     """By the key of each member without a default: the indexes of records that have it, and its values."""
     found: dict[str, tuple[list[int], list[Any]]] = {
-        member.key: ([], []) for member in node.members if member.default == "null"
+        member.key: ([], []) for member in node.members if member.default is None
     }
     for index, value in enumerate(values):
         for key, each in value.items():

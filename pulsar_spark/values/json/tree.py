@@ -8,7 +8,6 @@ All members of a union are tried, even unwanted ones: so parts of a column are r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -16,6 +15,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_size import item_width
 
@@ -82,12 +82,12 @@ class JsonMember:
     Attributes:
         key: its name in payloads.
         node: how its value is read.
-        default: the JSON that stands for a missing value.
+        default: the value of a missing member; None: null.
     """
 
     key: str
     node: JsonNode
-    default: str = "null"
+    default: Constant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class JsonUnion:
         members: all of the schema's, with all of their parts: which of them a value is does not depend on
             what is asked for.
         indexes: which member each field of the column is.
-        number: of the union among those of a tree, the same for those that read the same.
+        number: number of the union, which equal unions of a tree share.
     """
 
     type: pa.DataType
@@ -178,11 +178,10 @@ def added_text(node: JsonNode) -> int:
         return max((len(symbol.encode()) for symbol in changed), default=0)
     if not isinstance(node, JsonRecord):
         return 0
-    total = 0.0
+    total = 0
     for member in node.members:
-        own = 0.0 if member.default == "null" else len(member.default) * (1 + growth(member.node)) + 1
-        total += own + added_text(member.node)
-    return math.ceil(total)
+        total += added_text(member.node) + (0 if member.default is None else member.default.column.nbytes)
+    return total
 
 
 def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:

@@ -97,12 +97,10 @@ def test_a_default_of_strings_that_were_bytes_is_as_in_the_schema():
         ("bytes", "string", "test", "test"),
         ("string", "bytes", "test", b"test"),
         ("string", ["bytes", "null"], "", b""),
+        ("string", "bytes", "\xff", b"\xff"),
     ):
         new = record({"name": "a", "type": reader, "default": default})
         assert read(record({"name": "a", "type": writer}), new, b"{}") == {"a": value}
-    no_text = record({"name": "a", "type": "bytes", "default": "\xff"})
-    with pytest.raises(SchemaError, match="default of field 'a'"):
-        read(record({"name": "a", "type": "string"}), no_text, b"{}")
 
 
 def test_members_of_a_union_in_another_order_are_read_by_their_own_kind():
@@ -161,7 +159,7 @@ def test_a_default_has_its_parts_once_however_many_aliases_their_fields_have():
     avro = chain(10, lambda inner: inner, {}, aliases=("a", "b", "c", "d"))
     schema = json_schema(avro)
     (member,) = make_tree(schema, schema, column_type(schema)).members
-    assert len(member.default) < 100
+    assert member.default.column.nbytes < 100
     value = read(avro, avro, b"{}")
     for _ in range(11):
         value = value["f"]
