@@ -8,7 +8,7 @@ plus the text of the schema's defaults. Text in the payload is not counted, beca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -52,6 +52,19 @@ def rows_to_check(values: pa.BinaryArray, unchecked: int | None) -> npt.NDArray[
         return np.zeros(0, np.int64)
     sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy()
     return np.flatnonzero(sizes > unchecked)
+
+
+def most_growth(lists: Iterable[tuple[float, int]]) -> float:
+    """Returns the maximum column bytes for each payload byte.
+
+    Args:
+        lists: for each list and map of a schema the maximum column bytes and the minimum payload bytes of an
+            item; 0: a payload has up to as many such items as bytes, beside all other items.
+    """
+    found = list(lists)
+    return max((size / least for size, least in found if least), default=0.0) + max(
+        (size for size, least in found if not least), default=0.0
+    )
 
 
 class ValueCost(NamedTuple):

@@ -20,6 +20,7 @@ from pulsar_spark.values.value_size import (
     accepted,
     item_width,
     largest_unchecked,
+    most_growth,
     rows_to_check,
 )
 from tests.values.protobuf_files import file, message_class, schema
@@ -89,6 +90,12 @@ def test_what_is_never_too_large_is_not_counted():
     values = pa.array([b"xx", None, b"xxx", b"x", b"xxxx"])[1:]
     assert rows_to_check(values, 2).tolist() == [1, 3]
     assert rows_to_check(values, None).tolist() == rows_to_check(values, 999).tolist() == []
+
+
+def test_growth_is_that_of_the_worst_list_and_of_the_worst_without_bytes():
+    assert most_growth([]) == 0
+    assert most_growth([(9, 1), (40, 4), (10, 2)]) == 10
+    assert most_growth([(9, 1), (7, 0), (5, 0)]) == 9 + 7
 
 
 def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):

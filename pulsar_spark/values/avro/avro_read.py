@@ -18,10 +18,16 @@ from pulsar_spark.values.avro.by_column.leaves import Reader
 from pulsar_spark.values.avro.by_column.payloads import AvroPayloads
 from pulsar_spark.values.avro.by_column.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
-from pulsar_spark.values.avro.steps import Step, added_text, growth
+from pulsar_spark.values.avro.steps import Step, added_text, item_size, lists
 from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
+from pulsar_spark.values.value_size import (
+    ValueCost,
+    ValueRoom,
+    largest_unchecked,
+    most_growth,
+    rows_to_check,
+)
 from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
@@ -70,7 +76,8 @@ class AvroDecoder:
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
         self._step = step
         self._read = _reader(step, type)
-        self._cost = ValueCost(added_text(step), growth(step))
+        items = ((item_size(each), least) for each, least in lists(step))
+        self._cost = ValueCost(added_text(step), most_growth(items))
         self._unchecked = largest_unchecked(self._cost.growth)
         self._type = type
         self._offset = offset

@@ -253,15 +253,6 @@ def item_work(step: Step) -> float:
     return 0 if is_unchecked(step) else 1
 
 
-def growth(step: Step) -> float:
-    """Bytes of columns, at most, that a byte of a value becomes."""
-    found = list(lists(step))
-    # Items without bytes are as many as the value has bytes, beside all others.
-    return max((item_size(each) / size for each, size in found if size), default=0.0) + max(
-        (item_size(each) for each, size in found if not size), default=0
-    )
-
-
 def lists(step: Step) -> Iterator[tuple[ListStep, int]]:
     """All arrays and maps in a step, with the bytes that an item has at least."""
     if isinstance(step, ListStep):

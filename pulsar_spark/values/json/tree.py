@@ -8,7 +8,7 @@ All members of a union are tried, even unwanted ones: so parts of a column are r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
-from pulsar_spark.values.value_size import item_width
+from pulsar_spark.values.value_size import item_width, most_growth
 
 
 class JsonKind(Enum):
@@ -145,28 +145,33 @@ def _row_width(node: JsonNode) -> int:
     return 5
 
 
+def parts_of(node: JsonNode) -> Sequence[JsonNode]:
+    """Returns the nodes that a node consists of."""
+    if isinstance(node, JsonArray | JsonMap):
+        return (node.item if isinstance(node, JsonArray) else node.value,)
+    if isinstance(node, JsonRecord):
+        return [member.node for member in node.members]
+    return node.members if isinstance(node, JsonUnion) else ()
+
+
 def growth(node: JsonNode) -> float:
-    """Bytes of columns, at most, that a byte of a payload becomes, beside its own text."""
+    """Returns the maximum column bytes for each payload byte, beside the payload's text."""
+    return most_growth(_lists(node))
+
+
+def _lists(node: JsonNode) -> Iterator[tuple[int, int]]:
     if isinstance(node, JsonArray):
         # An item and a comma; a record is ``{}`` at least.
-        least = 2 if isinstance(node.item, JsonLeaf) else 3
-        return max((item_size(node) + added_text(node.item)) / least, growth(node.item))
-    if isinstance(node, JsonMap):
-        # Two quotes, a colon, a value and a comma.
-        return max((item_size(node) + added_text(node.value)) / 5, growth(node.value))
-    if isinstance(node, JsonRecord):
-        return max((growth(member.node) for member in node.members), default=0.0)
-    return max(map(growth, node.members)) if isinstance(node, JsonUnion) else 0.0
+        yield item_size(node) + added_text(node.item), 2 if isinstance(node.item, JsonLeaf) else 3
+    elif isinstance(node, JsonMap):
+        yield item_size(node) + added_text(node.value), 5  # two quotes, a colon, a value and a comma
+    for part in parts_of(node):
+        yield from _lists(part)
 
 
 def leaf_kinds(node: JsonNode) -> set[JsonKind]:
-    """Return the kinds of all leaves of a tree."""
-    if isinstance(node, JsonLeaf):
-        return {node.kind}
-    if isinstance(node, JsonArray | JsonMap):
-        return leaf_kinds(node.item if isinstance(node, JsonArray) else node.value)
-    parts = [each.node for each in node.members] if isinstance(node, JsonRecord) else node.members
-    return set().union(*map(leaf_kinds, parts))
+    """Returns the kinds of all leaves of a tree."""
+    return {node.kind} if isinstance(node, JsonLeaf) else set().union(*map(leaf_kinds, parts_of(node)))
 
 
 def added_text(node: JsonNode) -> int:

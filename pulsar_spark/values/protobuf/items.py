@@ -7,7 +7,7 @@ Texts and bytes are also copied on their way to columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,7 +24,7 @@ from pulsar_spark.values.protobuf.readers import (
     StructReader,
     TypeReader,
 )
-from pulsar_spark.values.value_size import ValueRoom, item_width
+from pulsar_spark.values.value_size import ValueRoom, item_width, most_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
 _PACKED_SIZES = {  # of items; None: varints
@@ -92,15 +92,6 @@ class CountedField:
     packed: int | None
     has_messages: bool = False
 
-    @property
-    def growth(self) -> float:
-        """Bytes, at most, that a byte of the field takes."""
-        own = self.width / 2  # a separate item has a tag, and a length or a value
-        if self.packed is not None:
-            size = self.packed or 1
-            own = max(self.width / size, (self.width + _HEADER) / (2 + size))
-        return max([own, *(field.growth for field in self.fields.values())])
-
 
 CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by their numbers
 
@@ -165,8 +156,19 @@ def row_cost(root: StructReader, message: DescriptorProto) -> int:
 
 
 def growth(fields: CountedFields) -> float:
-    """Bytes, at most, that a byte of a payload takes."""
-    return COPIES + max((field.growth for field in fields.values()), default=0.0)
+    """Returns the maximum bytes for each payload byte, in columns and the runtime."""
+    return COPIES + most_growth(_lists(fields))
+
+
+def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
+    for field in fields.values():
+        if field.packed is None:
+            yield field.width, 2  # a separate item has a tag, and a length or a value
+        else:
+            size = field.packed or 1
+            yield field.width, size
+            yield field.width + _HEADER, 2 + size
+        yield from _lists(field.fields)
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
