@@ -22,9 +22,9 @@ from pulsar_spark.wire.wire_values import from_wire_schema, from_wire_version
 # Maximum bytes of the kept schemas, and the bytes that are counted for a schema besides its texts.
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
-# Requests at the same time. With 16, a broker takes twice as long for the same versions, and a request that
-# waits for 15 others may end at its timeout.
-_IN_FLIGHT = 4
+# Requests at the same time. For each of them a broker reads all versions of the topic, so more take no less
+# time, and its memory may not suffice.
+_IN_FLIGHT = 2
 
 _Key = tuple[str, str, int]  # topic, load, version
 _Ask = Callable[[Callable[[int], bytes], Deadline], pb.BaseCommand]
