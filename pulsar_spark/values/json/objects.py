@@ -33,7 +33,6 @@ of a form that few have is converted by itself. A value that is not of its node 
 from __future__ import annotations
 
 import gc
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
@@ -52,7 +51,7 @@ from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
 from pulsar_spark.values.json.leaf_columns import LeftError
 from pulsar_spark.values.json.leaves import TYPES, WANTED, BadJsonError, convert, shown
-from pulsar_spark.values.json.parse import parse, parse_all, text_of
+from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
     JsonKind,
@@ -119,13 +118,8 @@ def explain(node: JsonNode, payload: bytes) -> str:
     """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
     try:
         value = parse(payload)
-    except UnicodeDecodeError as error:
-        return f"the payload is not UTF-8 at byte {error.start}"
-    except json.JSONDecodeError as error:
-        reason = f"malformed JSON: {error.msg} (at character {error.pos})"
-        return reason if payload.strip() else "the payload is empty"
-    except ValueError as error:
-        return str(error)
+    except ValueError:
+        return refusal(payload)
     unchecked = largest_unchecked(growth(node))
     reader = _Columns(JsonBudget(np.array([len(payload)]), unchecked, ANY_WORK), np.zeros(1, np.int64))
     if reader.finish(node, [value]).is_bad is None:

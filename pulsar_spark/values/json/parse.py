@@ -33,6 +33,7 @@ except ImportError:
 _Result = TypeVar("_Result")
 
 MAX_DEPTH: Final = 1000  # nested brackets of a payload, as in Jackson
+_TOO_DEEP: Final = f"more than {MAX_DEPTH} brackets in each other"
 _MAX_DIGITS: Final = 640  # of an integer; Python always reads as many, whatever its limit is set to
 _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
@@ -68,20 +69,40 @@ def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
     """Return the value of a payload.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, or ``is_too_deep``.
+        ValueError: it is not JSON in UTF-8, or ``is_too_deep``; ``refusal`` says which.
     """
     if is_too_deep(payload):
-        raise ValueError(f"more than {MAX_DEPTH} brackets in each other")
+        raise ValueError(_TOO_DEEP)
     if _MINUS_ZERO.search(payload) is not None:
         return _parse_unusual(payload, keeps_text)
     return _parse_usual(payload, keeps_text=keeps_text)
 
 
+def refusal(payload: bytes) -> str:
+    """Say why ``parse`` refuses a payload."""
+    if is_too_deep(payload):
+        return _TOO_DEEP
+    try:
+        _parse_unusual(payload, True)
+    except UnicodeDecodeError as error:
+        return f"the payload is not UTF-8 at byte {error.start}"
+    except json.JSONDecodeError as error:
+        reason = f"malformed JSON: {error.msg} (at character {error.pos})"
+        return reason if payload.strip() else "the payload is empty"
+    raise AssertionError("parse takes the payload")
+
+
 def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
-    except _ERRORS:
-        return _parse_unusual(payload, keeps_text)
+    except _ERRORS as error:
+        # The standard library takes several times as long for malformed JSON, of which a producer may send
+        # millions. It reads only these texts that another library calls malformed.
+        if type(error) is _MALFORMED and not (
+            b"NaN" in payload or b"Infinity" in payload or b"\\u" in payload or payload.startswith(BOM_UTF8)
+        ):
+            raise ValueError("malformed JSON") from None
+    return _parse_unusual(payload, keeps_text)
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
@@ -126,12 +147,14 @@ def _by_json(keeps_text: bool) -> Callable[[bytes], Any]:
 
 _USUAL: dict[bool, Callable[[bytes], Any]] = {keeps_text: _by_json(keeps_text) for keeps_text in _HOOKS}
 _ERRORS: tuple[type[Exception], ...] = (ValueError, RecursionError)
+_MALFORMED: type[Exception] = json.JSONDecodeError
 if msgspec is not None:
     _USUAL = {
         False: msgspec.json.Decoder().decode,
         True: msgspec.json.Decoder(float_hook=str.encode).decode,
     }
     _ERRORS = (*_ERRORS, msgspec.DecodeError)
+    _MALFORMED = msgspec.DecodeError
 
 
 def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:

@@ -26,6 +26,7 @@ def parsed(payload):
 def by_json(monkeypatch, call):
     with monkeypatch.context() as patch:
         patch.setattr(parse, "_USUAL", BY_JSON)
+        patch.setattr(parse, "_MALFORMED", json.JSONDecodeError)
         return call()
 
 
@@ -134,3 +135,17 @@ def test_without_msgspec_json_parses():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[b'1.50']\n"
+
+
+def test_malformed_json_costs_one_reader(monkeypatch):
+    """The standard library takes microseconds to refuse each, and a producer may send millions."""
+
+    def never(payload, keeps_text):
+        raise AssertionError(payload)
+
+    monkeypatch.setattr(parse, "_parse_unusual", never)
+    payloads = [b"{", b'{"a":1', b"{}}", b"[1,]", b"nan", b"", b"{'a':1}"]
+    for some in (payloads, [*payloads, b"-1"]):
+        values, bad = parse_all(pa.array(some, pa.binary()), keeps_text=False)
+        assert bad == list(range(len(payloads)))
+        assert values[len(payloads) :] == [-1] * (len(some) - len(payloads))
