@@ -1,13 +1,32 @@
-"""Finds the first entry from a publish time on, by probing few entries of a topic partition. Pure."""
+"""Finds where the entries of a topic partition change, such as their publish times, by few probes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pulsar_spark.ids import MessageId
+
+
+class Placed(Protocol):
+    """An entry that a probe finds."""
+
+    @property
+    def id(self) -> MessageId:
+        """Returns the position of the whole entry."""
+
+
+E = TypeVar("E", bound=Placed)
+
+
+class Timed(Placed, Protocol):
+    """An entry with its publish time."""
+
+    @property
+    def publish_time(self) -> int:
+        """Returns the publish time in ms since 1970."""
 
 
 class TimedEntry(NamedTuple):
@@ -17,8 +36,8 @@ class TimedEntry(NamedTuple):
     publish_time: int
 
 
-Probe: TypeAlias = Callable[[MessageId], TimedEntry]
-Read: TypeAlias = Callable[[MessageId], Generator[TimedEntry, None, None]]
+Probe: TypeAlias = Callable[[MessageId], Timed]
+Read: TypeAlias = Callable[[MessageId], Generator[Timed, None, None]]
 
 
 def first_at(
@@ -39,7 +58,7 @@ def first_at(
         first: start of the search, inclusive.
         last: an existing entry, not before ``first``.
     """
-    found = _first_late(probe, time_ms - margin_ms, first, last)
+    _, found = boundary(probe, lambda each: each.publish_time >= time_ms - margin_ms, first, last)
     if found is None:
         return None
     with closing(read(found.id)) as following:
@@ -49,37 +68,53 @@ def first_at(
     return None
 
 
-def _first_late(probe: Probe, time_ms: int, first: MessageId, last: MessageId) -> TimedEntry | None:
-    """Returns an entry at or after ``time_ms`` whose predecessor is before; None if the last is before."""
+def boundary(
+    probe: Callable[[MessageId], E], is_late: Callable[[E], bool], first: MessageId, last: MessageId
+) -> tuple[E | None, E | None]:
+    """Returns an entry that is not late and its successor, which is; None for one that does not exist.
+
+    If late entries are followed by others that are not, it may be any such pair.
+
+    Args:
+        probe: see :func:`first_at`.
+        is_late: whether an entry is late.
+        first: start of the search, inclusive.
+        last: end of the search, not before ``first``; the probe finds an entry there.
+    """
     late = probe(last.whole_entry)
-    if late.publish_time < time_ms:
-        return None
+    if not is_late(late):
+        return late, None
     early = probe(first)
-    if early.publish_time >= time_ms:
-        return early
-    # From here on, `early` is before the time, and `late` the first entry known at or after it.
+    if is_late(early):
+        return None, early
+    # From here on, `late` is the first late entry known.
     low, top = early.id.ledger, late.id.ledger + 1
     while top - low > 1:
         middle = (low + top) // 2
         found = probe(MessageId(middle, 0))
-        if found.publish_time >= time_ms:
-            top, late = middle, min(late, found)
+        if is_late(found):
+            top, late = middle, _first(late, found)
         else:
-            low, early = max(middle, found.id.ledger), max(early, found)
-    return _first_after(probe, time_ms, early, late)
+            low, early = max(middle, found.id.ledger), found
+    return _within(probe, is_late, early, late)
 
 
-def _first_after(probe: Probe, time_ms: int, early: TimedEntry, late: TimedEntry) -> TimedEntry:
-    """Returns the first such entry in the ledger of ``early``, or ``late``, maybe in a later ledger."""
-    ledger, low = early.id.ledger, early.id.entry
+def _within(probe: Callable[[MessageId], E], is_late: Callable[[E], bool], early: E, late: E) -> tuple[E, E]:
+    """Returns the pair in the ledger of ``early``, whose second entry may be ``late``, in a later ledger."""
+    ledger = early.id.ledger
     high = late.id.entry if late.id.ledger == ledger else None
     step = 1
-    while high is None or high - low > 1:
+    while high is None or high - early.id.entry > 1:
+        low = early.id.entry
         middle = low + step if high is None else (low + high) // 2
         found = probe(MessageId(ledger, middle))
-        if found.publish_time >= time_ms:
-            high, late = middle, min(late, found)
+        if is_late(found):
+            high, late = middle, _first(late, found)
         else:
-            low = max(middle, found.id.entry)
+            early = found
             step *= 2
-    return late
+    return early, late
+
+
+def _first(one: E, other: E) -> E:
+    return other if other.id < one.id else one
