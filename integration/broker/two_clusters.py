@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from types import TracebackType
 
 from integration.broker.admin import Admin, AdminError
 from integration.broker.standalone import StandaloneBroker
 from integration.broker.waiting import wait_until
+from integration.helpers.proxy import Proxy
 from pulsar_spark_broker.process import TEST_JVM
 
 TENANT = "geo"
@@ -37,6 +38,7 @@ class TwoClusters:
     Attributes:
         a: broker of the cluster `a`.
         b: broker of the cluster `b`.
+        links: from each cluster to the other one, what its replicator's connections go through.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -51,10 +53,17 @@ class TwoClusters:
                     started.result()
             opened.callback(self.a.close)
             opened.callback(self.b.close)
-            for name, here, there in (("b", self.a, self.b), ("a", self.b, self.a)):
-                urls = {"serviceUrl": there.admin_url, "brokerServiceUrl": there.service_url}
-                here.admin.request("PUT", f"clusters/{name}", urls)
-                here.admin.request(
+            self.links = {
+                name: opened.enter_context(Proxy(there.service_url))
+                for name, there in (("a", self.b), ("b", self.a))
+            }
+            for here, there in ("ab", "ba"):
+                urls = {
+                    "serviceUrl": self.broker(there).admin_url,
+                    "brokerServiceUrl": self.links[here].service_url,
+                }
+                self.admin(here).request("PUT", f"clusters/{there}", urls)
+                self.admin(here).request(
                     "PUT", f"tenants/{TENANT}", {"allowedClusters": ["a", "b"], "adminRoles": []}
                 )
             self._opened = opened.pop_all()
@@ -101,6 +110,15 @@ class TwoClusters:
             return -1
         found = stats["replication"]
         return sum(int(each["replicationBacklog"]) for each in found.values()) if found else -1
+
+    @contextmanager
+    def cut(self, cluster: str) -> Iterator[None]:
+        """Let nothing that is written to a cluster arrive in the other one."""
+        self.links[cluster].stall()
+        try:
+            yield
+        finally:
+            self.links[cluster].resume()
 
     def await_replicated(self, cluster: str, topic: str) -> None:
         """Wait until the cluster has copied all that it has of a topic."""

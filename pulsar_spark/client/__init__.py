@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from pulsar_spark.protocol.lookup import Address, parse_service_url
     from pulsar_spark.protocol.reading.chunk_assembler import ChunkLimits
     from pulsar_spark.protocol.reading.range_progress import LostRange
-    from pulsar_spark.protocol.reading.witness import Source, Witness, WitnessVerdict
+    from pulsar_spark.protocol.reading.translation import Copied, CopiedPartition, CopyRange
+    from pulsar_spark.protocol.reading.witness import Source, StoredEntry, Witness, WitnessVerdict
     from pulsar_spark.protocol.replay.duplicates import possible_duplicates
     from pulsar_spark.protocol.replay.task_ids import first_sequence_id
     from pulsar_spark.protocol.segments import Segment, TopicLayout
@@ -161,7 +162,8 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             "pulsar_spark.protocol.lookup": "Address parse_service_url",
             "pulsar_spark.protocol.reading.chunk_assembler": "ChunkLimits",
             "pulsar_spark.protocol.reading.range_progress": "LostRange",
-            "pulsar_spark.protocol.reading.witness": "Source Witness WitnessVerdict",
+            "pulsar_spark.protocol.reading.translation": "Copied CopiedPartition CopyRange",
+            "pulsar_spark.protocol.reading.witness": "Source StoredEntry Witness WitnessVerdict",
             "pulsar_spark.protocol.replay.duplicates": "possible_duplicates",
             "pulsar_spark.protocol.replay.task_ids": "first_sequence_id",
             "pulsar_spark.protocol.writing.batcher": "BatcherBuilder",

@@ -36,7 +36,7 @@ from pyspark import __version__ as spark_version
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_spark.errors import NotReadyError, OptionError, UnsupportedError
+from pulsar_spark.errors import NotReadyError, OptionError, OtherClusterError, UnsupportedError
 from pulsar_spark.spark.options.option import Mode
 from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.plan.offsets import Json, Offsets
@@ -192,7 +192,12 @@ class OlderStreamReader(PulsarStreamReader):
 
 
 def _require_progress(processed: Offsets, found: Offsets, run_end: Offsets) -> None:
-    """Refuse a run that Spark ends before the checkpoint, because rows would be duplicated."""
+    """Refuse a run whose end, which Spark has already, is before the checkpoint or of another cluster."""
+    if found.left.moves != processed.left.moves:
+        raise OtherClusterError(
+            f"the checkpoint is of another cluster, and Spark {spark_version} ends the run where topics end",
+            advice="Run the query once with another trigger, by which it moves to this cluster",
+        )
     for topic, position in processed.positions.items():
         is_set_back = found.positions.get(topic) != position
         if not is_set_back and run_end.positions.get(topic, position) < position:

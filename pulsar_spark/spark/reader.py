@@ -225,6 +225,7 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
                 max_rows=rows.max_rows,
                 leave_out_corrupt=not options.fail_on_data_loss,
                 max_message_size=client.max_message_size,
+                copies=each.copies,
             )
             yield from _until_deleted(each, batches, losses)
 

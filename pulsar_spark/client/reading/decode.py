@@ -17,6 +17,8 @@ from pulsar_spark.arrow.arrays import Buffer, Flags, Ints
 from pulsar_spark.client.reading.decoded_messages import DecodedMessages, DecodedRun
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.protocol.reading.translation import CopyRange
+from pulsar_spark.protocol.reading.witness import source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import DecodedBatches, decode_batches, decode_joined
 from pulsar_spark.wire.columns.unbatched import decode_singles
@@ -53,6 +55,7 @@ def decode_entries(
     max_bytes: int,
     leave_out_corrupt: bool = False,
     max_message_size: Callable[[], int] | None = None,
+    copies: Sequence[CopyRange] = (),
 ) -> Iterator[DecodedMessages]:
     """Decodes whole entries in order, and groups them for record batches.
 
@@ -71,6 +74,7 @@ def decode_entries(
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: function that returns the cluster's maximum message size in bytes; None: the
             default.
+        copies: which copies of other clusters' entries count; the others are left out.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
@@ -79,7 +83,7 @@ def decode_entries(
     """
     decoder = _Decoder(topic, start, end, max_message_size, leave_out_corrupt=leave_out_corrupt)
     collected = _Collected()
-    for group, sizes in decoder.accepted(entries):
+    for group, sizes in decoder.accepted(decoder.unread(entries, copies) if copies else entries):
         counts = np.maximum(group.messages, 1).astype(np.int64)
         rows, size = int(counts.sum()), int(sizes.sum())
         if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
@@ -167,10 +171,35 @@ class _Decoder:
         leave_out_corrupt: bool,
     ) -> None:
         self._topic = topic
-        self._start = start
-        self._end = end
+        # Of these entries rows count after one batch index, up to another.
+        self._cuts: dict[tuple[int, int], tuple[int, int]] = {}
+        if start is not None and start.batch_index >= 0:
+            self._cut(start.ledger, start.entry, start.batch_index, MAX_MESSAGES)
+        if end is not None and end.batch_index >= 0:
+            self._cut(end.ledger, end.entry, -1, end.batch_index)
         self._max_message_size = max_message_size or (lambda: DEFAULT_MAX_MESSAGE_SIZE)
         self._leave_out_corrupt = leave_out_corrupt
+
+    def unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
+        """Yields the entries without the copies that do not count; notes which rows of the others do."""
+        for entries in groups:
+            first, times = 0, entries.publish_time.astype(np.uint64)
+            for row in np.flatnonzero(entries.copied).tolist():
+                source = source_of(entries.one(row).metadata)
+                rows = [each.rows_of(source, int(times[row])) for each in copies]
+                if None in rows:
+                    if row > first:
+                        yield entries[first:row]
+                    first = row + 1
+                for begin, end in filter(None, rows):
+                    self._cut(int(entries.ledger[row]), int(entries.entry[row]), begin, end)
+            if first < len(entries):
+                yield entries[first:]
+
+    def _cut(self, ledger: int, entry: int, after: int, up_to: int) -> None:
+        if after >= 0 or up_to < MAX_MESSAGES:
+            old = self._cuts.get((ledger, entry), (-1, MAX_MESSAGES))
+            self._cuts[ledger, entry] = max(old[0], after), min(old[1], up_to)
 
     def accepted(self, groups: Iterable[Entries]) -> Iterator[tuple[Entries, Ints]]:
         """Yields the entries that are not too large to be decoded.
@@ -303,22 +332,20 @@ class _Decoder:
         return decode_batches([payload for part in parts for payload in self._plain(part)], counts)
 
     def _inside(self, parts: list[Entries], decoded: DecodedBatches) -> Flags | None:
-        """Returns which rows of batches lie after the start and not after the end; None if all do."""
+        """Returns which rows of batches count; None if all do."""
+        if not self._cuts:
+            return None
         inside = None
-        for position in (self._start, self._end):
-            if position is None or position.batch_index < 0:
-                continue
-            ledger, entry = (
-                np.concatenate(columns)
-                for columns in zip(*((part.ledger, part.entry) for part in parts), strict=True)
-            )
-            for number in np.flatnonzero((ledger == position.ledger) & (entry == position.entry)):
+        ids = (each for part in parts for each in zip(part.ledger.tolist(), part.entry.tolist(), strict=True))
+        for number, place in enumerate(ids):
+            if place in self._cuts:
                 first = int(decoded.held[:number].sum())
                 rows = slice(first, first + int(decoded.held[number]))
-                is_after = decoded.batch_index[rows] > position.batch_index
                 if inside is None:
                     inside = np.ones(len(decoded.columns), np.bool_)
-                inside[rows] &= is_after if position is self._start else ~is_after
+                after, up_to = self._cuts[place]
+                index = decoded.batch_index[rows]
+                inside[rows] = (index > after) & (index <= up_to)
         return inside
 
     def _plain(self, entries: Entries) -> list[Buffer]:

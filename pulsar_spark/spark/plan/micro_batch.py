@@ -139,18 +139,22 @@ class MicroBatchPlanner:
         ranges = self._with_begins(
             partitions, after_start_times(self._client, self._options, partitions, existing)
         )
-        tasks = split_ranges(
-            ranges,
-            self._broker_probe,
-            min_partitions=self._options.min_partitions,
-            max_messages=self._options.max_messages_per_partition,
-        )
+        tasks = self.split(ranges)
         _log.info(
             "a micro-batch of %d tasks: %s",
             len(tasks),
             ", ".join(f"{each.topic} ({each.start}, {each.end}]" for each in ranges),
         )
         return tasks
+
+    def split(self, ranges: list[Range]) -> list[Range]:
+        """Cut ranges by the user's options; the parts are the tasks."""
+        return split_ranges(
+            ranges,
+            self._broker_probe,
+            min_partitions=self._options.min_partitions,
+            max_messages=self._options.max_messages_per_partition,
+        )
 
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
         """Note after which position the broker has everything of each range now, or had it when it was seen.

@@ -9,7 +9,10 @@ of a topic without partitions is ``"-1"``. A scalable topic has segments:
 
      "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
 
-The witness of an entry that a replicator copied also has its source, ``"from": ["cluster", "3:4"]``.
+The witness of an entry that a replicator copied also has its source, ``"from": ["cluster", "3:4"]``. A query
+that has moved from another cluster keeps the positions at which it left:
+
+     "left": {"moves": 1, "clusters": {"a": {"time": 1764400000000, "topics": {...}}}}
 
 Pure: no Spark, no connection.
 """
@@ -18,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pulsar_spark.client import Source, Witness
 from pulsar_spark.errors import OptionError
@@ -31,6 +35,33 @@ Json = dict[str, Any]
 _DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets nothing more
 
 
+class LeftCluster(NamedTuple):
+    """Where a query left another cluster.
+
+    Attributes:
+        time_ms: publish time after which it read no message there, in ms since 1970.
+        positions: last message taken there, by topic partition.
+    """
+
+    time_ms: int
+    positions: Mapping[TopicName, MessageId]
+
+
+class Left(NamedTuple):
+    """Where a query left other clusters.
+
+    Attributes:
+        moves: number of moves to another cluster.
+        clusters: the clusters by name.
+    """
+
+    moves: int = 0
+    clusters: Mapping[str, LeftCluster] = MappingProxyType({})
+
+
+_NOWHERE = Left()
+
+
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """The positions up to which everything is taken.
@@ -39,11 +70,13 @@ class Offsets:
         subscription: name of the durable subscription that holds the messages not taken yet.
         positions: last message taken, by topic partition or segment; LATEST: it is done.
         witness: an entry of the cluster that these positions are of; None if none is known yet.
+        left: where the query left other clusters.
     """
 
     subscription: str
     positions: Mapping[TopicName, MessageId]
     witness: Witness | None = None
+    left: Left = _NOWHERE
 
     def to_json(self) -> Json:
         """The dict for Spark. Its keys are in a fixed order, because Spark compares offsets as JSON text."""
@@ -57,12 +90,14 @@ class Offsets:
         old = before.positions
         moved = {topic: each for topic, each in self.positions.items() if each is not old.get(topic)}
         topics = updated(json["topics"], _texts(moved), map(_key, old.keys() - self.positions.keys()))
-        return self._json(topics)
+        return self._json(topics, json if self.left is before.left else None)
 
-    def _json(self, topics: Json) -> Json:
+    def _json(self, topics: Json, before: Json | None = None) -> Json:
         json: Json = {"subscription": self.subscription, "topics": topics}
         if self.witness is not None:
             json["witness"] = _witness_to_json(self.witness)
+        if self.left.moves:
+            json["left"] = before["left"] if before is not None else _left_to_json(self.left)
         return json
 
     @classmethod
@@ -78,23 +113,16 @@ class Offsets:
         """
         if not isinstance(data, dict):  # for example the number that Spark's rate source writes
             raise _not_ours(data)
-        newer = sorted(data.keys() - {"subscription", "topics", "witness"})
+        newer = sorted(data.keys() - {"subscription", "topics", "witness", "left"})
         if newer and data.keys() >= {"subscription", "topics"}:
             raise OptionError(
                 f"the checkpoint contains {', '.join(newer)}, which this version of pulsar_spark cannot read",
                 advice="Use the version of pulsar_spark that wrote it, or a newer one",
             )
-        subscription, topics = data.get("subscription"), data.get("topics")
-        if not isinstance(subscription, str) or not isinstance(topics, dict):
+        subscription = data.get("subscription")
+        if not isinstance(subscription, str):
             raise _not_ours(data)
-        positions = {}
-        for name, partitions in topics.items():
-            if not isinstance(partitions, dict):
-                raise _not_ours(data)
-            for number, text in partitions.items():
-                part = _partition(TopicName.parse(name, scalable=True), number)
-                positions[part] = MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
-        return cls(subscription, positions, _witness(data))
+        return cls(subscription, _positions(data, data.get("topics")), _witness(data), _left(data))
 
 
 class OffsetCache:
@@ -127,6 +155,40 @@ class OffsetCache:
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
     """``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the partition or segment."""
     return updated({}, _texts(positions))
+
+
+def _positions(data: Json, topics: object) -> dict[TopicName, MessageId]:
+    positions = {}
+    if not isinstance(topics, dict):
+        raise _not_ours(data)
+    for name, partitions in topics.items():
+        if not isinstance(partitions, dict):
+            raise _not_ours(data)
+        for number, text in partitions.items():
+            part = _partition(TopicName.parse(name, scalable=True), number)
+            positions[part] = MessageId.LATEST if text == _DONE else MessageId.parse(str(text))
+    return positions
+
+
+def _left_to_json(left: Left) -> Json:
+    clusters = {
+        name: {"time": each.time_ms, "topics": positions_to_json(each.positions)}
+        for name, each in sorted(left.clusters.items())
+    }
+    return {"moves": left.moves, "clusters": clusters}
+
+
+def _left(data: Json) -> Left:
+    if "left" not in data:
+        return _NOWHERE
+    try:
+        clusters = {
+            name: LeftCluster(int(each["time"]), _positions(data, each["topics"]))
+            for name, each in data["left"]["clusters"].items()
+        }
+        return Left(int(data["left"]["moves"]), clusters)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise _not_ours(data) from None
 
 
 def _partition(topic: TopicName, part: str) -> TopicName:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias
 
-from pulsar_spark.client import Ledger
+from pulsar_spark.client import CopyRange, Ledger
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
@@ -49,6 +49,7 @@ class Range(NamedTuple):
         begins: position after which the broker had everything when the range was planned; a reader that can
             only begin later has lost data. None: unknown.
         followed: whether a visible message came after ``end`` when the range was planned.
+        copies: which copies to read of the entries of clusters where the query was before.
     """
 
     topic: TopicName
@@ -57,6 +58,7 @@ class Range(NamedTuple):
     visible: bool = True
     begins: MessageId | None = None
     followed: bool = False
+    copies: tuple[CopyRange, ...] = ()
 
 
 # The ranges that one task reads, one after another.

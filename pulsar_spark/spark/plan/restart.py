@@ -77,7 +77,8 @@ def restart_query(
     """Open the subscription of a checkpoint on all partitions that are read now.
 
     Raises:
-        OtherClusterError: the checkpoint is of another cluster.
+        MovedError: the checkpoint is of another cluster, whose entries have copies here.
+        OtherClusterError: the checkpoint is of another cluster, and cannot be continued here.
         DataLossError: unprocessed messages are gone. The next start finds the same.
         BusyError: another query uses the subscription.
         BrokerError: the broker did not answer.
@@ -90,7 +91,7 @@ def restart_query(
     scalable.check_done(done, processed)
     found = Subscription(client, calls, name, options.subscription_settings, processed)
     try:
-        witnesses.check(checkpoint.end.witness, topics.partitions)
+        witnesses.check(checkpoint.end, topics.partitions)
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
         # Before it is opened, because that would create it.
         missing = found.missing([topic for topic in asked if topic not in done])

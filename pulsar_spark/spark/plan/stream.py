@@ -27,7 +27,8 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.monitoring.source_reporter import SourceReporter
 from pulsar_spark.spark.options.positions import PositionWord
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.clusters.witnesses import Witnesses
+from pulsar_spark.spark.plan.clusters.moves import Moves, copies_of
+from pulsar_spark.spark.plan.clusters.witnesses import MovedError, Witnesses
 from pulsar_spark.spark.plan.ends import EndAnswers, EndTracker
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.micro_batch import MicroBatchPlanner
@@ -83,6 +84,7 @@ class QueryPlanner:
         self._ends = EndTracker(self._client, self._calls)
         self._witnesses = Witnesses(self._client, self._calls, options)
         self._loss_check = LossCheck(self._client, options, self._topics.take_deleted)
+        self._moves = Moves(self._client, options, self._loss_check)
         self._reporter = SourceReporter(self._client, options.client.service_url)
         self._subscription: Subscription | None = None
         self._fresh: Offsets | None = None
@@ -151,7 +153,10 @@ class QueryPlanner:
         if self._is_quiet(start, limited):
             return start
         self._quiet.end()
-        subscription = self._current(start) or self._follow(Checkpoint.finished(start))
+        try:
+            subscription = self._current(start) or self._follow(Checkpoint.finished(start))
+        except MovedError as error:
+            return self._moves.moved(start, error.cluster, self._topics.partitions)
         self._fresh_is_planned = True
         if self._is_first_checkpoint_due(start):
             return start
@@ -269,7 +274,8 @@ class QueryPlanner:
         planned = self._scalable.with_done(planned, start, self._topics.partitions)
         if not is_moved(planned, start):
             return start
-        return Offsets(start.subscription, planned, self._witnesses.renewed(start.witness, ends))
+        witness = self._witnesses.renewed(start.witness, ends)
+        return Offsets(start.subscription, planned, witness, start.left)
 
     # ---- between triggers
 
@@ -314,11 +320,17 @@ class QueryPlanner:
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
-        """The ranges that the tasks of the batch ``(start, end]`` read."""
+        """The ranges that the tasks of the batch ``(start, end]`` read; none of one that moves the query."""
         self._report = None
+        if start.left.moves != end.left.moves:
+            return []
         subscription = self._current(end)
         if subscription is None:
-            subscription = self._follow(Checkpoint.unfinished(start, end))
+            try:
+                subscription = self._follow(Checkpoint.unfinished(start, end))
+            except MovedError as error:
+                copied = self._moves.replay(start, end, error.cluster, self._topics.partitions)
+                return self._micro_batches.split(copied)
         self._start_is_durable = self._start_is_durable or start == self._fresh
         known = subscription.partitions.keys() | self._loss_check.absent
         for topic in end.positions.keys() - known:
@@ -330,7 +342,9 @@ class QueryPlanner:
             subscription, lambda: self._micro_batches.tasks(subscription.partitions, first, last)
         )
         self._batch_began = self._client.now()
-        return tasks
+        if not end.left.moves:
+            return tasks
+        return [each._replace(copies=copies_of(end.left, each.topic)) for each in tasks]
 
     def commit(self) -> None:
         """Acknowledge the start of the last ``latest`` again, if that has failed."""

@@ -10,7 +10,7 @@ Spark's session.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from itertools import chain, pairwise
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.client import (
+    CopyRange,
     DecodedMessages,
     Entries,
     TypedValueReader,
@@ -168,6 +169,7 @@ def record_batches(
     max_bytes: int = MAX_BYTES,
     leave_out_corrupt: bool = False,
     max_message_size: Callable[[], int] | None = None,
+    copies: Sequence[CopyRange] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Turn whole entries into record batches of rows, in order.
 
@@ -187,6 +189,7 @@ def record_batches(
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: returns the cluster's maximum message size in bytes, once entries have been read;
             None for the default.
+        copies: which copies of other clusters' entries are read; the others are left out.
 
     Raises:
         CorruptError: an entry cannot be decoded, and ``leave_out_corrupt`` is false. It names topic and
@@ -204,6 +207,7 @@ def record_batches(
         max_bytes=max_bytes,
         leave_out_corrupt=leave_out_corrupt,
         max_message_size=max_message_size,
+        copies=copies,
     )
     return chain.from_iterable(map(assembler.record_batches, decoded))
 

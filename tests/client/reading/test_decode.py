@@ -15,6 +15,7 @@ from pulsar_spark.client.reading import decode
 from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, decode_entries
 from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId
+from pulsar_spark.protocol.reading.translation import CopyRange
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.entry.codecs import compress
@@ -164,6 +165,32 @@ def test_a_position_may_leave_nothing():
     (part,) = decoded([[batch_entry(1, 0, columns([b"a", b"b"]))]], MessageId(1, 0, 1), MessageId(1, 9))
     assert len(part) == 0
     assert part.value.to_pylist() == []
+
+
+def copied_entry(number, source, values, cluster=b"a", **fields):
+    position = [pb.KeyValue(key=b"__MSG_PROP_REPL_SOURCE_POSITION", value=source)]
+    return batch_entry(1, number, columns(values), replicated_from=cluster, properties=position, **fields)
+
+
+def test_copies_that_were_read_in_their_cluster_are_left_out():
+    group = [
+        copied_entry(0, b"5:1", [b"a", b"b"]),
+        batch_entry(1, 1, columns([b"own"])),
+        copied_entry(2, b"5:2", [b"c", b"d", b"e"]),
+        copied_entry(3, b"5:1", [b"a", b"b"]),
+        copied_entry(4, b"5:1", [b"later"], publish_time=2001),
+        copied_entry(5, b"5:1", [b"another's"], cluster=b"c"),
+        copied_entry(6, b"5:3", [b"f", b"g"]),
+        copied_entry(7, b"5:2", [b"c", b"d", b"e"]),
+        copied_entry(8, b"5:4", [b"h"]),
+    ]
+    for groups in ([group], [[each] for each in group]):
+        rows = values(groups, copies=[CopyRange("a", MessageId(5, 2, 0), 2000, MessageId(5, 3, 0))])
+        assert rows == [b"own", b"d", b"e", b"later", b"another's", b"f", b"d", b"e"]
+    both = [CopyRange("a", MessageId(5, 3), 2000), CopyRange("c", MessageId(9, 9), 2000)]
+    assert values([group], copies=both) == [b"own", b"later", b"h"]
+    cut = values([group], MessageId(1, 2, 1), copies=[CopyRange("a", MessageId(5, 2, 0), 2000)])
+    assert cut[:2] == [b"own", b"e"]
 
 
 def test_compacted_batches_keep_their_indexes_and_are_cut_by_them():

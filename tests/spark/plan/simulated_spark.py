@@ -79,14 +79,19 @@ class SimulatedSpark:
         self.ranges = self.planner.ranges(start, end)
         if fails:
             return None
-        rows = [
-            (each.topic, found)
-            for each in self.ranges
-            for found in self.cluster.topics[each.topic].between(each.start, each.end)
-        ]
+        rows = [(each.topic, found) for each in self.ranges for found in self._read(each)]
         self.rows += rows
         self.committed += 1
         return rows
+
+    def _read(self, each: Range) -> list[MessageId]:
+        topic = self.cluster.topics[each.topic]
+        entries = {entry.id: entry for entry in topic.kept}
+        return [
+            found
+            for found in topic.between(each.start, each.end)
+            if all(it.rows_of(entries[found].source, entries[found].publish_time) for it in each.copies)
+        ]
 
     def poll(self, seconds: float) -> None:
         """Trigger as often as Spark's default trigger, with the dict of the last offset; nothing may come."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.spark.plan.offsets import OffsetCache, Offsets
+from pulsar_spark.spark.plan.offsets import Left, LeftCluster, OffsetCache, Offsets
 
 A = TopicName.parse("a")
 B2 = TopicName.parse("b-partition-2")
@@ -98,6 +98,33 @@ def test_offsets_that_follow_one_another_are_written_like_each_alone(found):
         offsets = Offsets(name, places)
         assert json.dumps(cache.to_json(offsets)) == json.dumps(offsets.to_json())
         assert cache.from_json(json.loads(json.dumps(offsets.to_json()))) == offsets
+
+
+def test_where_other_clusters_were_left_is_written_and_read():
+    left = Left(2, {"b": LeftCluster(7, {B2: MessageId(3, 4)}), "a": LeftCluster(5, {A: MessageId(1, 2, 3)})})
+    offsets = Offsets("s", {A: MessageId(1, 2)}, left=left)
+    json_ = offsets.to_json()
+    assert json_["left"] == {
+        "moves": 2,
+        "clusters": {
+            "a": {"time": 5, "topics": {"persistent://public/default/a": {"-1": "1:2:3"}}},
+            "b": {"time": 7, "topics": {"persistent://public/default/b": {"2": "3:4"}}},
+        },
+    }
+    assert Offsets.from_json(json.loads(json.dumps(json_))) == offsets
+    after = Offsets("s", {A: MessageId(1, 3)}, left=left)
+    assert after.to_json_after(offsets, json_) == after.to_json()
+    assert after.to_json_after(offsets, json_)["left"] is json_["left"]
+    moved = Offsets("s", {A: MessageId(1, 3)}, left=Left(3, left.clusters))
+    assert moved.to_json_after(offsets, json_)["left"]["moves"] == 3
+
+
+@pytest.mark.parametrize(
+    "left", [1, {}, {"moves": 1}, {"moves": 1, "clusters": 3}, {"moves": 1, "clusters": {"a": {"time": 1}}}]
+)
+def test_a_malformed_left_is_refused(left):
+    with pytest.raises(OptionError):
+        Offsets.from_json({"subscription": "s", "topics": {}, "left": left})
 
 
 def test_what_a_newer_version_added_is_not_ignored():

@@ -1,12 +1,23 @@
 """Witnesses: chooses the witness of a query's offsets, and compares it with the cluster at a restart.
 
 Entries that the planner has at hand become witnesses: those of tails, and those that admission control has
-probed. They cost no request. A run without a witness probes one entry, once.
+probed. They cost no request. A run without a witness probes one entry, once, and a run without entries at
+hand one an hour. Another cluster must have a copy of the witness to continue the query, so an entry replaces
+the witness only when it has been known for ``publishTimeMargin``.
+
+    the cluster has                                              a restart
+    the witness                                                  continues
+    another entry there, and one copy of the witness elsewhere   moves the query to this cluster
+    another entry there, and no copy, or several                 is refused; so is a second move
+    nothing there, the subscription, and a copy elsewhere        is refused, because who may produce can write
+                                                                 an entry that seems to be a copy
+    nothing there, no subscription, and a copy elsewhere         moves the query to this cluster
+    nothing there, and no copy                                   continues or not, as the subscription says
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import partial
@@ -14,9 +25,11 @@ from functools import partial
 from pulsar_spark.client import (
     PROMPT,
     Calls,
+    CopiedPartition,
     EntryInfo,
     Kind,
     LastMessageId,
+    PartitionBounds,
     PlanningClient,
     Witness,
     WitnessVerdict,
@@ -24,13 +37,30 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OtherClusterError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.offsets import Offsets
 from pulsar_spark.spark.plan.partition import Partition
 
 # Maximum probes of a run for its first witness.
 _MAX_PROBES = 3
-# Maximum entries after the witness's publish time that are searched for its copy, and bytes at a time.
+# Seconds after which a run with a witness probes another one.
+_RENEWED_AFTER = 3600.0
+# Maximum entries after the witness's publish time that are read for the names of clusters, and bytes at a
+# time; and maximum names.
 _MAX_SEARCHED = 10_000
 _SEARCHED_BYTES = 1 << 20
+_MAX_CLUSTERS = 8
+
+
+class MovedError(Exception):
+    """The checkpoint is of another cluster, whose entries have copies here; the planner moves the query.
+
+    Args:
+        cluster: name of the other cluster.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(cluster)
+        self.cluster = cluster
 
 
 class Witnesses:
@@ -47,7 +77,9 @@ class Witnesses:
         self._pending = calls[Kind.WITNESS]
         self._options = options
         self._probes_left = _MAX_PROBES
+        self._probes_at = client.now() + _RENEWED_AFTER
         self._is_gone = False  # the checkpoint's witness is deleted: the next one replaces it
+        self._young: tuple[Witness, float] | None = None  # the next witness, and since when it is known
 
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
         """The witness of the next offsets: an entry at hand that they cover, or the old one.
@@ -57,40 +89,69 @@ class Witnesses:
             ends: planned end of each partition that has news.
         """
         old = None if self._is_gone else old
+        found = self._found(old, ends)
+        if found is None:
+            return old
+        if old is None:
+            self._is_gone = False
+            return found
+        now = self._client.now()
+        if self._young is None:
+            self._young = found, now
+        elif now - self._young[1] >= self._options.publish_time_margin:
+            old, self._young = self._young[0], (found, now)
+        return old
+
+    def _found(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
+        """An entry that may replace the witness; None if there is none at hand, and none is due."""
+
+        def is_better(entry: EntryInfo) -> bool:
+            # A copy may have the same id, time and source in two clusters that got it from a third one.
+            return entry.source is None or old is None or old.source is not None
+
+        now = self._client.now()
         for partition, end in ends.items():
             entry = _at_hand(partition, end)
-            # A copy may have the same id, time and source in two clusters that got it from a third one.
-            if entry is not None and (entry.source is None or old is None or old.source is not None):
-                self._is_gone = False
+            if entry is not None and is_better(entry):
+                self._probes_at = now + _RENEWED_AFTER
                 return Witness.of(partition.topic, entry)
-        return old or self._probed(ends)
+        if old is not None:
+            if now < self._probes_at:
+                return None
+            self._probes_left, self._probes_at = 1, now + _RENEWED_AFTER
+        for partition, entry in self._probed(ends).items():
+            if is_better(entry):
+                return Witness.of(partition.topic, entry)
+        return None
 
-    def _probed(self, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """The first witness of a run, by one request; a broker that takes long is not waited for."""
+    def _probed(self, ends: Mapping[Partition, MessageId]) -> dict[Partition, EntryInfo]:
+        """The planned end of a partition, by one request; a broker that takes long is not waited for."""
         news = {each: end for each, end in ends.items() if each.position != end and end.is_message}
         calls = {}
         if news and self._probes_left and not self._pending.busy:
             self._probes_left -= 1
             partition, end = next(iter(news.items()))
             calls[partition] = partial(self._client.entry_at, partition.topic, end)
-        for each, found in self._pending.run(calls, PROMPT).items():
-            if isinstance(found, EntryInfo) and not found.corrupt and not each.is_closed:
-                self._is_gone = False
-                return Witness.of(each.topic, found)
-        return None
+        return {
+            each: found
+            for each, found in self._pending.run(calls, PROMPT).items()
+            if isinstance(found, EntryInfo) and not found.corrupt and not each.is_closed
+        }
 
-    def check(self, witness: Witness | None, partitions: Container[TopicName]) -> None:
+    def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
         """Compare the checkpoint's witness with the cluster; costs one probe.
 
         Args:
-            witness: the checkpoint's witness.
+            checkpoint: end of the checkpoint's last micro-batch.
             partitions: existing partitions that are read now; a witness of another one says nothing.
 
         Raises:
-            OtherClusterError: another entry is stored there.
+            MovedError: the cluster is another one that has a copy of the witness.
+            OtherClusterError: the cluster may be another one, and nothing says where to continue there.
             BrokerError: the broker did not answer.
         """
-        self._is_gone = witness is not None
+        witness, name = checkpoint.witness, checkpoint.subscription
+        self._is_gone, self._young = witness is not None, None
         if witness is None or witness.topic not in partitions:
             return
         try:
@@ -99,37 +160,62 @@ class Witnesses:
                 return
             verdict = witness.judge(found)
             self._is_gone = verdict is WitnessVerdict.GONE
-            is_other = verdict is WitnessVerdict.OTHER or (self._is_gone and self._is_elsewhere(witness))
+            if verdict is WitnessVerdict.SAME:
+                return
+            clusters = self._copied_from(witness)
+            is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
+            is_other = not self._is_gone or bool(clusters) or self._is_original_here(witness)
         except TopicNotFoundError:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
+        if len(clusters) == 1 and not self._client.read_compacted and not checkpoint.left.moves:
+            if not is_held:
+                raise MovedError(clusters[0])
+            raise OtherClusterError(
+                f"the message that this query has read is not there any more, and a copy of it from cluster "
+                f"{clusters[0]!r} is, but also the query's subscription {name}",
+                topic=str(witness.topic),
+                message_id=str(witness.id),
+                advice="If the checkpoint is of that cluster, remove the subscription here, and start again: "
+                "the query then moves. If it is not, somebody has written a message that seems to be a copy",
+            )
         if is_other:
             raise self._error(witness)
 
-    def _is_elsewhere(self, witness: Witness) -> bool:
-        """Whether the topic has the witness as another cluster has it: as a copy, or as the original."""
-        if witness.source is not None:
-            place = witness.source.position
-            found = None if place is None else self._client.entry_at(witness.topic, place)
-            return found is not None and found.source is None and found.publish_time == witness.publish_time
-        topic, time_ms = witness.topic, witness.publish_time
+    def _is_original_here(self, witness: Witness) -> bool:
+        """Whether this cluster's own entry is the one of which the query has read a copy."""
+        place = None if witness.source is None else witness.source.position
+        found = None if place is None else self._client.entry_at(witness.topic, place)
+        return found is not None and found.source is None and found.publish_time == witness.publish_time
+
+    def _copied_from(self, witness: Witness) -> list[str]:
+        """The names of clusters of which the topic seems to have a copy of the witness; one is right."""
+        if witness.source is not None or witness.topic.is_segment:
+            return []
+        topic, bounds = witness.topic, self._client.bounds(witness.topic)
+        copied = {
+            name: copied_partition(self._client, topic, name, bounds).around(witness.id).last_read
+            for name in self._clusters_at(witness, bounds)
+        }
+        return [name for name, entry in copied.items() if entry is not None and witness.is_copied_to(entry)]
+
+    def _clusters_at(self, witness: Witness, bounds: PartitionBounds) -> list[str]:
+        """The names of clusters whose entries are copied around the witness's publish time."""
+        topic, time_ms, (begin, last) = witness.topic, witness.publish_time, bounds
         margin_ms = round(1000 * self._options.publish_time_margin)
-        begin, last = self._client.bounds(topic)
         if begin >= last:
-            return False
+            return []
         first = self._client.first_at(topic, time_ms, margin_ms, begin.next_entry, last)
-        if first is None:
-            return False
-        left = _MAX_SEARCHED
-        with closing(self._client.probe_entries(topic, first.previous)) as probe:
+        names: dict[str, None] = {}
+        left = 0 if first is None else _MAX_SEARCHED
+        with closing(self._client.probe_entries(topic, last if first is None else first.previous)) as probe:
             while left > 0 and (entries := probe.read(left, _SEARCHED_BYTES, last)):
-                if any(witness.is_copied_to(each) for each in entries):
-                    return True
-                if entries[-1].publish_time > time_ms + margin_ms:
-                    return False
+                names |= dict.fromkeys(each.source.cluster for each in entries if each.source is not None)
                 left -= len(entries)
-        return False
+                if entries[-1].publish_time > time_ms + margin_ms:
+                    break
+        return list(names)[:_MAX_CLUSTERS]
 
     def why_unsure(
         self,
@@ -155,16 +241,34 @@ class Witnesses:
 
     def _error(self, witness: Witness) -> OtherClusterError:
         margin_ms = round(1000 * self._options.publish_time_margin)
-        start = datetime.fromtimestamp((witness.publish_time - margin_ms) / 1000, timezone.utc)
         return OtherClusterError(
-            "the checkpoint is of another cluster: this one has another message there",
+            "the checkpoint is of another cluster, and no copy of a message here says where it continues",
             topic=str(witness.topic),
             message_id=str(witness.id),
             advice="Continue on the cluster that the checkpoint is of. Or start the query here with a new "
-            f"checkpointLocation and startingTime={start.isoformat(timespec='milliseconds')}: it reads some "
-            "messages again, and none is left out if replication lagged less than publishTimeMargin. See "
-            "docs/clusters.md",
+            f"checkpointLocation and startingTime={iso_time(witness.publish_time - margin_ms)}: it reads "
+            "some messages again, and none is left out if replication lagged less than publishTimeMargin. "
+            "See docs/clusters.md",
         )
+
+
+def copied_partition(
+    client: PlanningClient, topic: TopicName, cluster: str, bounds: PartitionBounds
+) -> CopiedPartition:
+    """A partition, for a query that has read it in another cluster."""
+    begin, last = bounds
+
+    def read(after: MessageId) -> Generator[EntryInfo, None, None]:
+        with closing(client.probe_entries(topic, after)) as probe:
+            while entries := probe.read(_MAX_SEARCHED, _SEARCHED_BYTES, last):
+                yield from (each for each in entries if not each.corrupt)
+
+    return CopiedPartition(read, cluster, begin, last)
+
+
+def iso_time(time_ms: int) -> str:
+    """A publish time, as options take it."""
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _at_hand(partition: Partition, end: MessageId) -> EntryInfo | None:

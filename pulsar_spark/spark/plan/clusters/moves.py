@@ -1,0 +1,197 @@
+"""A query's move to another cluster: copies of the entries that it has read tell its positions there.
+
+A move is a micro-batch without rows, from the positions in the old cluster to those in the new one. So each
+other micro-batch lies in one cluster, and its offsets alone say what it reads. A micro-batch that did not
+finish in the old cluster runs again first: it reads the copies of its entries. See
+:mod:`pulsar_spark.protocol.reading.translation`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from pulsar_spark.client import (
+    Copied,
+    CopyRange,
+    LostRange,
+    PlanningClient,
+    StoredEntry,
+    Witness,
+)
+from pulsar_spark.errors import OtherClusterError
+from pulsar_spark.ids import MessageId, TopicName
+from pulsar_spark.spark.options.source import SourceOptions
+from pulsar_spark.spark.plan.clusters.witnesses import copied_partition, iso_time
+from pulsar_spark.spark.plan.loss_check import LossCheck
+from pulsar_spark.spark.plan.offsets import Left, LeftCluster, Offsets
+from pulsar_spark.spark.plan.ranges import Range, plan_ranges
+from pulsar_spark.spark.plan.resolve import run_for_each
+from pulsar_spark.spark.plan.restart import Checkpoint
+
+_log = logging.getLogger(__name__)
+
+# Maximum partitions that a warning names.
+_MAX_LISTED = 10
+
+_GONE = "this cluster has no copy of a message up to there: retention has deleted it, or it was never copied"
+_LATE = "the micro-batch did not finish, and these messages have not been copied to this cluster"
+
+
+class _Place(NamedTuple):
+    """Where a partition continues.
+
+    Attributes:
+        position: position in this cluster after which it is read on.
+        copied: copies around its position in the old cluster.
+        last: copy of the last entry that has been copied; None if there is none.
+    """
+
+    position: MessageId
+    copied: Copied
+    last: StoredEntry | None
+
+
+class Moves:
+    """Moves a query from the cluster that its checkpoint is of.
+
+    Args:
+        client: client of the new cluster.
+        options: options of the source.
+        loss_check: reports what was not copied, or is gone.
+    """
+
+    def __init__(self, client: PlanningClient, options: SourceOptions, loss_check: LossCheck) -> None:
+        self._client = client
+        self._options = options
+        self._margin_ms = round(1000 * options.publish_time_margin)
+        self._loss_check = loss_check
+
+    def moved(self, start: Offsets, cluster: str, topics: Collection[TopicName]) -> Offsets:
+        """The positions in this cluster that continue those of a finished micro-batch; warns once.
+
+        Args:
+            start: end of the micro-batch.
+            cluster: name of the cluster that it is of.
+            topics: existing partitions.
+
+        Raises:
+            DataLossError: copies of unread messages may be gone.
+            BrokerError: the broker did not answer.
+        """
+        left = {topic: each for topic, each in start.positions.items() if topic in topics}
+        for topic in sorted(start.positions.keys() - left.keys()):
+            Checkpoint.finished(start).report_absent(self._loss_check, topic)
+        places = run_for_each(
+            {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
+        )
+        for topic, place in places.items():
+            self._require_copies(topic, place.copied, left[topic])
+        self._loss_check.has_moved = True
+        self._warn(cluster, places)
+        return Offsets(
+            start.subscription,
+            {topic: place.position for topic, place in places.items()},
+            _witness(places),
+            Left(start.left.moves + 1, {**start.left.clusters, cluster: LeftCluster(self._now_ms(), left)}),
+        )
+
+    def replay(
+        self, start: Offsets, end: Offsets, cluster: str, topics: Collection[TopicName]
+    ) -> list[Range]:
+        """The ranges of copies of a micro-batch that did not finish in another cluster.
+
+        Args:
+            start: start of the micro-batch.
+            end: end of the micro-batch.
+            cluster: name of the cluster that both are of.
+            topics: existing partitions.
+
+        Raises:
+            OtherClusterError: it is the query's first one.
+            DataLossError: messages of the micro-batch were not copied, or their copies are gone.
+            BrokerError: the broker did not answer.
+        """
+        if start.subscription != end.subscription:
+            raise OtherClusterError(
+                f"the checkpoint is of cluster {cluster!r}, where the first micro-batch did not finish",
+                advice="Nothing is processed: start the query with a new checkpointLocation",
+            )
+        asked = plan_ranges(start, end, dict.fromkeys(end.positions, MessageId.EARLIEST))
+        for each in asked:
+            if each.topic not in topics:
+                Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
+        calls = {each.topic: partial(self._replayed, each, cluster) for each in asked if each.topic in topics}
+        found, ranges = run_for_each(calls), []
+        for each in asked:
+            before, after, replayed = found.get(each.topic, (None, None, None))
+            if before is None or after is None:
+                continue
+            self._require_copies(each.topic, before, each.start)
+            if not after.has_arrived(each.end):
+                copied = max(each.start, after.position or each.start)
+                self._loss_check.reporter.lost(each.topic, LostRange(copied, each.end, _LATE))
+            if replayed is not None:
+                ranges.append(replayed._replace(copies=(*copies_of(end.left, each.topic), *replayed.copies)))
+        _log.warning(
+            "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster
+        )
+        return ranges
+
+    def _now_ms(self) -> int:
+        return self._client.time_ms() + self._margin_ms
+
+    def _require_copies(self, topic: TopicName, copied: Copied, position: MessageId) -> None:
+        if not copied.is_complete(position):
+            self._loss_check.reporter.lost(topic, LostRange(position, None, _GONE))
+
+    def _place(self, topic: TopicName, cluster: str, position: MessageId) -> _Place:
+        here = copied_partition(self._client, topic, cluster, self._client.bounds(topic))
+        copied = here.around(position)
+        return _Place(here.start_after(copied, self._margin_ms), copied, here.last_copy())
+
+    def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, Range | None]:
+        """The copies around both ends, and the range between; None if none of it was copied."""
+        here = copied_partition(self._client, each.topic, cluster, self._client.bounds(each.topic))
+        before, after = here.around(each.start), here.around(each.end)
+        start = here.start_after(before, self._margin_ms)
+        if after.last_read is None or after.last_read.id <= start:
+            return before, after, None
+        copies = CopyRange(cluster, each.start, self._now_ms(), each.end)
+        return before, after, Range(each.topic, start, after.last_read.id, copies=(copies,))
+
+    def _warn(self, cluster: str, places: Mapping[TopicName, _Place]) -> None:
+        copied = [f"{topic}: {_told(place.last)}" for topic, place in sorted(places.items())[:_MAX_LISTED]]
+        more = f"; and {len(places) - _MAX_LISTED} more" if len(places) > _MAX_LISTED else ""
+        _log.warning(
+            "the query moves from cluster %r to the one of %s. The last message of %r that has been copied "
+            "there: %s%s. Messages after it are read when they arrive. Messages of all other clusters are "
+            "read again if they were published at most %g s before the last copy that the query had read, "
+            "or later; if some took longer to reach %r, they may be left out: set publishTimeMargin",
+            *(cluster, self._options.client.service_url, cluster, "; ".join(copied), more),
+            *(self._options.publish_time_margin, cluster),
+        )
+
+
+def copies_of(left: Left, topic: TopicName) -> tuple[CopyRange, ...]:
+    """The copies that a query has not read yet, of clusters that it has left."""
+    return tuple(
+        CopyRange(cluster, each.positions[topic], each.time_ms)
+        for cluster, each in left.clusters.items()
+        if topic in each.positions
+    )
+
+
+def _told(last: StoredEntry | None) -> str:
+    if last is None or last.source is None:
+        return "none"
+    return f"{last.source.position}, published {iso_time(last.publish_time)}"
+
+
+def _witness(places: Mapping[TopicName, _Place]) -> Witness | None:
+    for topic, place in places.items():
+        if place.copied.last_read is not None:
+            return Witness.of(topic, place.copied.last_read)
+    return None
