@@ -2,7 +2,8 @@
 
 python -m integration.deploy [WAY...]
 
-WAY ``pipeline`` runs examples/pipeline; ``delta``, ``iceberg`` and ``yarn`` are those of docs/recipes.md.
+WAY ``pipeline`` runs examples/pipeline; ``delta``, ``iceberg`` and ``yarn`` are those of docs/recipes.md;
+``notebooks`` runs docs/quickstart.md in Jupyter.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from integration.broker import StandaloneBroker
 from integration.deploy.environments import Environment, build_wheel, installed
 from integration.deploy.lakes import DELTA, ICEBERG, run_and_kill
+from integration.deploy.notebooks import run_notebooks
 from integration.deploy.pipeline import run_twice
 from integration.deploy.standalone import StandaloneSpark, shared_network
 from integration.deploy.ways import by_archives, by_connect, by_packages, by_py_files
@@ -45,6 +47,7 @@ PROGRAMS: dict[str, Callable[[Path, str, StandaloneBroker], None]] = {
     "delta": lambda home, wheel, broker: run_and_kill(DELTA, home, wheel, broker.service_url),
     "iceberg": lambda home, wheel, broker: run_and_kill(ICEBERG, home, wheel, broker.service_url),
     "yarn": copy_on_yarn,
+    "notebooks": run_notebooks,
 }
 
 

@@ -6,7 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,28 @@ def by_connect(
     environment: Environment, home: Path, master: str, service_url: str, topic: str, script: Path = APP
 ) -> Any:
     """A Spark Connect server that has the package; the script is a client of it."""
-    port = free_port()
     script = Path(shutil.copy(script, home))
+    with connect_server(environment, home, master) as address:
+        done = subprocess.run(
+            [str(environment.python), str(script), service_url, topic, str(home / "checkpoint")],
+            cwd=home,
+            env=environment.variables() | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_REMOTE": address},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    if script.name == APP.name:
+        files = [file for file in home.rglob("*") if file.is_file() and file != script]
+        # There was something to hide.
+        assert any("events" in file.parts and b"pulsar.client.****" in file.read_bytes() for file in files)
+        assert [file for file in files if SECRET in file.read_bytes()] == []
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextmanager
+def connect_server(environment: Environment, home: Path, master: str) -> Iterator[str]:
+    """Run a Spark Connect server that hides secrets; its log and events go into `home`. Yield its address."""
+    port = free_port()
     # Spark 4.0 and 4.1 have no sbin/start-connect-server.sh in pip's package.
     program = "org.apache.spark.sql.connect.service.SparkConnectServer"
     submit = str(environment.spark_home / "bin" / "spark-submit")
@@ -81,22 +102,9 @@ def by_connect(
     server = Daemon([*command, *conf], variables, home / "server.log")
     try:
         wait_until(lambda: b"server started at" in server.log.read_bytes(), interval=0.2)
-        done = subprocess.run(
-            [str(environment.python), str(script), service_url, topic, str(home / "checkpoint")],
-            cwd=home,
-            env=variables | {"SPARK_REMOTE": f"sc://127.0.0.1:{port}"},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+        yield f"sc://127.0.0.1:{port}"
     finally:
         server.kill()
-    if script.name == APP.name:
-        files = [file for file in home.rglob("*") if file.is_file() and file != script]
-        # There was something to hide.
-        assert any("events" in file.parts and b"pulsar.client.****" in file.read_bytes() for file in files)
-        assert [file for file in files if SECRET in file.read_bytes()] == []
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def by_pip(

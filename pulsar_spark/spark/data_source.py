@@ -49,7 +49,10 @@ _log = logging.getLogger(__name__)
 
 _INSTALL = "Install the package with pip for the driver's Python, see docs/deploying.md"
 _ABSOLUTE = "Start the server with an absolute path in PYSPARK_PYTHON: it runs Python in a session's folder"
-_INSTALL_ON_SERVER = "Install the package with pip for the server's Python, see docs/deploying.md"
+_INSTALL_ON_SERVER = (
+    "Install the package with pip for the server's Python, which PYSPARK_PYTHON named when the server "
+    "started. See docs/deploying.md"
+)
 
 
 class PulsarDataSource(DataSource):
