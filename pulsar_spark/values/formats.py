@@ -84,11 +84,11 @@ def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
         yield from new_values(new.key, old.key, "key")
         yield from new_values(new.value, old.value, "value")
     elif newer.type == older.type and newer.type in (SchemaType.AVRO, SchemaType.JSON):
-        from pulsar_spark.values.avro import changes  # noqa: PLC0415 - as in _format
+        from pulsar_spark.values.avro import resolve  # noqa: PLC0415 - as in _format
 
         new_type, old_type = json_types.parse(newer), json_types.parse(older)
         has_tags = newer.type == SchemaType.AVRO
-        yield from changes.new_values(new_type, old_type, path, has_tags=has_tags)
+        yield from resolve.new_values(new_type, old_type, path, has_tags=has_tags)
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:

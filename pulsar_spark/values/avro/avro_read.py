@@ -14,12 +14,12 @@ from pulsar_spark.arrow.arrays import joined, offsets_of, parts_by_size
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro import avro_types
-from pulsar_spark.values.avro.by_column.leaves import Reader
-from pulsar_spark.values.avro.by_column.payloads import AvroPayloads
-from pulsar_spark.values.avro.by_column.readers import reader as reader_of
+from pulsar_spark.values.avro.check_value import AvroValue, BadAvroError, Walker, walker
+from pulsar_spark.values.avro.payloads import AvroPayloads
+from pulsar_spark.values.avro.readers import Reader
+from pulsar_spark.values.avro.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import Step, added_text, item_size, lists
-from pulsar_spark.values.avro.walk import AvroValue, BadAvroError, Walker, walker
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.value_size import (
     ValueCost,

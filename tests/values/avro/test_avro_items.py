@@ -41,7 +41,7 @@ ITEMS = {
 @pytest.mark.parametrize("lengths", [[3_000, 0, 3], [3] * 200, [0, 1, 2, 3] * 40 + [500] * 3])
 @pytest.mark.parametrize("block", [None, 1, -2])
 def test_arrays_of_any_length_and_blocks(item, lengths, block, monkeypatch):
-    monkeypatch.setattr("pulsar_spark.values.avro.by_column.items.ITEMS_AT_ONCE", 1000)
+    monkeypatch.setattr("pulsar_spark.values.avro.items.ITEMS_AT_ONCE", 1000)
     tree = array(item if item in ("long", "double", "string", "boolean") else json.loads(item))
     raw, value = ITEMS[item]
 

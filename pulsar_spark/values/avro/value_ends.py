@@ -6,7 +6,7 @@ the rows of others are gone over by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -14,16 +14,17 @@ import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro import steps
-from pulsar_spark.values.avro.by_column.branches import fail_some, rows_by_branch
-from pulsar_spark.values.avro.by_column.items import ItemsFinder
-from pulsar_spark.values.avro.by_column.payloads import SLACK, AvroPayloads, Rows
-from pulsar_spark.values.avro.by_column.varints import (
+from pulsar_spark.values.avro.check_value import BadAvroError, walker
+from pulsar_spark.values.avro.items import ItemsFinder
+from pulsar_spark.values.avro.payloads import (
+    SLACK,
+    AvroPayloads,
+    Rows,
     read_short_varints,
     read_spans,
     read_varints,
     varint_ends_at,
 )
-from pulsar_spark.values.avro.walk import BadAvroError, walker
 
 # Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
 # end are bad, or will be by ``AvroPayloads.limit``: it may be up to ``_MAX_SHORT`` bytes after it.
@@ -221,3 +222,33 @@ def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> Extent:
         return after
 
     return find
+
+
+_FEW_BRANCHES = 16  # up to this number, each branch is searched for in turn; more are sorted
+
+
+def rows_by_branch(which: Ints | npt.NDArray[np.int8], branches: int) -> Iterator[tuple[int, Ints]]:
+    """Yields each branch number in use and the indexes of its rows; invalid numbers too."""
+    if branches > _FEW_BRANCHES:
+        order = np.argsort(which, kind="stable")
+        numbers, starts = np.unique(which[order], return_index=True)
+        if len(which):
+            yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+        return
+    left = len(which)
+    for number in range(branches):
+        if not left:
+            return
+        mine = np.flatnonzero(which == number)
+        if len(mine):
+            left -= len(mine)
+            yield number, mine
+    if left:
+        yield -1, np.flatnonzero((which < 0) | (which >= branches))
+
+
+def fail_some(payloads: AvroPayloads, rows: Rows, wrong: Ints, count: int) -> None:
+    """Marks rows bad, at the indexes ``wrong`` of ``count`` positions."""
+    flags = np.zeros(count, np.bool_)
+    flags[wrong] = True
+    payloads.fail(rows, flags)

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.by_column.payloads import AvroPayloads, Rows, VarintEnds
-from pulsar_spark.values.avro.by_column.varints import read_varints
-from pulsar_spark.values.avro.walk import BLOCK_WORK, BadAvroError, Walker, read_block
+from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, Walker, read_block
+from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 
 FEW_ROWS = 64  # with this many or fewer, one by one is faster than a wave of items without arrays
 _FEW_KNOWN = 12  # and than a wave of blocks whose items need not be found

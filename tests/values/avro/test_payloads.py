@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pulsar_spark.values.avro.by_column import payloads as module
-from pulsar_spark.values.avro.by_column.payloads import VarintEnds
+from pulsar_spark.values.avro import payloads as module
+from pulsar_spark.values.avro.payloads import VarintEnds
 
 
 @pytest.mark.parametrize("often", [0.02, 0.5, 1])

@@ -1,0 +1,374 @@
+"""Steps -> readers: functions that read a value of each row into one array.
+
+A reader takes positions and their rows, and returns the values as an array and the positions after them. The
+array is None if the values are not wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_spark.arrow.arrays import Flags, Ints
+from pulsar_spark.arrow.growing_array import GrowingArray
+from pulsar_spark.arrow.spans import gather
+from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, read_short_varints, read_spans, read_varints
+from pulsar_spark.values.avro.steps import BooleanStep, BytesStep, EnumStep, FloatStep, IntegerStep, NullStep
+from pulsar_spark.values.avro.value_ends import extent, fail_some, finder, rows_by_branch
+
+Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
+
+_MAX_LONG = (1 << 63) - 1
+_WORD = (1 << 64) - 1
+
+
+def null_reader(step: NullStep) -> Reader:
+    """Read nothing."""
+    kind = step.type
+
+    def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
+        return pa.nulls(len(position), kind), position
+
+    return read
+
+
+def boolean_reader(step: BooleanStep) -> Reader:
+    """Read 0 and 1; all else is bad."""
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        after = payloads.limit(position + 1, rows)
+        value = payloads.bytes[position]
+        wrong = value > 1
+        if wrong.any():
+            payloads.fail(rows, wrong)
+        return pa.array(value.astype(np.bool_)), after
+
+    return read
+
+
+def integer_reader(step: IntegerStep) -> Reader:
+    """Read varints into any type of number or time."""
+    kind = step.type
+    assert kind is not None
+    factor = step.unit.factor
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        value, after = read_varints(payloads, position, rows)
+        if step.is_int:
+            narrow = value.astype(np.int32)
+            wrong = narrow != value
+        else:
+            most = _MAX_LONG // factor
+            wrong = (value > most) | (value < -most) if factor > 1 else None
+        if wrong is not None and wrong.any():
+            payloads.fail(rows, wrong)
+            value = np.where(wrong, 0, value)
+        value = step.unit.micros(value)
+        if step.through_float:
+            value = value.astype(np.float32)
+        if pa.types.is_floating(kind):
+            return pa.array(value.astype(np.float32 if kind.bit_width == 32 else np.float64)), after
+        array = pa.array(narrow if kind.bit_width == 32 else value)
+        return array if array.type.equals(kind) else array.view(kind), after
+
+    return read
+
+
+def float_reader(step: FloatStep) -> Reader:
+    """Read floats and doubles."""
+    kind = step.type
+    is_wider = kind is not None and kind.bit_width > 8 * step.size
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        after = payloads.limit(position + step.size, rows)
+        value: npt.NDArray[Any] = (payloads.doubles if step.size == 8 else payloads.floats)[position]
+        if is_wider:
+            with np.errstate(invalid="ignore"):  # a signalling NaN sets this flag; it stays a NaN
+                value = value.astype(np.float64)
+        return pa.array(value), after
+
+    return read
+
+
+def bytes_reader(step: BytesStep) -> Reader:
+    """Read bytes and texts, with their length before them or all of one length."""
+    kind = step.type
+    size = step.size
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        if size is None:
+            start, end = read_spans(payloads, position, rows)
+        else:
+            start, end = position, payloads.limit(position + size, rows)
+        if pa.types.is_decimal(kind):
+            return _decimals(payloads, start, end, rows, kind), end
+        raw = gather(payloads.buffer, start, end, None)
+        if step.is_text:
+            text = _text(payloads, raw, rows)
+            return (text if pa.types.is_string(kind) else raw), end
+        return raw, end
+
+    return read
+
+
+def enum_reader(step: EnumStep) -> Reader:
+    """Read indexes as symbols."""
+    symbols = pa.array([*step.symbols, None], pa.string())
+    if step.type is not None:
+        symbols = symbols.cast(step.type)
+    count = len(step.symbols)
+    has_unknown = None in step.symbols
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        index, after = read_varints(payloads, position, rows)
+        wrong = (index < 0) | (index >= count)
+        if wrong.any():
+            payloads.fail(rows, wrong)
+            index = np.where(wrong, count, index)
+        array = symbols.take(pa.array(index))
+        if has_unknown and array.null_count:
+            payloads.fail(rows, array.is_null().to_numpy(zero_copy_only=False))
+        return array, after
+
+    return read
+
+
+def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        wrong = np.fromiter((not _is_text(value) for value in raw.to_pylist()), np.bool_, len(raw))
+    payloads.fail(rows, wrong)
+    # Empty, and not null: it may be the key of a map.
+    return pc.if_else(pa.array(wrong), pa.scalar(b""), raw).cast(pa.string())
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decimals(
+    payloads: AvroPayloads, start: Ints, end: Ints, rows: Rows, kind: pa.Decimal128Type
+) -> pa.Array:
+    """Numbers of any size as big-endian two's complement; those of another precision are bad."""
+    size = end - start
+    wrong = size == 0
+    low = _number(payloads, end, size)
+    high = low >> 63
+    if (size > 8).any():
+        high = np.where(size > 8, _number(payloads, end - 8, size - 8), high)
+        for i in np.flatnonzero(size > 16):
+            value = payloads.bytes[start[i] : end[i]].tobytes()
+            wrong[i] = value[:-16].strip(b"\xff" if value[-16] >= 0x80 else b"\x00") != b""
+    most = 10**kind.precision - 1
+    wrong |= _is_above(low, high, most) | _is_below(low, high, -most)
+    if wrong.any():
+        payloads.fail(rows, wrong)
+    parts = np.stack((low, high), axis=1)
+    parts[wrong] = 0
+    return pa.Array.from_buffers(kind, len(size), [None, pa.py_buffer(parts)])
+
+
+def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
+    """The 8 bytes before ``end`` as a signed number, of which only the last ``size`` count; 0 for none."""
+    whole = payloads.words[end - 8].byteswap().view(np.int64)
+    unused = (8 - np.clip(size, 1, 8)) * 8
+    return np.where(size > 0, (whole << unused) >> unused, 0)
+
+
+def _is_above(low: Ints, high: Ints, bound: int) -> Flags:
+    """Whether numbers of two words are greater than the bound."""
+    equal = low.view(np.uint64) > np.uint64(bound & _WORD)
+    above: Flags = (high > bound >> 64) | ((high == bound >> 64) & equal)
+    return above
+
+
+def _is_below(low: Ints, high: Ints, bound: int) -> Flags:
+    """Whether numbers of two words are less than the bound."""
+    equal = low.view(np.uint64) < np.uint64(bound & _WORD)
+    below: Flags = (high < bound >> 64) | ((high == bound >> 64) & equal)
+    return below
+
+
+Places: TypeAlias = "npt.NDArray[np.int32]"
+
+
+def reader(step: steps.Step) -> Reader:
+    """Make the reader of a step; its array is None where values are not wanted."""
+    if step.type is None:
+        return _unwanted_reader(step)
+    if isinstance(step, steps.NullStep):
+        return null_reader(step)
+    if isinstance(step, steps.BooleanStep):
+        return boolean_reader(step)
+    if isinstance(step, steps.IntegerStep):
+        return integer_reader(step)
+    if isinstance(step, steps.FloatStep):
+        return float_reader(step)
+    if isinstance(step, steps.BytesStep):
+        return bytes_reader(step)
+    if isinstance(step, steps.EnumStep):
+        return enum_reader(step)
+    if isinstance(step, steps.ListStep):
+        return _list_reader(step)
+    if isinstance(step, steps.RecordStep):
+        return _record_reader(step)
+    if isinstance(step, steps.UnionStep):
+        return _union_reader(step)
+    assert isinstance(step, steps.MemberStep)
+    return _member_reader(step)
+
+
+def _unwanted_reader(step: steps.Step) -> Reader:
+    find = extent(step)
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        return None, payloads.limit(find(payloads, position, rows), rows)
+
+    return read
+
+
+def _list_reader(step: steps.ListStep) -> Reader:
+    read_item = reader(step.item)
+    found = finder(step, is_charged=True, is_read_later=True)
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        growing = GrowingArray(step.item.type)
+
+        def take(at: Ints, owner: Ints) -> None:
+            growing.add(read_item(payloads, at, owner if rows is None else rows[owner])[0])
+
+        offsets, after = found.find(payloads, position, rows, take)
+        items, begins = growing.finish(), pa.array(offsets)
+        if step.is_map:
+            return pa.MapArray.from_arrays(begins, *items.flatten(), type=step.type), after
+        return pa.ListArray.from_arrays(begins, items, type=step.type), after
+
+    return read
+
+
+def _record_reader(step: steps.RecordStep) -> Reader:
+    kind = step.type
+    assert kind is not None
+    fields = [(reader(field.step), field.index) for field in step.fields]
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        count = len(position)
+        columns: dict[int, pa.Array] = {}
+        for read_field, index in fields:
+            column, position = read_field(payloads, position, rows)
+            if index >= 0:
+                columns[index] = column
+        for index, constant in step.constants:
+            columns[index] = constant.repeated(count)
+        return _struct([columns[i] for i in range(kind.num_fields)], kind, count), position
+
+    return read
+
+
+def _union_reader(step: steps.UnionStep) -> Reader:
+    if any(isinstance(each, steps.MemberStep) for each in step.branches):
+        return _members_reader(step)
+    kind = step.type
+    branches = [None if isinstance(each, str) else reader(each) for each in step.branches]
+    is_null = [isinstance(each, steps.NullStep) for each in step.branches]
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        which, after = read_short_varints(payloads, position, rows)
+        count = len(position)
+        first = int(which[0]) if count else -1
+        read_first = branches[first] if 0 <= first < len(branches) else None
+        if read_first is not None and (which == first).all():
+            return read_first(payloads, after, rows)
+        place = np.full(count, -1, np.int32)
+        parts = []
+        base = 0
+        for number, mine in rows_by_branch(which, len(branches)):
+            read_branch = branches[number] if 0 <= number < len(branches) else None
+            if read_branch is None:
+                fail_some(payloads, rows, mine, count)
+                continue
+            if is_null[number]:
+                continue
+            part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
+            place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
+            base += len(mine)
+            parts.append(part)
+        return _placed(parts, place, kind), after
+
+    return read
+
+
+def _members_reader(step: steps.UnionStep) -> Reader:
+    """Read a union into a struct with a column for each member, each of which is made once."""
+    kind = step.type
+    assert kind is not None
+    branches = [reader(each.inner) if isinstance(each, steps.MemberStep) else None for each in step.branches]
+    indexes = [each.index if isinstance(each, steps.MemberStep) else -1 for each in step.branches]
+    is_null = [isinstance(each, steps.NullStep) for each in step.branches]
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        which, after = read_short_varints(payloads, position, rows)
+        count = len(position)
+        is_valid = np.zeros(count, np.bool_)
+        parts: dict[int, list[pa.Array]] = {}
+        places: dict[int, Places] = {}
+        for number, mine in rows_by_branch(which, len(branches)):
+            read_branch = branches[number] if 0 <= number < len(branches) else None
+            if read_branch is None:
+                if not (0 <= number < len(branches) and is_null[number]):
+                    fail_some(payloads, rows, mine, count)
+                continue
+            part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
+            is_valid[mine] = True
+            index = indexes[number]
+            if index >= 0:
+                place = places.setdefault(index, np.full(count, -1, np.int32))
+                base = sum(map(len, parts.setdefault(index, [])))
+                place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
+                parts[index].append(part)
+        columns = [
+            _placed(parts[i], places[i], field.type) if i in parts else pa.nulls(count, field.type)
+            for i, field in enumerate(kind)
+        ]
+        validity = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+        return pa.Array.from_buffers(kind, count, [validity], children=columns), after
+
+    return read
+
+
+def _member_reader(step: steps.MemberStep) -> Reader:
+    read_inner = reader(step.inner)
+    kind = step.type
+
+    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
+        inner, after = read_inner(payloads, position, rows)
+        count = len(position)
+        columns = [inner if i == step.index else pa.nulls(count, field.type) for i, field in enumerate(kind)]
+        return _struct(columns, kind, count), after
+
+    return read
+
+
+def _placed(parts: list[pa.Array], place: Places, kind: pa.DataType) -> pa.Array:
+    """A row for each place, in the parts one after the other; null for -1."""
+    if not parts:
+        return pa.nulls(len(place), kind)
+    whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    return whole.take(pa.array(place, mask=place < 0))
+
+
+def _struct(columns: list[pa.Array], kind: pa.StructType, count: int) -> pa.StructArray:
+    if not columns:
+        return pa.Array.from_buffers(kind, count, [None])
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
