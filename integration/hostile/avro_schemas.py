@@ -12,7 +12,7 @@ import random
 import struct
 from typing import Any
 
-from pulsar_spark.values.encode.avro_defaults import varint
+from pulsar_spark.values.avro.defaults import varint
 
 PROMOTIONS = {
     "int": ["long", "float", "double"],

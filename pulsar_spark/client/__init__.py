@@ -99,8 +99,8 @@ if TYPE_CHECKING:
     from pulsar_spark.protocol.writing.sent_totals import SentTotals
     from pulsar_spark.schema import Schema, SchemaType
     from pulsar_spark.values.interfaces import ValueEncoder
-    from pulsar_spark.values.protobuf.descriptor_file import protobuf_schema
-    from pulsar_spark.values.value_work import WorkPool
+    from pulsar_spark.values.protobuf.definition import protobuf_schema
+    from pulsar_spark.values.value_bounds import WorkPool
     from pulsar_spark.wire.columns.message_columns import MessageColumns
     from pulsar_spark.wire.columns.message_ids import parse_message_id
     from pulsar_spark.wire.commands import InitialPosition
@@ -174,8 +174,8 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             ),
             "pulsar_spark.schema": "Schema SchemaType",
             "pulsar_spark.values.interfaces": "ValueEncoder",
-            "pulsar_spark.values.protobuf.descriptor_file": "protobuf_schema",
-            "pulsar_spark.values.value_work": "WorkPool",
+            "pulsar_spark.values.protobuf.definition": "protobuf_schema",
+            "pulsar_spark.values.value_bounds": "WorkPool",
             "pulsar_spark.wire.columns.message_columns": "MessageColumns",
             "pulsar_spark.wire.columns.message_ids": "parse_message_id",
             "pulsar_spark.wire.commands": "InitialPosition",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from pulsar_spark.arrow.arrays import with_nulls
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import json_types, key_value, primitives
 from pulsar_spark.values.avro import avro_types
-from pulsar_spark.values.encode.tombstones import TombstoneEncoder
-from pulsar_spark.values.interfaces import ValueDecoder, ValueEncoder
+from pulsar_spark.values.interfaces import EncodedValues, ValueDecoder, ValueEncoder
 
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
 # A PROTOBUF schema does not have the numbers of fields in messages within the first.
@@ -140,3 +142,23 @@ _KEY_VALUE = _Format(
     partial(key_value.decoder, part=decoder),
     partial(key_value.encoder, part=encoder),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneEncoder:
+    """Writes null rows as tombstones, and other rows with the encoder ``records``."""
+
+    records: ValueEncoder
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        """Writes n rows; see :class:`ValueEncoder`. Row indexes in errors refer to ``rows``."""
+        if not rows.null_count:
+            return self.records.encode(rows)
+        if rows.null_count == len(rows):
+            return EncodedValues(pa.nulls(len(rows), pa.binary()))
+        # A null row becomes a copy of a valid one, because records may not be null; its bytes are dropped.
+        numbers = np.arange(len(rows))
+        has = rows.is_valid().to_numpy(zero_copy_only=False)
+        filled = np.where(has, numbers, has.argmax())
+        encoded = self.records.encode(rows.take(pa.array(filled)))
+        return EncodedValues(with_nulls(encoded.values, ~has), encoded.keys)

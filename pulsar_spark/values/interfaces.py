@@ -17,8 +17,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pulsar_spark.values.value_size import ValueCost
-    from pulsar_spark.values.value_work import ValueWork
+    from pulsar_spark.values.value_bounds import ValueCost, ValueWork
 
 
 @dataclass(frozen=True, slots=True)

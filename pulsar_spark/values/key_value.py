@@ -30,8 +30,7 @@ from pulsar_spark.arrow.spans import gather
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
-from pulsar_spark.values.value_size import ValueCost
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 PartType: TypeAlias = Callable[[Schema], pa.DataType]
 PartDecoder: TypeAlias = Callable[[Schema, Schema, pa.DataType], ValueDecoder]

@@ -45,8 +45,7 @@ from pulsar_spark.values.encode.column_values import (
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
 from pulsar_spark.values.time_units import MICROS_OF_DAY
-from pulsar_spark.values.value_size import ValueCost
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
 

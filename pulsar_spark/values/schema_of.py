@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroType,
     AvroUnion,
 )
-from pulsar_spark.values.encode.column_fit import (
+from pulsar_spark.values.encode.field_fit import (
     NewField,
     field_path,
     is_variant,

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.json.json_read import column_type
-from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.objects import ObjectReader
+from pulsar_spark.values.json.tree import make_tree
 
 JAVA = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
 LEAVES = (

@@ -25,8 +25,7 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
 from pulsar_spark.values.interfaces import ValueDecoder
-from pulsar_spark.values.value_size import ValueCost, ValueParts
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork, WorkPool
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_limits import Floats
 
 # Versions of a topic's schema by their numbers, without those that do not exist.

@@ -31,8 +31,7 @@ import pyarrow as pa
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, json_types, key_value, primitives
-from pulsar_spark.values.encode.column_fit import fit
-from pulsar_spark.values.encode.sample_value import sample_of
+from pulsar_spark.values.encode.field_fit import fit, sample_of
 from pulsar_spark.values.key_value import KeyValueParts
 from pulsar_spark.values.schema_of import merged, schema_of
 

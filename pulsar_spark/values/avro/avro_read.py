@@ -21,14 +21,15 @@ from pulsar_spark.values.avro.readers import reader as reader_of
 from pulsar_spark.values.avro.resolve import resolve
 from pulsar_spark.values.avro.steps import Step, added_text, item_size, lists
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.value_size import (
+from pulsar_spark.values.value_bounds import (
+    ANY_WORK,
     ValueCost,
     ValueRoom,
+    ValueWork,
     largest_unchecked,
     most_growth,
     rows_to_check,
 )
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
 
 # Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"

@@ -28,10 +28,10 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     parse,
 )
-from pulsar_spark.values.encode import avro_defaults, cells, column_values, nested
-from pulsar_spark.values.encode.cells import Cells, Piece
-from pulsar_spark.values.encode.column_fit import ColumnFit, fit
-from pulsar_spark.values.encode.nested import PieceWriter
+from pulsar_spark.values.avro.defaults import default_bytes, varint
+from pulsar_spark.values.encode import column_values, pieces
+from pulsar_spark.values.encode.field_fit import ColumnFit, fit
+from pulsar_spark.values.encode.pieces import Cells, Piece, PieceWriter
 from pulsar_spark.values.interfaces import ValueEncoder
 
 _READ_OFFSET = "__AVRO_READ_OFFSET__"
@@ -53,7 +53,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of the topic begin with {offset[:20]!a} bytes of another system ({_READ_OFFSET})",
             advice="Write to the topic with that system, or write to another topic",
         )
-    return nested.RowEncoder(_writer(fit(parse(schema), source)))
+    return pieces.RowEncoder(_writer(fit(parse(schema), source)))
 
 
 def _writer(found: ColumnFit) -> PieceWriter:
@@ -92,33 +92,33 @@ class _Scalar:
 def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
-        return lambda column: [cells.varints(column_values.symbol_numbers(column, avro, path))]
+        return lambda column: [pieces.varints(column_values.symbol_numbers(column, avro, path))]
     if isinstance(avro, AvroFixed):
         if avro.logical == "decimal":
             return lambda column: [
-                cells.fixed_decimals(
+                pieces.fixed_decimals(
                     column_values.decimal_column(column, avro.precision, avro.scale), avro.size
                 )
             ]
-        return lambda column: [cells.texts(column_values.sized_column(column, avro.size, path))]
+        return lambda column: [pieces.texts(column_values.sized_column(column, avro.size, path))]
     assert isinstance(avro, AvroPrimitive)
     if avro.logical == "decimal":
         return lambda column: [
-            cells.decimals(column_values.decimal_column(column, avro.precision, avro.scale))
+            pieces.decimals(column_values.decimal_column(column, avro.precision, avro.scale))
         ]
     if avro.logical.endswith("-millis"):
-        return lambda column: [cells.varints(column_values.milliseconds(column, path))]
+        return lambda column: [pieces.varints(column_values.milliseconds(column, path))]
     if avro.logical.endswith("-nanos"):
-        return lambda column: [cells.varints(column_values.nanoseconds(column, path))]
+        return lambda column: [pieces.varints(column_values.nanoseconds(column, path))]
     if avro.form.startswith("time-"):
-        return lambda column: [cells.varints(column_values.times_of_day(column, avro.form, path))]
+        return lambda column: [pieces.varints(column_values.times_of_day(column, avro.form, path))]
     if avro.kind in ("int", "long"):
-        return lambda column: [cells.varints(column_values.integers(column))]
+        return lambda column: [pieces.varints(column_values.integers(column))]
     if avro.kind == "boolean":
-        return lambda column: [cells.fixed(column_values.integers(column.cast(pa.int8())).astype(np.uint8))]
+        return lambda column: [pieces.fixed(column_values.integers(column.cast(pa.int8())).astype(np.uint8))]
     if avro.kind in ("float", "double"):
         number = np.float32 if avro.kind == "float" else np.float64
-        return lambda column: [cells.fixed(column_values.floats(column, number, path))]
+        return lambda column: [pieces.fixed(column_values.floats(column, number, path))]
     if avro.kind == "string":
         return lambda column: _sized(column_values.binary_column(column_values.string_column(column, path)))
     return lambda column: _sized(column_values.binary_column(column))
@@ -126,7 +126,7 @@ def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
 
 def _sized(values: pa.BinaryArray) -> list[Piece]:
     sizes = lengths(values)
-    return [cells.varints(sizes), EncodedField(values, sizes)]
+    return [pieces.varints(sizes), EncodedField(values, sizes)]
 
 
 class _Required:
@@ -148,10 +148,10 @@ class _Branch:
 
     def __init__(self, inner: PieceWriter, branch: int) -> None:
         self._inner = inner
-        self._branch = avro_defaults.varint(branch)
+        self._branch = varint(branch)
 
     def pieces(self, column: pa.Array) -> list[Piece]:
-        return [cells.constant(self._branch, len(column)), *self._inner.pieces(column)]
+        return [pieces.constant(self._branch, len(column)), *self._inner.pieces(column)]
 
 
 class _Nullable:
@@ -166,13 +166,13 @@ class _Nullable:
         has = column_values.validity(column)
         if has is None:
             return [
-                cells.constant(avro_defaults.varint(self._branch), len(column)),
+                pieces.constant(varint(self._branch), len(column)),
                 *self._inner.pieces(column),
             ]
-        head = cells.varints(np.where(has, self._branch, self._null))
+        head = pieces.varints(np.where(has, self._branch, self._null))
         if isinstance(self._inner, _Scalar):
-            return [head, *(cells.masked(piece, has) for piece in self._inner.pieces(column))]
-        return [head, nested.of_some(self._inner, column, has)]
+            return [head, *(pieces.masked(piece, has) for piece in self._inner.pieces(column))]
+        return [head, pieces.of_some(self._inner, column, has)]
 
 
 class _Members:
@@ -186,12 +186,12 @@ class _Members:
         self._writers = [_plain_writer(part) for part in parts]
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members, has, count = nested.members_of(column, self._path, is_nullable=self._null is not None)
+        members, has, count = pieces.members_of(column, self._path, is_nullable=self._null is not None)
         branches = self._branches[np.argmax(has, axis=0)]
         if self._null is not None:
             branches[count == 0] = self._null
         found = zip(self._writers, members, has, strict=True)
-        return [cells.varints(branches), *(nested.of_some(*each) for each in found)]
+        return [pieces.varints(branches), *(pieces.of_some(*each) for each in found)]
 
 
 class _Record:
@@ -201,7 +201,7 @@ class _Record:
         pairs = zip(avro.fields, found.parts, strict=True)
         for is_default, run in groupby(pairs, lambda pair: pair[1] is None):
             if is_default:
-                self._steps.append(avro_defaults.default_bytes([field for field, _ in run], found.path))
+                self._steps.append(default_bytes([field for field, _ in run], found.path))
             else:
                 self._steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
 
@@ -209,7 +209,7 @@ class _Record:
         found: list[Piece] = []
         for step in self._steps:
             if isinstance(step, bytes):
-                found.append(cells.constant(step, len(column)))
+                found.append(pieces.constant(step, len(column)))
             else:
                 writer, number = step
                 found.extend(writer.pieces(column.field(number)))
@@ -223,8 +223,8 @@ class _Array:
         self._item = _writer(item)
 
     def pieces(self, column: pa.ListArray) -> list[Piece]:
-        items, starts = nested.items_of(column)
-        return _blocks(np.diff(starts), nested.of_items(self._item.pieces, items, starts))
+        items, starts = pieces.items_of(column)
+        return _blocks(np.diff(starts), pieces.of_items(self._item.pieces, items, starts))
 
 
 class _Map:
@@ -235,8 +235,8 @@ class _Map:
         self._value = _writer(value)
 
     def pieces(self, column: pa.MapArray) -> list[Piece]:
-        entries, starts = nested.items_of(column)
-        return _blocks(np.diff(starts), nested.of_items(self._entry, entries, starts))
+        entries, starts = pieces.items_of(column)
+        return _blocks(np.diff(starts), pieces.of_items(self._entry, entries, starts))
 
     def _entry(self, entries: pa.StructArray) -> list[Piece]:
         keys = column_values.map_keys(entries.field(0), self._path)
@@ -245,5 +245,5 @@ class _Map:
 
 def _blocks(counts: Ints, items: Piece) -> list[Piece]:
     """An array or map a row: a count, the bytes of its items, and an end where there are any."""
-    end = cells.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
-    return [cells.varints(counts), items, end]
+    end = pieces.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
+    return [pieces.varints(counts), items, end]

@@ -40,7 +40,7 @@ from pulsar_spark.values.avro.steps import (
     item_size,
     item_work,
 )
-from pulsar_spark.values.value_size import ValueRoom
+from pulsar_spark.values.value_bounds import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_OPEN = 10_000  # of records in each other, that are not asked for

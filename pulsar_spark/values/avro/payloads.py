@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints, offsets_of
 from pulsar_spark.values.avro.check_value import AvroValue
-from pulsar_spark.values.value_work import ValueWork
+from pulsar_spark.values.value_bounds import ValueWork
 
 # Indexes of rows, one for each position, ascending; None: all rows, one position each.
 Rows: TypeAlias = "Ints | None"

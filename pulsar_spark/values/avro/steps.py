@@ -15,7 +15,7 @@ import pyarrow as pa
 from pulsar_spark.values.avro.avro_types import AvroRecursive
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
-from pulsar_spark.values.value_size import item_width
+from pulsar_spark.values.value_bounds import item_width
 
 # Text that a schema adds to each item of an array counts as one byte of the payload for each of these bytes.
 TEXT_PER_BYTE = 64

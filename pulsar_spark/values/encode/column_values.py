@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pulsar_spark.errors import SchemaError
-from pulsar_spark.values.encode.cells import too_large
+from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 if TYPE_CHECKING:
@@ -44,6 +43,14 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
         place = f", field {path!a}" if path else ""
         return SchemaError(f"row {self.row} of the batch{place}: {self.what}")
+
+
+def too_large() -> OptionError:
+    """The error where one batch of rows has more bytes than a column holds."""
+    return OptionError(
+        "the rows of one Arrow batch have more than 2 GiB",
+        advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
+    )
 
 
 def require(is_good: Flags, path: str, what: str) -> None:

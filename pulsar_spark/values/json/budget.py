@@ -1,6 +1,6 @@
 """What each payload of a batch may still take while it becomes columns: memory, and time.
 
-Memory is counted only where a payload is large enough to take too much, by the rule in ``value_size``. Time
+Memory is counted only where a payload is large enough to take too much, by the rule in ``value_bounds``. Time
 is counted where a value is processed by itself: a union's value for each member that is tried, and all values
 within it from the second member on; a distinct value that needs ``leaves``; and JSON of any form.
 """
@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.unions import UnionMembers
-from pulsar_spark.values.value_size import accepted
-from pulsar_spark.values.value_work import ValueWork
+from pulsar_spark.values.value_bounds import ValueWork, accepted
 
 _AGAIN_UNITS: Final = 0.2  # of work, for a value that is read again
 AGAIN: Final = 1_000_000  # values of a payload that may be read again, beside those that its bytes allow

@@ -34,13 +34,11 @@ from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import arrow_type
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
 from pulsar_spark.values.json.arrow_read import FEWEST_ROWS, ArrowReader
-from pulsar_spark.values.json.make_tree import make_tree
 from pulsar_spark.values.json.objects import ObjectReader, explain
 from pulsar_spark.values.json.parse import MAX_DEPTH, is_too_deep
-from pulsar_spark.values.json.tree import JsonNode, added_text, growth
+from pulsar_spark.values.json.tree import JsonNode, added_text, growth, make_tree
 from pulsar_spark.values.json_types import parse
-from pulsar_spark.values.value_size import ValueCost, largest_unchecked, rows_to_check
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, largest_unchecked, rows_to_check
 
 _SAMPLE: Final = 256
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])

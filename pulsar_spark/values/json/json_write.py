@@ -30,14 +30,12 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     arrow_type,
 )
-from pulsar_spark.values.avro.defaults import Defaults
-from pulsar_spark.values.encode import cells, column_values, json_text, nested
-from pulsar_spark.values.encode.avro_defaults import WAY_OUT
-from pulsar_spark.values.encode.cells import Piece
-from pulsar_spark.values.encode.column_fit import ColumnFit, field_path, fit
+from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
+from pulsar_spark.values.encode import column_values, json_text, pieces
 from pulsar_spark.values.encode.column_values import Misfit
-from pulsar_spark.values.encode.form_text import form_text
-from pulsar_spark.values.encode.nested import RowEncoder
+from pulsar_spark.values.encode.field_fit import ColumnFit, field_path, fit
+from pulsar_spark.values.encode.json_text import form_text
+from pulsar_spark.values.encode.pieces import Piece, RowEncoder
 from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.values.json_types import is_pairs, parse
 
@@ -95,8 +93,8 @@ class _Writer:
     def some(self, column: pa.Array, has: Flags) -> list[Piece]:
         """The values without quotes of the rows that have one, and nothing in others."""
         if self.is_scalar:
-            return [cells.masked(piece, has) for piece in self.make(column)]
-        return [nested.of_some(self, column, has)]
+            return [pieces.masked(piece, has) for piece in self.make(column)]
+        return [pieces.of_some(self, column, has)]
 
 
 class _Root:
@@ -213,7 +211,7 @@ def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
     below = field_path(path, field.name)
     column = defaults.constant(field, arrow_type(field.type), below).column
     try:
-        found = nested.joined(_Root(_writer(fit(field.type, column.type))).pieces, column)
+        found = pieces.joined(_Root(_writer(fit(field.type, column.type))).pieces, column)
     except Misfit:
         raise defaults.wrong(below) from None
     return bytes(found.buffer)
@@ -228,7 +226,7 @@ class _Members:
         self._is_nullable = found.null is not None
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members, has, count = nested.members_of(column, self._path, is_nullable=self._is_nullable)
+        members, has, count = pieces.members_of(column, self._path, is_nullable=self._is_nullable)
         parts: list[_Part] = _where(count == 0, b"null")
         for writer, member, here in zip(self._writers, members, has, strict=True):
             quote = _where(here, writer.quote)
@@ -243,9 +241,9 @@ class _Array:
         self._item = _writer(item)
 
     def pieces(self, column: pa.ListArray) -> list[Piece]:
-        items, starts = nested.items_of(column)
+        items, starts = pieces.items_of(column)
         is_later = _is_later(starts)
-        found = nested.of_items(
+        found = pieces.of_items(
             lambda items: [_choice([b"[", b","], is_later), *_values(self._item, items, b"")], items, starts
         )
         return [found, _choice([b"[]", b"]"], np.diff(starts) > 0)]
@@ -301,9 +299,9 @@ def _object(
     column: pa.ListArray | pa.MapArray, entry: Callable[[pa.StructArray], list[Piece]]
 ) -> list[Piece]:
     """Objects of entries, each of which is made without the quote before its name."""
-    entries, starts = nested.items_of(column)
+    entries, starts = pieces.items_of(column)
     is_later = _is_later(starts)
-    found = nested.of_items(
+    found = pieces.of_items(
         lambda entries: [_choice([b'{"', b',"'], is_later), *entry(entries)], entries, starts
     )
     return [found, _choice([b"{}", b"}"], np.diff(starts) > 0)]

@@ -65,8 +65,7 @@ from pulsar_spark.values.json.tree import (
     leaf_kinds,
 )
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
-from pulsar_spark.values.value_size import largest_unchecked
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
 _SPARSE: Final = 8  # times as many members as values: values are sorted by member
 _NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # of a map's value

@@ -24,7 +24,7 @@ from pulsar_spark.values.protobuf.readers import (
     StructReader,
     TypeReader,
 )
-from pulsar_spark.values.value_size import ValueRoom, item_width, most_growth
+from pulsar_spark.values.value_bounds import ValueRoom, item_width, most_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
 _PACKED_SIZES = {  # of items; None: varints

@@ -50,11 +50,16 @@ from pulsar_spark.values.protobuf.items import (
     row_cost,
     take_items,
 )
-from pulsar_spark.values.protobuf.plan import ProtobufPlan
+from pulsar_spark.values.protobuf.plan import ProtobufPlan, check_fields
 from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
-from pulsar_spark.values.protobuf.versions import check_fields
-from pulsar_spark.values.value_size import ValueCost, ValueRoom, largest_unchecked, rows_to_check
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import (
+    ANY_WORK,
+    ValueCost,
+    ValueRoom,
+    ValueWork,
+    largest_unchecked,
+    rows_to_check,
+)
 
 _MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
 

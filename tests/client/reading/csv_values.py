@@ -15,8 +15,7 @@ from pulsar_spark.client.reading import typed_values
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.interfaces import DecodedValues
-from pulsar_spark.values.value_size import ValueCost
-from pulsar_spark.values.value_work import ANY_WORK, ValueWork
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 
 def csv(names: str, kind: SchemaType = SchemaType.AVRO) -> Schema:

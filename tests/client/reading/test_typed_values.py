@@ -18,14 +18,14 @@ from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueRea
 from pulsar_spark.errors import ConnectError, SchemaChangedError, SchemaError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import formats, value_size
-from pulsar_spark.values.value_work import WorkPool
+from pulsar_spark.values import formats, value_bounds
+from pulsar_spark.values.value_bounds import WorkPool
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import CsvDecoder, csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, entry_of, single_entry
-from tests.values.test_value_size import KINDS
+from tests.values.test_value_bounds import KINDS
 from tests.work import calls
 
 OTHER = TopicName.parse("other")
@@ -464,7 +464,7 @@ def test_rows_that_would_take_too_much_together_are_read_in_parts(broker, rows, 
     ]
     whole = next(reader_of(broker).read(messages_of(*entries)))
     width = (1 + 2 * 65 + 7) // 8
-    monkeypatch.setattr(value_size, "_MAX_TOGETHER", rows * width)
+    monkeypatch.setattr(value_bounds, "_MAX_TOGETHER", rows * width)
     parts = reader_of(broker).read(messages_of(*entries))
     CsvDecoder.calls.clear()
     first = 0
@@ -497,13 +497,13 @@ import pyarrow as pa
 from pulsar_spark.client import ReaderSchema, TypedValueReader
 from tests.client.reading.stored_entries import TOPIC
 from tests.client.reading.test_typed_values import entry, messages_of
-from tests.values.test_value_size import KINDS, attacks, peak
-from pulsar_spark.values import value_size
+from tests.values.test_value_bounds import KINDS, attacks, peak
+from pulsar_spark.values import value_bounds
 
 schema = KINDS[{kind!r}][0]
 (attack, *_) = attacks({kind!r}, 20_000)
 count = 40
-value_size._MAX_TOGETHER = 16 << 20
+value_bounds._MAX_TOGETHER = 16 << 20
 messages = messages_of(entry(0, None, *[attack] * count))
 reader = ReaderSchema(schema, is_given=True)
 before = peak()

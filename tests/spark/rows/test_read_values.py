@@ -11,7 +11,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.rows.read import BadRows, RawValues, SchemaValues, record_batches
 from pulsar_spark.spark.rows.schema import CORRUPT_VALUE, IS_NULL, RowColumns
-from pulsar_spark.values import value_size
+from pulsar_spark.values import value_bounds
 from pulsar_spark.wire.entry.entries import Entries
 from tests.client.reading.csv_values import csv, installed
 from tests.client.reading.stored_entries import TOPIC, batch_entry, columns, single_entry
@@ -163,7 +163,7 @@ def test_parts_that_are_read_one_after_the_other_have_their_own_metadata(rows, m
     values = [b"x" if n % 7 == 0 else b"%d,0" % n for n in range(30)]
     more = {"wanted": (CORRUPT_VALUE, OFFSET), "max_rows": max_rows}
     permissive = rows_of(batch(0, *values), bad_rows=BadRows.PERMISSIVE, **more)
-    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 17 * rows)
+    monkeypatch.setattr(value_bounds, "_MAX_TOGETHER", 17 * rows)
     assert rows_of(batch(0, *values), bad_rows=BadRows.PERMISSIVE, **more) == permissive
     dropped = rows_of(batch(0, *values), bad_rows=BadRows.DROPMALFORMED, **more)
     assert dropped == [(n, 0, None, f"7:0:{n}") for n in range(30) if n % 7]

@@ -1,13 +1,19 @@
 """Defaults: the readers and writers of AVRO and JSON agree on what is one, and on its value."""
 
+import io
+import json
 import math
+import random
 
+import fastavro
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.values import formats
+from pulsar_spark.values.avro.avro_types import AvroField, parse
+from pulsar_spark.values.avro.defaults import default_bytes, varint
 from tests.loops import for_each
 from tests.values.random_avro import schema_of_tree
 
@@ -187,3 +193,85 @@ def test_defaults_whose_text_grows_are_refused_before_they_take_memory(made):
     items = {"type": "array", "items": {"type": "record", "name": "L", "fields": [text]}}
     with pytest.raises(UnsupportedError, match="are too large"):
         made(items, [{}] * 20_000)
+
+
+RECORD = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "x", "type": "int", "default": 3}, {"name": "y", "type": "string"}],
+}
+
+
+def made(kind, default):
+    return default_bytes([AvroField("f", parse(schema_of_tree(kind)), (), True, default)], "r")
+
+
+def by_fastavro(kind, value):
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(json.loads(json.dumps(kind))), value)
+    return data.getvalue()
+
+
+@for_each(
+    ("kind", "default", "value"),
+    [
+        ("null", None, None),
+        ("boolean", True, True),
+        ("int", -(2**31), -(2**31)),
+        ("long", 2**63 - 1, 2**63 - 1),
+        ("float", 1, 1.0),
+        ("double", 2.5, 2.5),
+        ("string", "é", "é"),
+        ("bytes", "\xff\x00", b"\xff\x00"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\xff\x00", b"\xff\x00"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+        ({"type": "array", "items": "int"}, [], []),
+        ({"type": "array", "items": "int"}, [1, 300], [1, 300]),
+        ({"type": "map", "values": "int"}, {"é": 1}, {"é": 1}),
+        ({"type": "map", "values": "int"}, {}, {}),
+        (["null", "int"], None, None),
+        (["int", "null"], 5, 5),
+        (["null", "int"], 5, 5),
+        (RECORD, {"y": "a"}, {"x": 3, "y": "a"}),
+        (RECORD, {"x": 4, "y": "a", "z": 1}, {"x": 4, "y": "a"}),
+    ],
+)
+def test_defaults(kind, default, value):
+    assert made(kind, default) == by_fastavro(kind, value)
+
+
+def test_what_is_no_default_is_named():
+    with pytest.raises(SchemaError, match=r"default of field 'r\.f' .* is not a value of its type"):
+        made("int", True)
+
+
+def test_a_default_that_grows():
+    large = {
+        "type": "record",
+        "name": "L",
+        "fields": [{"name": "s", "type": "string", "default": "x" * 50_000}],
+    }
+    fields = [{"name": f"f{i}", "type": "L" if i else large, "default": {}} for i in range(100)]
+    with pytest.raises(UnsupportedError, match=r"defaults up to field 'r.f' .* are too large"):
+        made({"type": "record", "name": "A", "fields": fields}, {})
+    with pytest.raises(UnsupportedError, match=r"defaults up to field 'r.f' .* are too large"):
+        made({"type": "array", "items": large}, [{}] * 100)
+    some = [AvroField(f"f{i}", parse(schema_of_tree("string")), (), True, "x" * 50_000) for i in range(100)]
+    with pytest.raises(UnsupportedError, match=r"up to field 'f83' .* are too large"):
+        default_bytes(some, "")
+
+
+def test_a_default_that_has_many_values_and_no_bytes():
+    empty = {
+        "type": "record",
+        "name": "E",
+        "fields": [{"name": f"f{i}", "type": "null"} for i in range(1000)],
+    }
+    with pytest.raises(UnsupportedError, match=r"are too large"):
+        made({"type": "array", "items": empty}, [dict.fromkeys(f"f{i}" for i in range(1000))] * 200)
+
+
+def test_varint():
+    rng = random.Random(1)
+    for number in [0, -1, 2**63 - 1, -(2**63), *(rng.randint(-(2**63), 2**63 - 1) for _ in range(50))]:
+        assert varint(number) == by_fastavro("long", number)

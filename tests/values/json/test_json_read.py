@@ -9,7 +9,7 @@ import pytest
 
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import SchemaType
-from pulsar_spark.values import value_size
+from pulsar_spark.values import value_bounds
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroMap,
@@ -20,7 +20,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.json import json_read, json_write
 from pulsar_spark.values.json.arrow_read import ArrowReader
 from pulsar_spark.values.json.json_read import column_type, decoder
-from pulsar_spark.values.json.make_tree import make_tree
+from pulsar_spark.values.json.tree import make_tree
 from tests.loops import for_each
 from tests.values.json_payloads import (
     Maker,
@@ -339,7 +339,7 @@ def test_a_payload_takes_memory_in_proportion_to_its_bytes(part, size):
     ids=["null", "boolean", "decimal", "union"],
 )
 def test_what_items_without_values_take_while_they_are_read_is_bounded(avro, part, monkeypatch):
-    monkeypatch.setattr(value_size, "ALLOWANCE", 1 << 16)
+    monkeypatch.setattr(value_bounds, "ALLOWANCE", 1 << 16)
     names = [f"c{i}" for i in range(100)]
     fields = [{"name": name, "type": avro} for name in names]
     inner = {"type": "record", "name": "I", "fields": fields}

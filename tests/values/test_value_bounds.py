@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import formats, value_size
+from pulsar_spark.values import formats, value_bounds
 from pulsar_spark.values.protobuf.items import COPIES, take_items
-from pulsar_spark.values.value_size import (
+from pulsar_spark.values.value_bounds import (
     ValueCost,
     ValueParts,
     ValueRoom,
@@ -99,7 +99,7 @@ def test_growth_is_that_of_the_worst_list_and_of_the_worst_without_bytes():
 
 
 def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
-    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 100)
+    monkeypatch.setattr(value_bounds, "_MAX_TOGETHER", 100)
     values, keys = (
         pa.array([b"x" * 5, None, b"", b"x" * 9, b"x", b"x", b"x"] * 2)[7:],
         pa.nulls(7, pa.binary()),
@@ -116,8 +116,8 @@ def test_parts_are_cut_by_what_their_values_may_take(monkeypatch):
     two = [ValueCost(), ValueCost(60, 3.0)]
     assert ValueParts(lists).ends(values, keys, two, of_row) == [1, 6, 7]
     # None takes more than it may.
-    monkeypatch.setattr(value_size, "ALLOWANCE", 0)
-    monkeypatch.setattr(value_size, "PER_BYTE", 2)
+    monkeypatch.setattr(value_bounds, "ALLOWANCE", 0)
+    monkeypatch.setattr(value_bounds, "PER_BYTE", 2)
     assert ValueParts(lists).ends(values, keys, nine) == [7]
 
 
@@ -219,13 +219,13 @@ def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, size
         assert needed < room.accepted - room.left < 5 * needed + 500
         needed = room.accepted - room.left
     assert needed
-    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    monkeypatch.setattr(value_bounds, "PER_BYTE", 0)
     for around in (0, 1, 70):
         payloads = [small] * around + [value, None] + [small] * around
-        monkeypatch.setattr(value_size, "ALLOWANCE", needed)
+        monkeypatch.setattr(value_bounds, "ALLOWANCE", needed)
         good, bad, _ = decode(of, payloads)
         assert bad == []
-        monkeypatch.setattr(value_size, "ALLOWANCE", needed - 1)
+        monkeypatch.setattr(value_bounds, "ALLOWANCE", needed - 1)
         found, bad, decoder = decode(of, payloads)
         assert bad == [around]
         assert found[around].as_py() is None
@@ -237,8 +237,8 @@ def test_a_value_is_bad_by_what_it_takes_itself_whatever_is_around_it(kind, size
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_asked_for_takes_nothing(kind, monkeypatch):
     of, make = KINDS[kind]
-    monkeypatch.setattr(value_size, "PER_BYTE", COPIES if kind == "PROTOBUF_NATIVE" else 0)
-    monkeypatch.setattr(value_size, "ALLOWANCE", 1)
+    monkeypatch.setattr(value_bounds, "PER_BYTE", COPIES if kind == "PROTOBUF_NATIVE" else 0)
+    monkeypatch.setattr(value_bounds, "ALLOWANCE", 1)
     column, bad, _ = decode(of, [make(300, 20, 20)], pa.struct([("id", pa.int64())]))
     assert bad == []
     assert column.to_pylist() == [{"id": 1}]
@@ -256,7 +256,7 @@ def test_sparse_values_of_a_thousand_items_are_read(kind):
 def test_members_of_a_union_that_are_not_its_type_take_no_room(monkeypatch):
     one, two = (record(n, ("a", array("long"), {}), (n, ["null", "long"], {"default": None})) for n in "xy")
     of = avro(record("Root", ("u", [one, two], {})), SchemaType.JSON)
-    monkeypatch.setattr(value_size, "PER_BYTE", 0)
+    monkeypatch.setattr(value_bounds, "PER_BYTE", 0)
     for text, items in [
         (b'{"u":{"a":[1,2],"y":1}}', 2),
         (b'{"u":{"a":[1,2],"x":1}}', 2),
@@ -264,7 +264,7 @@ def test_members_of_a_union_that_are_not_its_type_take_no_room(monkeypatch):
         (b'{"u":{"a":[1,2],"z":1}}', 2),
     ]:
         for more, is_bad in [(0, False), (-1, True)]:
-            monkeypatch.setattr(value_size, "ALLOWANCE", items * 9 + more)
+            monkeypatch.setattr(value_bounds, "ALLOWANCE", items * 9 + more)
             assert bool(decode(of, [text])[1]) == is_bad, (text, more)
 
 
@@ -320,7 +320,7 @@ ADDED = {
 @pytest.mark.parametrize("name", ADDED)
 def test_text_that_a_schema_adds_counts_in_parts(name, monkeypatch):
     writer, reader, payload, make = ADDED[name]
-    monkeypatch.setattr(value_size, "_MAX_TOGETHER", 1 << 20)
+    monkeypatch.setattr(value_bounds, "_MAX_TOGETHER", 1 << 20)
     decoder = formats.decoder(writer, reader, formats.column_type(reader))
     payloads = [payload] * 2_000 if make is None else [make(count % 30) for count in range(300)]
     values, keys = pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary())
@@ -342,7 +342,7 @@ def test_text_that_a_schema_adds_counts_in_parts(name, monkeypatch):
 ATTACK = """
 import pyarrow as pa
 from pulsar_spark.values import formats
-from tests.values import test_value_size as own
+from tests.values import test_value_bounds as own
 
 of, attacks = own.KINDS[{kind!r}][0], own.attacks({kind!r})
 decoder = formats.decoder(of, of, formats.column_type(of))
@@ -382,7 +382,7 @@ READ = """
 import os
 import pyarrow as pa
 from pulsar_spark.values import formats
-from tests.values import test_value_size as own
+from tests.values import test_value_bounds as own
 
 for name, size in own.READS:
     if os.fork():

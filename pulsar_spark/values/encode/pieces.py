@@ -1,14 +1,15 @@
-"""Values of n rows -> bytes: matrices with a row for each, and columns of binary, put together row by row.
+"""Values of n rows -> bytes: pieces of rows, which are put together row by row.
 
 A *piece* is a part of every row's bytes: :class:`Cells` where it is short, an ``EncodedField`` where it is in
-a buffer already. :func:`join_rows` puts the pieces of each row together.
+a buffer already. :func:`join_rows` puts the pieces of each row together. Items of arrays, and columns that
+some rows have, are rows within rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,8 @@ import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.join import EncodedField, EncodedMessages, join, lengths
-from pulsar_spark.errors import OptionError
+from pulsar_spark.values.encode.column_values import Misfit, mask, require, too_large
+from pulsar_spark.values.interfaces import EncodedValues
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -176,22 +178,14 @@ def spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
     return EncodedField(to_binary(rows, offsets), sizes)
 
 
-def too_large() -> OptionError:
-    """The error where one batch of rows has more bytes than a column holds."""
-    return OptionError(
-        "the rows of one Arrow batch have more than 2 GiB",
-        advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
-    )
-
-
 def _spread(words: _Words) -> _Words:
     """Move the 7-bit groups of numbers below 2^56 to the low bits of the 8 bytes."""
-    for mask, shift in (
+    for bits, shift in (
         (0x000000000FFFFFFF, 4),
         (0x00003FFF00003FFF, 2),
         (0x007F007F007F007F, 1),
     ):
-        low = words & np.uint64(mask)
+        low = words & np.uint64(bits)
         words = low | ((words ^ low) << np.uint64(shift))
     return words
 
@@ -285,3 +279,104 @@ def _side_by_side(
                 there[:] = part
         at += width
     return whole
+
+
+class PieceWriter(Protocol):
+    """Writes the values of one field."""
+
+    def pieces(self, column: pa.Array) -> list[Piece]:
+        """The bytes of each row of ``column``.
+
+        Raises:
+            Misfit: a value that the field cannot hold.
+        """
+        ...
+
+
+class RowEncoder:
+    """Writes rows by the writer of their whole."""
+
+    def __init__(self, writer: PieceWriter) -> None:
+        self._writer = writer
+
+    def encode(self, rows: pa.Array) -> EncodedValues:
+        """Write n rows.
+
+        Raises:
+            SchemaError: a row does not fit the schema.
+            OptionError: they have more than 2 GiB.
+        """
+        try:
+            return EncodedValues(to_binary(joined(self._writer.pieces, rows)))
+        except Misfit as misfit:
+            raise misfit.error() from None
+
+
+def joined(pieces: Callable[[pa.Array], list[Piece]], column: pa.Array) -> EncodedMessages:
+    """The bytes of each row of a column, by what makes the pieces of them."""
+    if len(column) == 0:
+        return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
+    return join_rows(pieces(column), len(column))
+
+
+def of_some(writer: PieceWriter, column: pa.Array, has: Flags) -> Piece:
+    """The piece of all rows, of which only those that ``has`` names are written."""
+    try:
+        found = joined(writer.pieces, column.filter(pa.array(has)))
+    except Misfit as misfit:
+        raise misfit.at(int(np.flatnonzero(has)[misfit.row])) from None
+    return spread_rows(found, has)
+
+
+def of_items(pieces: Callable[[pa.Array], list[Piece]], items: pa.Array, starts: Ints) -> Piece:
+    """The piece of all rows that holds the items of each, one after the other.
+
+    Args:
+        pieces: makes those of items.
+        items: of all rows.
+        starts: see :func:`items_of`.
+    """
+    try:
+        found = joined(pieces, items)
+    except Misfit as misfit:
+        raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
+    return texts(to_binary(found, found.offsets[starts]))
+
+
+def members_of(
+    column: pa.StructArray, path: str, *, is_nullable: bool
+) -> tuple[list[pa.Array], list[Flags], Ints]:
+    """The members of a union that has a column for each.
+
+    Args:
+        column: n rows.
+        path: of the union.
+        is_nullable: whether rows may have none of them.
+
+    Returns:
+        A column for each member, which rows have it, and how many each row has: 0 or 1.
+
+    Raises:
+        Misfit: a row has several members, or none where one is needed.
+    """
+    members = column.flatten()
+    has = [mask(member.is_valid()) for member in members]
+    count: Ints = np.sum(has, axis=0)
+    require(count <= 1, path, "several members of a union, which can have only one value")
+    if not is_nullable:
+        require(count == 1, path, "null, but the topic's field is not nullable")
+    return members, has, count
+
+
+def items_of(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, Ints]:
+    """The items of all rows, those of a map as structs; and where those of each row begin, int64[n + 1].
+
+    Args:
+        column: without nulls.
+    """
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    if not pa.types.is_map(column.type):
+        return column.values.slice(first, count), offsets - first
+    parts = [column.keys.slice(first, count), column.items.slice(first, count)]
+    return pa.StructArray.from_arrays(parts, ["key", "value"]), offsets - first
