@@ -141,7 +141,7 @@ class _ProtobufDecoder:
         messages, _ = self._parsed(pa.array([value], pa.binary()))
         if not messages:
             return f"{len(value or b'')} bytes are not a protobuf message"
-        return self.root.explain(messages[0]).removeprefix(".")
+        return self.root.read(messages).why.removeprefix(".")
 
     def _too_large(self, values: pa.BinaryArray, work: ValueWork) -> list[int]:
         """Indexes of payloads that would take too much memory or time, before any of it is taken."""

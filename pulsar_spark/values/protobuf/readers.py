@@ -26,19 +26,26 @@ _SLICE = 8192  # items of repeated fields whose Python objects exist at the same
 
 
 class ReadColumn(NamedTuple):
-    """n rows, and which are bad, bool[n]; None: none."""
+    """n rows.
+
+    Attributes:
+        column: column of the rows.
+        is_bad: flags of bad rows, bool[n]; None: no row is bad.
+        why: path of the first bad value below the value that is read, and the mistake.
+    """
 
     column: pa.Array
     is_bad: Flags | None = None
+    why: str = ""
 
     def spread(self, has: Flags) -> ReadColumn:
-        """Put the rows where ``has`` is set, among nulls; there are as many."""
+        """Puts the rows where ``has`` is set, among nulls."""
         places = pa.array(np.cumsum(has) - 1, mask=~has)
         is_bad = None
         if self.is_bad is not None:
             is_bad = np.zeros(len(has), np.bool_)
             is_bad[has] = self.is_bad
-        return ReadColumn(self.column.take(places), is_bad)
+        return ReadColumn(self.column.take(places), is_bad, self.why)
 
 
 class TypeReader(Protocol):
@@ -46,15 +53,11 @@ class TypeReader(Protocol):
 
     @property
     def type(self) -> pa.DataType:
-        """Of the columns."""
+        """Type of the columns."""
         ...
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
-        ...
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
+        """Reads values that protobuf's runtime has parsed."""
         ...
 
 
@@ -63,15 +66,11 @@ class FieldReader(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the field."""
+        """Name of the field."""
         ...
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Make a column of a field of each message."""
-        ...
-
-    def explain(self, message: Any) -> str:
-        """Say why the field of a message is bad: what follows the field's name."""
+        """Reads the field of each message."""
         ...
 
 
@@ -86,17 +85,13 @@ class NumberReader:
     natural: pa.DataType
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
+        """Reads values."""
         if self.natural == UNSIGNED:
             words = np.zeros((len(values), 2), np.uint64)
             words[:, 0] = np.fromiter(values, np.uint64, len(values))
             return ReadColumn(pa.Array.from_buffers(UNSIGNED, len(values), [None, pa.py_buffer(words)]))
         column = pa.array(values, self.natural)
         return ReadColumn(column if self.natural == self.type else column.cast(self.type, safe=False))
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
-        return f" {value!r} is a value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +101,11 @@ class TextReader:
     type: pa.DataType
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
+        """Reads values."""
         found = decode_texts(pa.array(values, pa.binary()))
-        return ReadColumn(found.column, found.is_bad)
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
-        return f": {why_no_text(value)}"
+        if found.is_bad is None:
+            return ReadColumn(found.column)
+        return ReadColumn(found.column, found.is_bad, f": {why_no_text(values[found.is_bad.argmax()])}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +117,11 @@ class EnumReader:
     unknown: str
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
+        """Reads values."""
         coded = pa.array(values, pa.int32()).dictionary_encode()
         numbers = coded.dictionary.to_pylist()
         names = [self.names.get(number) or f"{self.unknown}_{number}" for number in numbers]
         return ReadColumn(pa.array(names, pa.string()).cast(self.type).take(coded.indices))
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
-        return f" {value} is a value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +133,14 @@ class TimeReader:
     nanos: Callable[[Any], int]
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
+        """Reads values."""
         seconds = np.fromiter(map(self.seconds, values), np.int64, len(values))
         nanos = np.fromiter(map(self.nanos, values), np.int64, len(values))
         micros, is_bad = to_micros(seconds, 1_000_000, np.sign(nanos) * (np.abs(nanos) // 1000))
-        return ReadColumn(pa.array(micros).view(self.type), is_bad if is_bad.any() else None)
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
-        return ": seconds that do not fit into 64 bits of microseconds"
+        column = pa.array(micros).view(self.type)
+        if not is_bad.any():
+            return ReadColumn(column)
+        return ReadColumn(column, is_bad, ": seconds that do not fit into 64 bits of microseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +151,16 @@ class StructReader:
     fields: Sequence[FieldReader]
 
     def read(self, values: list[Any]) -> ReadColumn:
-        """Make a column of values."""
-        columns, is_bad = [], None
+        """Reads values."""
+        columns, is_bad, why = [], None, ""
         for field in self.fields:
-            column, is_bad_field = field.read(values)
+            column, is_bad_field, why_field = field.read(values)
             columns.append(column)
             if is_bad_field is not None:
                 is_bad = is_bad_field if is_bad is None else is_bad | is_bad_field
-        return ReadColumn(pa.Array.from_buffers(self.type, len(values), [None], children=columns), is_bad)
-
-    def explain(self, value: Any) -> str:
-        """Say why a value that is bad is."""
-        for field in self.fields:
-            if field.read([value]).is_bad is not None:
-                return f".{field.name}{field.explain(value)}"
-        return " is a value"
+                why = why or f".{field.name}{why_field}"
+        column = pa.Array.from_buffers(self.type, len(values), [None], children=columns)
+        return ReadColumn(column, is_bad, why)
 
 
 # ---------------------------------------------------------------------------------------- fields
@@ -212,7 +195,7 @@ class SingularReader:
     is_required: bool = False
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Make a column of the field of each message."""
+        """Reads the field of each message."""
         get = attrgetter(self.attribute)
         if self.presence is not Presence.EXPLICIT:
             values = list(map(get, messages))
@@ -229,14 +212,9 @@ class SingularReader:
         if self.default is not None:
             return found._replace(column=found.column.fill_null(self.default))
         if self.is_required:
-            return found._replace(is_bad=~has if found.is_bad is None else found.is_bad | ~has)
+            is_bad = ~has if found.is_bad is None else found.is_bad | ~has
+            return found._replace(is_bad=is_bad, why=found.why or ": it is required, but missing")
         return found
-
-    def explain(self, message: Any) -> str:
-        """Say why the field of a message is bad."""
-        if self.is_required and not message.HasField(self.attribute):
-            return ": it is required, but missing"
-        return self.reader.explain(getattr(message, self.attribute))
 
 
 def _are_not_zero(values: list[Any]) -> Flags:
@@ -256,18 +234,17 @@ class RepeatedReader:
     type: pa.DataType
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Make a column of the field of each message."""
+        """Reads the field of each message."""
         lists = list(map(attrgetter(self.attribute), messages))
         sizes = np.fromiter(map(len, lists), np.int64, len(lists))
         items = _in_slices(self.reader, chain.from_iterable(lists))
-        return ReadColumn(_nested(self.type, sizes, items.column), _of_rows(items.is_bad, sizes))
-
-    def explain(self, message: Any) -> str:
-        """Say why the field of a message is bad."""
-        for place, item in enumerate(getattr(message, self.attribute)):
-            if self.reader.read([item]).is_bad is not None:
-                return f"[{place}]{self.reader.explain(item)}"
-        return " has items that are values"
+        column = _nested(self.type, sizes, items.column)
+        if items.is_bad is None:
+            return ReadColumn(column)
+        first = int(items.is_bad.argmax())
+        upto = np.cumsum(sizes)
+        begin = int((upto - sizes)[np.searchsorted(upto, first, "right")])
+        return ReadColumn(column, _of_rows(items.is_bad, sizes), f"[{first - begin}]{items.why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +261,7 @@ class MapReader:
     type: pa.DataType
 
     def read(self, messages: Sequence[Any]) -> ReadColumn:
-        """Make a column of the field of each message."""
+        """Reads the field of each message."""
         lists = list(map(attrgetter(self.attribute), messages))
         sizes = np.fromiter(map(len, lists), np.int64, len(lists))
         rows = np.repeat(np.arange(len(lists)), sizes)
@@ -297,28 +274,22 @@ class MapReader:
             counts[list(last.values())] = True
             column = column.filter(pa.array(counts))
             sizes = np.bincount(rows[counts], minlength=len(lists))
-        return ReadColumn(_nested(self.type, sizes, column), is_bad)
-
-    def explain(self, message: Any) -> str:
-        """Say why the field of a message is bad."""
-        for entry in getattr(message, self.attribute):
-            if self.entry.read([entry]).is_bad is not None:
-                return self.entry.explain(entry)
-        return " has entries that are values"
+        return ReadColumn(_nested(self.type, sizes, column), is_bad, items.why)
 
 
 def _in_slices(reader: TypeReader, items: Iterator[Any]) -> ReadColumn:
-    column, bad = GrowingArray(reader.type), []
+    column, bad, why = GrowingArray(reader.type), [], ""
     values = list(islice(items, _SLICE))
     while True:
         found = reader.read(values)
         column.add(found.column)
         bad.append(np.zeros(len(values), np.bool_) if found.is_bad is None else found.is_bad)
+        why = why or found.why
         values = list(islice(items, _SLICE))
         if not values:
             break
     is_bad = np.concatenate(bad)
-    return ReadColumn(column.finish(), is_bad if is_bad.any() else None)
+    return ReadColumn(column.finish(), is_bad if is_bad.any() else None, why)
 
 
 def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
