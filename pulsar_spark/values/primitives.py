@@ -38,6 +38,7 @@ from pulsar_spark.values.encode.column_values import (
     Misfit,
     floats,
     integers,
+    is_no_text,
     milliseconds,
     require,
     string_column,
@@ -155,11 +156,8 @@ def decode_texts(values: pa.BinaryArray) -> DecodedValues:
     try:
         return DecodedValues(values.cast(pa.string()))
     except pa.ArrowInvalid:
-        texts = values.to_pylist()
-    # Errors take three times as long.
-    is_bad = np.array([text is not None and text.decode(errors="ignore").encode() != text for text in texts])
-    good = with_nulls(pa.array(texts, pa.binary()), is_bad)
-    return DecodedValues(good.cast(pa.string()), is_bad if is_bad.any() else None)
+        is_bad = is_no_text(values)
+    return DecodedValues(with_nulls(values, is_bad).cast(pa.string()), is_bad)
 
 
 def why_no_text(value: bytes | None) -> str | None:

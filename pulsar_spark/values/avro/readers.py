@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.growing_array import GrowingArray
@@ -21,6 +20,7 @@ from pulsar_spark.values.avro import steps
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, read_short_varints, read_spans, read_varints
 from pulsar_spark.values.avro.steps import BooleanStep, BytesStep, EnumStep, FloatStep, IntegerStep, NullStep
 from pulsar_spark.values.avro.value_ends import extent, fail_some, finder, rows_by_branch
+from pulsar_spark.values.primitives import decode_texts
 
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
 
@@ -140,21 +140,11 @@ def enum_reader(step: EnumStep) -> Reader:
 
 
 def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringArray:
-    try:
-        return raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        wrong = np.fromiter((not _is_text(value) for value in raw.to_pylist()), np.bool_, len(raw))
-    payloads.fail(rows, wrong)
-    # Empty, and not null: it may be the key of a map.
-    return pc.if_else(pa.array(wrong), pa.scalar(b""), raw).cast(pa.string())
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    found = decode_texts(raw)
+    if found.is_bad is None:
+        return found.column
+    payloads.fail(rows, found.is_bad)
+    return found.column.fill_null("")  # not null, because it may be the key of a map
 
 
 def _decimals(

@@ -165,7 +165,7 @@ def string_column(column: pa.Array, path: str) -> pa.StringArray:
     try:
         return values.cast(pa.string())  # looks at the bytes, which those of Spark's strings need not be
     except pa.ArrowInvalid:
-        require(np.array([_is_utf8(value) for value in values.to_pylist()]), path, "text that is not UTF-8")
+        require(~is_no_text(values), path, "text that is not UTF-8")
         raise
 
 
@@ -221,8 +221,10 @@ def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
     return found
 
 
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        return value is None or value.decode("utf-8") is not None
-    except UnicodeDecodeError:
-        return False
+def is_no_text(values: pa.BinaryArray) -> Flags:
+    """Returns flags of the n values that are not UTF-8, bool[n]."""
+    # Exceptions would take three times as long.
+    flags = (
+        value is not None and value.decode(errors="ignore").encode() != value for value in values.to_pylist()
+    )
+    return np.fromiter(flags, np.bool_, len(values))
