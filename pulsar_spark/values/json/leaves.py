@@ -33,15 +33,7 @@ _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}
 
 
 class BadJsonError(Exception):
-    """A value is not one of its node.
-
-    Attributes:
-        reason: the mistake.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A value is not one of its node; the text is the mistake."""
 
 
 def convert(leaf: JsonLeaf, value: Any) -> Any:

@@ -432,7 +432,7 @@ class _Columns:
             try:
                 found[value] = convert(leaf, value)
             except BadJsonError as error:
-                bad[value] = error.reason
+                bad[value] = str(error)
         if bad:
             indexes = [index for index, value in enumerate(values) if value in bad]
             self._fail(owner, indexes, lambda index: bad[values[index]])
