@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
-    AvroEnum,
-    AvroFixed,
     AvroMap,
     AvroPrimitive,
     AvroRecord,
@@ -39,14 +38,13 @@ from pulsar_spark.values.avro.steps import (
     item_cost,
     item_size,
     item_work,
+    skip,
 )
 from pulsar_spark.values.value_bounds import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_OPEN = 10_000  # of records in each other, that are not asked for
 _WORK_PER_BYTE = 64  # types gone over
-_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-TEXT = AvroPrimitive("string")
 BLOCK_WORK = 4  # items that take as long as what stands before those of a block
 
 
@@ -72,32 +70,23 @@ class BadAvroError(Exception):
         return f"field {ascii(''.join(parts).removeprefix('.'))[:1000]}: "
 
 
+@dataclass(slots=True)
 class AvroValue:
     """The bytes of one row.
 
     Attributes:
-        bytes: what positions are counted in.
-        end: the position after the row.
-        credit: how many bytes the row's items without bytes may still count for.
-        room: what the row's items may still take as columns; None: they are not counted.
-        work: how many items it may still have, by the time that they take.
+        bytes: buffer that positions are indexes of.
+        end: position after the row.
+        credit: bytes that the row's items without bytes may still use.
+        room: memory that the row's items may still take as columns; None: it is not counted.
+        work: units of work that the row may still use.
     """
 
-    __slots__ = ("bytes", "credit", "end", "room", "work")
-
-    def __init__(
-        self,
-        whole: bytes | memoryview,
-        end: int,
-        credit: int,
-        room: ValueRoom | None = None,
-        work: float = math.inf,
-    ) -> None:
-        self.bytes = whole
-        self.end = end
-        self.credit = credit
-        self.room = room
-        self.work = work
+    bytes: bytes | memoryview
+    end: int
+    credit: int
+    room: ValueRoom | None = None
+    work: float = math.inf
 
 
 # Takes a position, gives the position after the value. Raises BadAvroError.
@@ -281,10 +270,10 @@ def _recursive(step: RecursiveStep) -> Walker:
                         continue
                 open_types.append((avro, at - 1) if at > 1 else (avro, 0))
                 if isinstance(avro, AvroMap):
-                    position = _size_of(TEXT)(value, position)
+                    position = _TEXT(value, position)
                 open_types.append((avro.items if isinstance(avro, AvroArray) else avro.values, 0))
             else:
-                position = _size_of(avro)(value, position)
+                position = walker(skip(avro))(value, position)
             value.work -= 1
             most -= 1
             if len(open_types) > _MAX_OPEN or value.work < 0 or most < 0:
@@ -292,15 +281,6 @@ def _recursive(step: RecursiveStep) -> Walker:
         return position
 
     return walk
-
-
-def _size_of(avro: AvroPrimitive | AvroFixed | AvroEnum) -> Walker:
-    kind = avro.kind if isinstance(avro, AvroPrimitive) else ""
-    if isinstance(avro, AvroFixed) or kind in _SIZES:
-        return _fixed(avro.size if isinstance(avro, AvroFixed) else _SIZES[kind])
-    if kind in ("string", "bytes"):
-        return _bytes(BytesStep(None, None, is_text=False))
-    return lambda value, position: read_varint(value, position)[1]
 
 
 def _items(step: ListStep) -> Walker:
@@ -366,3 +346,6 @@ def _union(step: UnionStep) -> Walker:
         return branch(value, position)
 
     return walk
+
+
+_TEXT = walker(skip(AvroPrimitive("string")))

@@ -25,7 +25,6 @@ from pulsar_spark.values.avro.avro_types import (
     AvroMap,
     AvroPrimitive,
     AvroRecord,
-    AvroRecursive,
     AvroType,
     AvroUnion,
     arrow_type,
@@ -175,7 +174,7 @@ class _Resolver:
         for field in writer.fields:
             wanted = matches.get(field.name)
             if wanted is None or wanted.name not in indexes:
-                fields.append(steps.FieldStep(field.name, skip(field.type), -1))
+                fields.append(steps.FieldStep(field.name, steps.skip(field.type), -1))
                 continue
             found.add(wanted.name)
             index = indexes[wanted.name]
@@ -235,7 +234,7 @@ class _Resolver:
         index = target.get_field_index(f"member{self._branches[id(reader)].member(branch)}")
         if index < 0:
             self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
-            return steps.MemberStep(target, skip(writer), -1)
+            return steps.MemberStep(target, steps.skip(writer), -1)
         return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
 
 
@@ -250,26 +249,6 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
                     found[alias] = field
                     break
     return found
-
-
-def skip(writer: AvroType) -> steps.Step:
-    """The step that finds where a value ends."""
-    if isinstance(writer, AvroRecursive):
-        return steps.RecursiveStep(writer)
-    if isinstance(writer, AvroRecord):
-        fields = (steps.FieldStep(each.name, skip(each.type), -1) for each in writer.fields)
-        return steps.RecordStep(None, tuple(fields))
-    if isinstance(writer, AvroUnion):
-        return steps.UnionStep(None, tuple(skip(branch) for branch in writer.branches))
-    if isinstance(writer, AvroArray):
-        return steps.ListStep(None, skip(writer.items))
-    if isinstance(writer, AvroMap):
-        return steps.map_step(None, skip(writer.values))
-    if isinstance(writer, AvroEnum):
-        return steps.EnumStep(None, writer.symbols)
-    if isinstance(writer, AvroFixed):
-        return steps.BytesStep(None, writer.size, is_text=False)
-    return _primitive_step(writer.kind, None)
 
 
 class Branches:
@@ -357,20 +336,7 @@ def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType
             unit = unit_of(writer if "timestamp" in writer.logical else reader)
         return steps.IntegerStep(target, writer.kind == "int", unit, through_float=reader.kind == "float")
     _check_scale(writer, reader, path)
-    return _primitive_step(writer.kind, target)
-
-
-def _primitive_step(kind: str, target: pa.DataType | None) -> steps.Step:
-    if kind == "null":
-        return steps.NullStep(target)
-    if kind == "boolean":
-        return steps.BooleanStep(target)
-    if kind in ("int", "long"):
-        return steps.IntegerStep(target, kind == "int")
-    if kind in ("float", "double"):
-        return steps.FloatStep(target, 4 if kind == "float" else 8)
-    is_text = target is not None and (kind == "string" or pa.types.is_string(target))
-    return steps.BytesStep(target, None, is_text)
+    return steps.primitive_step(writer.kind, target)
 
 
 def _check_scale(writer: AvroPrimitive | AvroFixed, reader: AvroPrimitive | AvroFixed, path: str) -> None:

@@ -6,13 +6,22 @@ found, and what is in it is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from pulsar_spark.values.avro.avro_types import AvroRecursive
+from pulsar_spark.values.avro.avro_types import (
+    AvroArray,
+    AvroEnum,
+    AvroFixed,
+    AvroMap,
+    AvroRecord,
+    AvroRecursive,
+    AvroType,
+    AvroUnion,
+)
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
@@ -188,33 +197,65 @@ def map_step(kind: pa.MapType | None, value: Step) -> ListStep:
     return ListStep(kind, RecordStep(entry, fields), is_map=True)
 
 
+def skip(writer: AvroType) -> Step:
+    """Returns the step of a type that is not wanted, which finds the end of a value."""
+    if isinstance(writer, AvroRecursive):
+        return RecursiveStep(writer)
+    if isinstance(writer, AvroRecord):
+        fields = (FieldStep(each.name, skip(each.type), -1) for each in writer.fields)
+        return RecordStep(None, tuple(fields))
+    if isinstance(writer, AvroUnion):
+        return UnionStep(None, tuple(skip(branch) for branch in writer.branches))
+    if isinstance(writer, AvroArray):
+        return ListStep(None, skip(writer.items))
+    if isinstance(writer, AvroMap):
+        return map_step(None, skip(writer.values))
+    if isinstance(writer, AvroEnum):
+        return EnumStep(None, writer.symbols)
+    if isinstance(writer, AvroFixed):
+        return BytesStep(None, writer.size, is_text=False)
+    return primitive_step(writer.kind, None)
+
+
+def primitive_step(kind: str, target: pa.DataType | None) -> Step:
+    """Returns the step of a primitive type; ``target``: type of the column, None: not wanted."""
+    if kind == "null":
+        return NullStep(target)
+    if kind == "boolean":
+        return BooleanStep(target)
+    if kind in ("int", "long"):
+        return IntegerStep(target, kind == "int")
+    if kind in ("float", "double"):
+        return FloatStep(target, 4 if kind == "float" else 8)
+    is_text = target is not None and (kind == "string" or pa.types.is_string(target))
+    return BytesStep(target, None, is_text)
+
+
+def parts_of(step: Step) -> Sequence[Step]:
+    """Returns the steps that a step consists of, without branches that the reader cannot read."""
+    if isinstance(step, ListStep):
+        return (step.item,)
+    if isinstance(step, RecordStep):
+        return [each.step for each in step.fields]
+    if isinstance(step, UnionStep):
+        return [each for each in step.branches if not isinstance(each, str)]
+    return (step.inner,) if isinstance(step, MemberStep) else ()
+
+
 def fixed_width(step: Step) -> int | None:
-    """Bytes of each value, None where they differ."""
-    if isinstance(step, NullStep):
-        return 0
-    if isinstance(step, BooleanStep):
-        return 1
-    if isinstance(step, FloatStep | BytesStep):
-        return step.size
-    if isinstance(step, MemberStep):
-        return fixed_width(step.inner)
-    if not isinstance(step, RecordStep):
-        return None
-    total: int = 0
-    for each in step.fields:
-        width = fixed_width(each.step)
-        if width is None:
-            return None
-        total += width
-    return total
+    """Returns the bytes of each value; None: values differ in size."""
+    if isinstance(step, RecordStep | MemberStep):
+        widths = [fixed_width(each) for each in parts_of(step)]
+        return None if None in widths else sum(width or 0 for width in widths)
+    if isinstance(step, NullStep | BooleanStep):
+        return int(isinstance(step, BooleanStep))
+    return step.size if isinstance(step, FloatStep | BytesStep) else None
 
 
 def is_unchecked(step: Step) -> bool:
-    """Whether any bytes, as many as ``fixed_width`` says, are a value."""
-    if isinstance(step, MemberStep):
-        return is_unchecked(step.inner)
-    if isinstance(step, RecordStep):
-        return all(is_unchecked(each.step) for each in step.fields)
+    """Whether any ``fixed_width`` bytes are a value."""
+    if isinstance(step, RecordStep | MemberStep):
+        return all(map(is_unchecked, parts_of(step)))
     if isinstance(step, BytesStep):
         is_plain = step.type is None or not (step.is_text or pa.types.is_decimal(step.type))
         return step.size is not None and is_plain
@@ -224,74 +265,62 @@ def is_unchecked(step: Step) -> bool:
 
 
 def is_varint(step: Step) -> bool:
-    """Whether each value is one varint and nothing else."""
+    """Whether each value is one varint."""
     if isinstance(step, MemberStep):
         return is_varint(step.inner)
     return isinstance(step, IntegerStep | EnumStep)
 
 
 def item_cost(step: Step) -> int:
-    """How many bytes an item of an array counts beyond its own; see ``AvroPayloads.credit``."""
+    """Returns the bytes that a list item uses beyond its own; see ``AvroPayloads.credit``."""
     return (fixed_width(step) == 0) + added_text(step) // TEXT_PER_BYTE
 
 
 def item_size(step: ListStep) -> int:
-    """Bytes of columns that an item takes, at most, beside its own text and items; 0 of no column."""
+    """Returns the maximum column bytes of an item, without its text and items; 0 if it is not wanted."""
     return 0 if step.type is None else item_width(step.type) + added_text(step.item)
 
 
 def item_work(step: Step) -> float:
-    """How many items an item of an array counts for, by the time that it takes; without its own items."""
+    """Returns the units of work of a list item, without its own items."""
     if is_varint(step):
         return 0.5
     if isinstance(step, RecordStep):
-        return 1 + sum(item_work(each.step) for each in step.fields)
+        return 1 + sum(map(item_work, parts_of(step)))
     if isinstance(step, UnionStep):
-        return 1 + max(item_work(each) for each in step.branches if not isinstance(each, str))
+        return 1 + max(map(item_work, parts_of(step)))
     if isinstance(step, MemberStep):
         return item_work(step.inner)
     return 0 if is_unchecked(step) else 1
 
 
 def lists(step: Step) -> Iterator[tuple[ListStep, int]]:
-    """All arrays and maps in a step, with the bytes that an item has at least."""
+    """Yields all lists and maps in a step, and the minimum payload bytes of an item."""
     if isinstance(step, ListStep):
-        yield step, least_size(step.item)
-        yield from lists(step.item)
-    elif isinstance(step, RecordStep):
-        for each in step.fields:
-            yield from lists(each.step)
-    elif isinstance(step, UnionStep):
-        for branch in step.branches:
-            if not isinstance(branch, str):
-                yield from lists(branch)
-    elif isinstance(step, MemberStep):
-        yield from lists(step.inner)
+        yield step, _least_size(step.item)
+    for each in parts_of(step):
+        yield from lists(each)
 
 
-def least_size(step: Step) -> int:
-    """Bytes that a value has at least."""
-    if isinstance(step, MemberStep):
-        return least_size(step.inner)
-    if isinstance(step, RecordStep):
-        return sum(least_size(each.step) for each in step.fields)
+def _least_size(step: Step) -> int:
+    if isinstance(step, RecordStep | MemberStep):
+        return sum(map(_least_size, parts_of(step)))
     if isinstance(step, UnionStep):
-        return 1 + min((least_size(each) for each in step.branches if not isinstance(each, str)), default=0)
+        return 1 + min(map(_least_size, parts_of(step)), default=0)
     width = fixed_width(step)
     return 1 if width is None else width
 
 
 def added_text(step: Step) -> int:
-    """Bytes, at most, that a value gets from the schema: symbols of enums and defaults."""
+    """Returns the maximum bytes that the schema adds to a value: symbols of enums, and defaults."""
     if isinstance(step, EnumStep):
-        return (
-            0 if step.type is None else max((len(each.encode()) for each in step.symbols if each), default=0)
-        )
-    if isinstance(step, MemberStep):
-        return added_text(step.inner)
+        symbols = () if step.type is None else step.symbols
+        return max((len(each.encode()) for each in symbols if each), default=0)
     if isinstance(step, UnionStep):
-        return max(added_text(each) for each in step.branches if not isinstance(each, str))
-    if isinstance(step, RecordStep):
-        constants: int = sum(each.column.nbytes for _, each in step.constants)
-        return constants + sum(added_text(each.step) for each in step.fields)
-    return 0
+        return max(map(added_text, parts_of(step)))
+    if not isinstance(step, RecordStep | MemberStep):
+        return 0
+    total = sum(map(added_text, parts_of(step)))
+    for _, constant in step.constants if isinstance(step, RecordStep) else ():
+        total += constant.column.nbytes
+    return total
