@@ -1,4 +1,4 @@
-"""Values of kind AVRO -> a column, all rows of a field at a time, as the reader's schema says."""
+"""Values of kind AVRO -> a column of the reader's type, all rows of a field at a time."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from pulsar_spark.values.value_bounds import (
     rows_to_check,
 )
 
-# Bytes of a payload before the value; adaptors of Kafka and Debezium write a header there.
+# Property with the number of bytes before the value; adaptors of Kafka and Debezium write a header there.
 READ_OFFSET = "__AVRO_READ_OFFSET__"
 
-# What is read together: as much as the caches hold, or more where that is too few rows to make up for what
-# each call of numpy costs.
+# Values of one call fit into the processor's caches; more values if these would be too few rows for the
+# overhead of numpy's calls.
 _MAX_ROWS = 16_384
 _MIN_ROWS = 1_000
 _MIN_BYTES = 1 << 20
@@ -43,22 +43,21 @@ _MAX_BYTES = 8 << 20
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Make what reads values of one version of a schema as values of another.
+    """Makes the decoder of values of one schema version as values of another.
 
     Avro's rules of schema resolution apply, with two differences: a field that the writer lacks and that has
     no default is null, and names of records need not be equal. A value is bad if bytes remain after it, or if
     its arrays have more items without bytes than it has bytes.
 
     Args:
-        writer: the version of the values.
-        reader: the version that they are read as.
+        writer: version that the values were written with.
+        reader: version that the values are read as.
         target: ``column_type(reader)``, or a struct with some of its fields, at any depth, or a type that its
             type promotes to.
 
     Raises:
-        SchemaError: a schema is not valid Avro, the two cannot be resolved, or the target is not a type of
-            the reader's.
-        UnsupportedError: a recursive or too large schema.
+        SchemaError: a schema is not valid Avro, the versions do not resolve, or the target does not fit.
+        UnsupportedError: a schema is recursive or too large.
     """
     wanted = avro_types.parse(reader)
     step = resolve(wanted if writer == reader else avro_types.parse(writer), wanted, target)
@@ -66,11 +65,11 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 class AvroDecoder:
-    """A :class:`ValueDecoder`; made by :func:`decoder`.
+    """A :class:`ValueDecoder` of AVRO.
 
     Args:
-        step: how a value is read.
-        type: of the column.
+        step: root of the tree of steps.
+        type: type of the column.
         offset: bytes before each value.
     """
 
@@ -85,7 +84,7 @@ class AvroDecoder:
 
     @property
     def type(self) -> pa.DataType:
-        """Of the column that ``decode`` gives."""
+        """Type of the decoded column."""
         return self._type
 
     @cached_property
@@ -94,18 +93,18 @@ class AvroDecoder:
 
     @property
     def plan(self) -> Hashable:
-        """Equal for decoders that make the same of the same values."""
+        """Equal for decoders that decode the same values to the same column."""
         return self._read, self._offset
 
     @property
     def cost(self) -> ValueCost:
-        """What its values may take as columns."""
+        """Maximum column bytes of a value."""
         return self._cost
 
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        """Read n values; see :class:`ValueDecoder`.
+        """Decodes n values; see :class:`ValueDecoder`.
 
         Raises:
             UnsupportedError: the texts of a column have more than 2 GiB.
@@ -129,7 +128,7 @@ class AvroDecoder:
         return DecodedValues(column, bad if bad.any() else None)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """Say why a value is bad: the field's path, and what is wrong there."""
+        """Returns the path of the first mistake in a bad value, and the mistake."""
         if value is None or len(value) < self._offset:
             return f"the value is shorter than the {self._offset} bytes that come before it"
         try:
@@ -139,7 +138,7 @@ class AvroDecoder:
         return f"{len(value) - end} bytes remain after the value"
 
     def _is_good(self, payload: bytes, row: int, work: ValueWork) -> bool:
-        """Whether a payload is a value of no more memory than its size may take; takes none itself."""
+        """Whether a payload is a value that fits into the memory that its size allows."""
         value = _value_of(payload, left := work.left(row))
         is_good = True
         try:
@@ -149,7 +148,7 @@ class AvroDecoder:
         return work.take(row, left - value.work) and is_good
 
     def _decode(self, values: pa.BinaryArray, work: ValueWork) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-        """Read some values together: the column, and which are bad."""
+        """Decodes values in one call; returns the column and flags of the bad rows."""
         payloads = AvroPayloads(values, work)
         position = payloads.start + self._offset
         is_read = position <= payloads.end
@@ -168,7 +167,7 @@ class AvroDecoder:
         payloads.fail(rows, after != payloads.ends(rows))
         if rows is None and not payloads.bad.any():
             return column, payloads.bad
-        # Nulls are taken, and not set: so what lies below them is null, too.
+        # Null rows are taken, not only marked, so that their fields are null, too.
         place = np.full(len(values), -1, np.int32)
         place[is_read] = np.arange(len(position), dtype=np.int32)
         place[payloads.bad] = -1
@@ -177,7 +176,7 @@ class AvroDecoder:
 
 @lru_cache(maxsize=256)
 def _reader(step: Step, _type: pa.DataType) -> Reader:
-    """Returns one reader for all versions that are read alike, as a column of the same type."""
+    """Returns one reader for all versions that are read alike as a column of one type."""
     return reader_of(step)
 
 
@@ -186,7 +185,7 @@ def _value_of(payload: bytes, work: float = math.inf) -> AvroValue:
 
 
 def _slices(values: pa.BinaryArray) -> Iterator[tuple[int, int]]:
-    """Which values are read together."""
+    """Yields the first row of each slice that is decoded in one call, and the row after its last."""
     if not len(values):
         return iter(())
     offsets = offsets_of(values)

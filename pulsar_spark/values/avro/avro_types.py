@@ -1,8 +1,8 @@
 """Avro's JSON -> a tree of types, and the Arrow type of each.
 
-The text is data of others: its size, depth and names are bounded, and errors have the path of the field. A
-path is the names of fields with dots between, ``[]`` for items of an array, ``{}`` for values of a map. Names
-are as free as Pulsar's broker lets them be: any text.
+Others wrote the text, so its size, depth and names are bounded. Errors have the path of the field: names with
+dots between them, ``[]`` for items of an array, ``{}`` for values of a map. A name may be any text, because
+Pulsar's broker accepts any.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pulsar_spark.values.definition_json import WAY_OUT, parse_json, too_large
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
-MAX_NODES = 10_000  # types in the tree, a named type counted as often as it is used
+MAX_NODES = 10_000  # types in the tree; a named type counts as often as it is used
 MAX_DEPTH = 48  # types in each other
 MAX_NAME = 1_000  # characters of a name or symbol
-MAX_FLOAT: Final = float(2**128 - 2**103)  # from here on, a number becomes infinite as a float
+MAX_FLOAT: Final = float(2**128 - 2**103)  # the smallest number that becomes infinite as a float
 
-_MOST_OF_NUMBERS = 3  # branches of a union that is one number: two kinds, and null
-_MAX_PRECISION = 38  # of Spark's and Arrow's decimal
+_MOST_OF_NUMBERS = 3  # maximum branches of a union that is one number: two kinds, and null
+_MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
 _LOGICAL: Final = {
     "date": "int",
     "timestamp-millis": "long",
@@ -43,12 +43,12 @@ class AvroPrimitive:
     """One of ``PRIMITIVES``.
 
     Attributes:
-        kind: its name.
-        logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos; empty for none,
-            and for all others, which are read as the type below them. JSON has more: see ``json_types``.
-        precision: of a decimal, 1 to 38.
-        scale: of a decimal, 0 to precision.
-        form: what JSON has instead, if anything: char, decimal, time-millis, time-micros.
+        kind: name of the primitive.
+        logical: date, decimal, or timestamp or local-timestamp with millis, micros or nanos. Empty: none, or
+            a logical type that is read as the primitive. JSON has more: see ``json_types``.
+        precision: precision of a decimal, 1 to 38.
+        scale: scale of a decimal, 0 to precision.
+        form: char, decimal, time-millis or time-micros: the type that JSON has instead; empty: none.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True, slots=True)
 class AvroFixed:
-    """``size`` bytes; with ``logical`` = decimal a number. ``form``: as of a primitive."""
+    """``size`` bytes; a number if ``logical`` is decimal. ``form`` is that of a primitive."""
 
     name: str
     size: int
@@ -73,7 +73,7 @@ class AvroFixed:
 
 @dataclass(frozen=True, slots=True)
 class AvroEnum:
-    """One of some symbols; ``default`` is for symbols that a reader does not have."""
+    """One of some symbols; ``default`` stands for symbols that the reader does not have."""
 
     name: str
     symbols: tuple[str, ...]
@@ -83,7 +83,7 @@ class AvroEnum:
 
 @dataclass(frozen=True, slots=True)
 class AvroArray:
-    """Items of one type; ``is_chars``: of a ``char[]`` of Java, which is text in JSON."""
+    """Items of one type; ``is_chars``: Java's ``char[]``, which is text in JSON."""
 
     items: AvroType
     is_chars: bool = field(default=False, compare=False)
@@ -98,7 +98,7 @@ class AvroMap:
 
 @dataclass(frozen=True, slots=True)
 class AvroUnion:
-    """One of some types, none of which is a union."""
+    """A value of one of its branches, none of which is a union."""
 
     branches: tuple[AvroType, ...]
 
@@ -110,14 +110,14 @@ class AvroUnion:
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """One field of a record.
+    """A field of a record.
 
     Attributes:
-        name: its name.
-        type: its type.
-        aliases: other names that writers may have for it.
-        has_default: whether the schema names a default.
-        default: as in the JSON; whether the type has such a value is not checked.
+        name: name of the field.
+        type: type of its values.
+        aliases: other names that writers may use for the field.
+        has_default: True if the schema has a default.
+        default: value in the schema's JSON; it may not be a value of the type.
     """
 
     name: str
@@ -129,7 +129,7 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class AvroRecord:
-    """Some fields, whose names differ."""
+    """Fields of different names."""
 
     name: str
     fields: tuple[AvroField, ...]
@@ -141,9 +141,9 @@ class AvroRecursive:
     """A record within itself; it has no column.
 
     Attributes:
-        name: of the record.
-        path: of the field that it is the type of.
-        definition: the record, as soon as it is parsed.
+        name: name of the record.
+        path: path of the field.
+        definition: the record, in a list that is empty until the record is parsed.
     """
 
     name: str
@@ -152,7 +152,7 @@ class AvroRecursive:
 
     @property
     def error(self) -> UnsupportedError:
-        """Why it has no column."""
+        """The error of a column of this type."""
         return UnsupportedError(
             f"field {_shown(self.path)} of the topic's schema is recursive: it contains {_shown(self.name)}, "
             "of which it is a part",
@@ -160,36 +160,31 @@ class AvroRecursive:
         )
 
 
-# Names of named types are full: with their namespace.
+# Names include the namespace.
 AvroType: TypeAlias = (
     "AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord | AvroRecursive"
 )
 
 
 def parse(schema: Schema) -> AvroType:
-    """Make the tree of a schema whose data is Avro's JSON: kinds AVRO and JSON.
+    """Parses a schema of kind AVRO or JSON.
 
     A named type that is used twice is one object at two nodes of the tree.
 
     Raises:
-        SchemaError: the data is no schema of Avro.
-        UnsupportedError: the schema is larger than any that this version reads.
+        SchemaError: the data is not valid Avro.
+        UnsupportedError: the schema is larger than this version reads.
     """
     return _Parser().parse(parse_json(schema.data), "", "", 0)
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """The Arrow type of a column of such values, for kinds AVRO and JSON.
-
-    Raises:
-        SchemaError: as :func:`parse`.
-        UnsupportedError: as :func:`parse`, or a type holds itself.
-    """
+    """Returns the Arrow type of a column; raises as :func:`parse` and :func:`arrow_type`."""
     return arrow_type(parse(schema))
 
 
 def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
-    """The types in a type that have no column."""
+    """Yields the types in a type that have no column."""
     if isinstance(avro, AvroRecursive):
         yield avro
     elif isinstance(avro, AvroRecord):
@@ -205,12 +200,12 @@ def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
 
 
 def arrow_type(avro: AvroType) -> pa.DataType:
-    """The Arrow type of a column of this type; all that is in it is nullable.
+    """Returns the Arrow type of a column, of which everything is nullable.
 
-    Fields that hold a record of which they are a part are left out.
+    Fields that contain a record of which they are a part are left out.
 
     Raises:
-        UnsupportedError: it is in no field of a record.
+        UnsupportedError: a type that contains itself is not in a field of a record.
     """
     if isinstance(avro, AvroRecursive):
         raise avro.error
@@ -240,12 +235,12 @@ def _columns(avro: AvroRecord) -> Iterator[pa.Field]:
 
 
 def is_null(avro: AvroType) -> bool:
-    """Whether it is Avro's type null."""
+    """Whether a type is null."""
     return isinstance(avro, AvroPrimitive) and avro.kind == "null"
 
 
 def is_member_struct(union: AvroUnion) -> bool:
-    """Whether the union's column is a struct of its members, named member0, member1 and so on."""
+    """Whether the union's column is a struct with a field for each member: member0, member1 and so on."""
     if len(union.branches) > _MOST_OF_NUMBERS:
         return True
     members = union.members
@@ -297,22 +292,22 @@ def _common_number(members: tuple[AvroType, ...]) -> pa.DataType | None:
 
 
 class _Parser:
-    """One pass over the JSON, in the order in which Avro's own parsers go."""
+    """One pass over the JSON, in the order of Avro's own parsers."""
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[AvroType, int, int]] = {}  # by full name; types in it, and its depth
-        self._open: dict[str, list[AvroRecord]] = {}  # records that are just being read, as soon as they are
+        self._named: dict[str, tuple[AvroType, int, int]] = {}  # type, size and depth, by full name
+        self._open: dict[str, list[AvroRecord]] = {}  # records that are being parsed
         self._nodes = 0
         self._deepest = 0
 
     def parse(self, tree: object, space: str, path: str, depth: int) -> AvroType:
-        """Make one type.
+        """Parses a type.
 
         Args:
-            tree: the parsed JSON.
-            space: the namespace that names without one belong to.
-            path: the field's, empty for the root.
-            depth: types around this one.
+            tree: type in the parsed JSON.
+            space: namespace of names without one.
+            path: path of the field; empty for the root.
+            depth: number of types around this type.
         """
         self._count(1, depth, path)
         if isinstance(tree, str):
@@ -418,7 +413,7 @@ class _Parser:
 
 
 def branch_name(avro: AvroType) -> str:
-    """What tells the branches of a union apart: the name of a named type, else the kind."""
+    """Returns the name that tells the branches of a union apart: that of a named type, else the kind."""
     if isinstance(avro, AvroRecord | AvroEnum | AvroFixed | AvroRecursive):
         return avro.name
     if isinstance(avro, AvroPrimitive):
@@ -446,7 +441,7 @@ def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: s
 
 
 def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str, int, int, str]:
-    """Return logical type, precision, scale and form; what Avro says to ignore is empty."""
+    """Returns logical type, precision, scale and form; empty and 0 where Avro ignores the attribute."""
     logical = tree.get("logicalType")
     if kind == "int" and tree.get("java-class") == "java.lang.Character":
         return "", 0, 0, "char"

@@ -38,13 +38,13 @@ _READ_OFFSET = "__AVRO_READ_OFFSET__"
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Make the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
+    """Makes the encoder of rows of the type ``source`` as values of a schema of kind AVRO.
 
-    A field without a column gets its default. A timestamp goes into a field of milliseconds if it is a whole
-    number of them, an integer into a floating point number if that holds it exactly.
+    A field without a column gets its default. A timestamp fits a field of milliseconds if it is a whole
+    number of them, an integer fits a floating point number that represents it exactly.
 
     Raises:
-        SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
+        SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
         UnsupportedError: the schema is recursive or too large, or its values begin with other bytes.
     """
     offset = schema.properties.get(_READ_OFFSET, "0")
@@ -57,7 +57,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _writer(found: ColumnFit) -> PieceWriter:
-    """The writer of one field: with the index of its branch where it is a union."""
+    """Makes the writer of a field, which writes the index of the branch if the field is a union."""
     if isinstance(found.avro, AvroUnion):
         return _Members(found)
     inner = _plain_writer(found)
@@ -80,7 +80,7 @@ def _plain_writer(found: ColumnFit) -> PieceWriter:
 
 
 class _Scalar:
-    """A value without parts; the only writer that columns with nulls are given to."""
+    """Writes values without parts; only this writer accepts columns with nulls."""
 
     def __init__(self, make: Callable[[pa.Array], list[Piece]]) -> None:
         self._make = make
@@ -130,7 +130,7 @@ def _sized(values: pa.BinaryArray) -> list[Piece]:
 
 
 class _Required:
-    """A field that is not nullable."""
+    """Writes a field that is not nullable."""
 
     def __init__(self, inner: PieceWriter, path: str) -> None:
         self._inner = inner
@@ -144,7 +144,7 @@ class _Required:
 
 
 class _Branch:
-    """A union that every row has the same branch of."""
+    """Writes a union whose rows all use one branch."""
 
     def __init__(self, inner: PieceWriter, branch: int) -> None:
         self._inner = inner
@@ -155,7 +155,7 @@ class _Branch:
 
 
 class _Nullable:
-    """A union of null and one branch that rows have."""
+    """Writes a union of null and one branch."""
 
     def __init__(self, inner: PieceWriter, branch: int, null: int) -> None:
         self._inner = inner
@@ -176,7 +176,7 @@ class _Nullable:
 
 
 class _Members:
-    """A union whose members have a column each; rows have one of them."""
+    """Writes a union that has a column for each member; each row has one of them."""
 
     def __init__(self, found: ColumnFit) -> None:
         self._path = found.path
@@ -244,6 +244,6 @@ class _Map:
 
 
 def _blocks(counts: Ints, items: Piece) -> list[Piece]:
-    """An array or map a row: a count, the bytes of its items, and an end where there are any."""
+    """Returns the pieces of an array or map in each row: count, items, and an end if there are items."""
     end = pieces.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
     return [pieces.varints(counts), items, end]

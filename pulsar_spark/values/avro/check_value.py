@@ -1,6 +1,7 @@
-"""One value after the other: where it ends, or why it is bad. Finds exactly what the readers of columns find.
+"""Checks one value after the other: returns its end, or raises its first mistake.
 
-Used for what few rows hold many of, and to say where in a value the first mistake is.
+It finds exactly the mistakes that the readers of columns find. It reads arrays of a few rows with many items,
+checks large values before they take memory, and locates the first mistake of a bad value.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from pulsar_spark.values.avro.steps import (
 from pulsar_spark.values.value_bounds import ValueRoom
 
 _MAX_LONG = (1 << 63) - 1
-_MAX_OPEN = 10_000  # of records in each other, that are not asked for
-_WORK_PER_BYTE = 64  # types gone over
-BLOCK_WORK = 4  # items that take as long as what stands before those of a block
+_MAX_OPEN = 10_000  # maximum depth of records in each other, which are not decoded
+_WORK_PER_BYTE = 64  # maximum visited types for each byte, beside ``_MAX_OPEN``
+BLOCK_WORK = 4  # units of work of the head of a block
 
 
 class BadAvroError(Exception):
-    """Bytes that are no value.
+    """Bytes that are not a value.
 
     Attributes:
-        why: what is wrong.
-        path: names of the fields around it, innermost first.
+        why: the mistake.
+        path: names of the fields around the mistake, innermost first.
     """
 
     def __init__(self, why: str) -> None:
@@ -63,7 +64,7 @@ class BadAvroError(Exception):
 
     @property
     def where(self) -> str:
-        """The field, to stand before the reason; empty at the root."""
+        """Path of the field as the beginning of an error; empty at the root."""
         if not self.path:
             return ""
         parts = (name if name in ("[]", "{}") else f".{name}" for name in reversed(self.path))
@@ -89,12 +90,12 @@ class AvroValue:
     work: float = math.inf
 
 
-# Takes a position, gives the position after the value. Raises BadAvroError.
+# Receives the position of a value, returns the position after it; raises BadAvroError.
 Walker: TypeAlias = Callable[[AvroValue, int], int]
 
 
 def walker(step: Step) -> Walker:
-    """Make the function that goes over one value."""
+    """Makes the function that checks a value of a step and returns the position after it."""
     if isinstance(step, NullStep):
         return lambda _, position: position
     if isinstance(step, BooleanStep):
@@ -119,7 +120,7 @@ def walker(step: Step) -> Walker:
 
 
 def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
-    """Read one varint; returns it and the position after it."""
+    """Returns a varint and the position after it."""
     whole, end = value.bytes, value.end
     raw = shift = 0
     while True:
@@ -139,7 +140,7 @@ def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
 
 
 def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
-    """Read what stands before the items of a block; returns their number and the position after it."""
+    """Returns the number of items of a block, each of which uses ``cost`` credit, and their position."""
     count, position = read_varint(value, position)
     if count < 0:
         count = -count
@@ -221,7 +222,7 @@ def _check_text(raw: bytes) -> None:
 def _check_decimal(raw: bytes, precision: int) -> None:
     if not raw:
         raise BadAvroError("a decimal without bytes")
-    # Bytes that only repeat the sign are left out first: a number of a megabyte is not made.
+    # Bytes that only repeat the sign are dropped first, so that no number of a megabyte is computed.
     short = raw[-17:]
     sign = b"\xff" if short[0] >= 0x80 else b"\x00"
     number = int.from_bytes(short, "big", signed=True)
@@ -243,10 +244,10 @@ def _enum(step: EnumStep) -> Walker:
 
 
 def _recursive(step: RecursiveStep) -> Walker:
-    """Go over a record within itself without going deeper into Python's stack with each of them."""
+    """Keeps its own stack, because records may nest deeper than Python's stack."""
 
     def walk(value: AvroValue, position: int) -> int:
-        # Types, and how many of their fields are done, or items of their block are left.
+        # Types, and the number of fields done, or of items left in the block.
         open_types: list[tuple[AvroType, int]] = [(step.avro, 0)]
         most = _MAX_OPEN + _WORK_PER_BYTE * (value.end - position)
         while open_types:

@@ -1,8 +1,8 @@
-"""Defaults of fields, as JSON of the schema -> values that are checked, and columns of them.
+"""Defaults of fields: JSON of the schema -> checked values; these -> columns, or bytes of AVRO.
 
-What a default may be is decided here alone, for all that reads and writes it. Avro says that the default of a
-union is of its first branch; clients write those of others, too. A field that has no default, or null for
-one, is null to readers whatever its type; nobody can write that.
+All readers and writers share these rules. Avro requires that the default of a union is a value of its first
+branch, but clients also write values of other branches. A field that has no default, or a null default, is
+null to readers, whatever its type; such a null cannot be written.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.time_units import unit_of
 
-MAX_VALUES: Final = 100_000  # in all defaults of a schema, for values without bytes take time, too
-_MAX_TEXT: Final = MAX_BYTES  # in all of them; a short text may say more, by records in records
-_MAX_NUMBER: Final = 1_000  # bytes of a decimal
+MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
+_MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults, which repeat the defaults of nested records
+_MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
 
 Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
-"""A checked value: of a bytes or fixed its bytes, also for a decimal; of a record all fields by name."""
+"""A checked value; a decimal is its bytes, and a record has all fields by name."""
 
 
 _T = TypeVar("_T")
@@ -53,8 +53,8 @@ class Branch(NamedTuple):
     """A value of a union.
 
     Attributes:
-        number: of the branch, which is the first one that has such a value.
-        value: as that branch has it.
+        number: index of the first branch that has such a value.
+        value: value of that branch.
     """
 
     number: int
@@ -82,7 +82,7 @@ class Defaults:
     """Reads the defaults of one schema.
 
     Args:
-        advice: what to do where one is wrong.
+        advice: advice of errors.
     """
 
     def __init__(self, advice: str) -> None:
@@ -92,10 +92,10 @@ class Defaults:
         self._symbols: dict[str, frozenset[str]] = {}  # by enum
 
     def of(self, field: AvroField, path: str) -> Default:
-        """The default of a field; None where it has none, or null.
+        """Returns the default of a field; None: it has no default, or null.
 
         Raises:
-            SchemaError: it is not a value of the field's type.
+            SchemaError: the default is not a value of the field's type.
             UnsupportedError: the defaults so far have more than ``MAX_VALUES`` values, or 4 MiB of text.
         """
         try:
@@ -106,25 +106,21 @@ class Defaults:
             raise self.too_large(path) from None
 
     def wrong(self, path: str) -> SchemaError:
-        """The error of a default that is not a value of its field's type."""
+        """Returns the error for a default that is not a value of its field's type."""
         return SchemaError(
             f"the default of field {_shown(path)} in the topic's schema is not a value of its type",
             advice=self._advice,
         )
 
     def too_large(self, path: str) -> UnsupportedError:
-        """The error of defaults that are too large, of which the field's is the last one."""
+        """Returns the error for defaults that are too large up to the given field."""
         return UnsupportedError(
             f"the defaults up to field {_shown(path)} in the topic's schema are too large",
             advice=self._advice,
         )
 
     def constant(self, field: AvroField, target: pa.DataType, path: str) -> Constant:
-        """Returns the default of a field as a column of the target's type.
-
-        Raises:
-            SchemaError, UnsupportedError: as :meth:`of`.
-        """
+        """Returns the default of a field as a column of the target's type; raises as :func:`of`."""
         item = _item(field.type, self.of(field, path), target)
         try:
             column = pa.array([item], target)
@@ -216,7 +212,7 @@ def _text(json: object) -> str:
 
 
 def _bytes(avro: AvroPrimitive | AvroFixed, json: object) -> bytes:
-    """Bytes as Avro's JSON has them, a character each."""
+    """Returns the bytes of Avro's JSON, which has a character for each byte."""
     try:
         value = _of(str, json).encode("latin-1")
     except UnicodeEncodeError:
@@ -238,7 +234,7 @@ def _number(avro: AvroPrimitive, json: object) -> str:
     return str(decimal_of(avro, _checked(value, 0 < len(value) <= _MAX_NUMBER)))
 
 
-# Logical types that only JSON has, whose values are text: what the schema has as their default.
+# For logical types that only JSON has: converts a schema's default to the column's text.
 _FORMS: Final[dict[str, Callable[[AvroPrimitive, object], str]]] = {
     "json": lambda _avro, json: dumps(json, separators=(",", ":")),
     "char": _char,
@@ -274,7 +270,7 @@ def _primitive(avro: AvroPrimitive, json: object) -> Default:
 
 
 def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
-    """What pyarrow makes an item of the target's type of."""
+    """Returns the object that pyarrow converts to an item of the target's type."""
     if value is None:
         return None
     if isinstance(value, Branch):
@@ -307,7 +303,7 @@ def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
 
 
 def member_number(avro: AvroUnion, branch: int) -> int:
-    """Which of the members, that is the branches without null, a branch is."""
+    """Returns the index of a branch among the members, which are the branches without null."""
     return branch - sum(is_null(each) for each in avro.branches[:branch])
 
 
@@ -317,7 +313,7 @@ def has_null(avro: AvroType) -> bool:
 
 
 def decimal_of(avro: AvroType, value: bytes) -> Decimal:
-    """The number that the bytes of a decimal stand for."""
+    """Returns the number that the bytes of a decimal encode."""
     assert isinstance(avro, AvroPrimitive | AvroFixed)
     number = _unscaled(value)
     digits = tuple(int(digit) for digit in str(abs(number)))
@@ -332,15 +328,15 @@ WAY_OUT: Final = "Add the column to the rows"
 
 
 def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
-    """The values that a row has of fields without a column, side by side.
+    """Returns the values of fields without a column, one after the other.
 
     Args:
-        fields: they have defaults.
-        path: of the record, for errors.
+        fields: fields with defaults.
+        path: path of the record, for errors.
 
     Raises:
-        SchemaError: a default is no value of its field's type.
-        UnsupportedError: they have more than 4 MiB of text or 100,000 values.
+        SchemaError: a default is not a value of its field's type.
+        UnsupportedError: the defaults have more than 4 MiB of text or 100,000 values.
     """
     defaults = Defaults(WAY_OUT)
     made = _Maker()
@@ -355,7 +351,7 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Avro's int or long: its zigzag number by 7 bits, the lowest first."""
+    """Returns Avro's int or long: a zigzag number in groups of 7 bits, the lowest first."""
     rest = (number << 1) ^ (number >> 63)
     found = bytearray()
     while rest > 0x7F:
@@ -366,21 +362,21 @@ def varint(number: int) -> bytes:
 
 
 class _NullError(Exception):
-    """A null of a type that has none."""
+    """A null of a type that has no null."""
 
 
 class _Maker:
-    """Puts checked values side by side."""
+    """Appends checked values."""
 
     def __init__(self) -> None:
         self.data = bytearray()
         self._symbols: dict[str, dict[str, int]] = {}  # numbers of symbols, by enum
 
     def add(self, avro: AvroType, value: Default) -> None:
-        """Add one value.
+        """Appends one value.
 
         Raises:
-            _NullError: it is null, or has a null in it, where the type has none.
+            _NullError: the value is null, or contains a null, of a type without null.
         """
         if isinstance(value, Branch):
             assert isinstance(avro, AvroUnion)

@@ -1,12 +1,12 @@
-"""Items of arrays and entries of maps: where they lie, in blocks, of which each row has its own number.
+"""Positions of the items of arrays and the entries of maps, which are in blocks.
 
-Items whose positions are known without reading them (all of one size, or varints) are found in one call for
-all rows. Others are found in waves: item 0 of all rows, then item 1. Where few rows are left, their items are
-found one by one, since a wave costs the same for one row as for a thousand: as much as some 64 items, and
-more where items have arrays. When they are found, they are read, many together: so an item in
-nested arrays is gone over once for each array that contains it.
+Items whose positions are known without reading them (of one size, or varints) are found in one call for all
+rows. Other items are found in waves: item 0 of all rows, then item 1. If few rows are left, their items are
+found one by one, because a wave of one row costs as much as a wave of a thousand: about 64 items, and more if
+items contain arrays. Items that have been found are read together. So an item in nested arrays is visited
+once for each array that contains it.
 
-Of a single large value some items are found and read at a time, which bounds temporary arrays.
+Only some items of a large value are found and read at a time, which bounds temporary arrays.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, Walker, read_block
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
 
-FEW_ROWS = 64  # with this many or fewer, one by one is faster than a wave of items without arrays
-_FEW_KNOWN = 12  # and than a wave of blocks whose items need not be found
+# With up to this number of rows, one by one is faster than a wave of items without arrays.
+FEW_ROWS = 64
+# With up to this number of rows, one by one is faster than a wave of blocks whose items need not be found.
+_FEW_KNOWN = 12
 # These bound the memory of temporary arrays.
 ITEMS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 20
 _BLOCKS_AT_ONCE = 1 << 14
 _MAX_COUNT = 1 << 32  # no row has this many bytes
 
-# Takes positions of items, in the order of arrays, and the index of the array that each of them is of.
+# Receives positions of items, in the order of arrays, and the index of the array of each item.
 Take: TypeAlias = Callable[[Ints, Ints], None]
 
 
@@ -39,13 +41,13 @@ class ItemsFinder:
     """Finds the items of an array of each row.
 
     Args:
-        find: finds where items end; see ``extents.Extent``.
-        walk: goes over one item.
-        width: bytes of each item, None where they differ.
-        is_varint: whether each item is one varint.
-        cost: what an item counts beyond its bytes, see ``AvroPayloads.credit``.
-        work: units of work that an item is when it is found by itself.
-        depth: of arrays and maps in an item.
+        find: finds the ends of items; see ``value_ends.FindEnds``.
+        walk: checks one item.
+        width: bytes of each item; None: items differ in size.
+        is_varint: True if each item is one varint.
+        cost: bytes that an item uses beyond its own; see ``AvroPayloads.credit``.
+        work: units of work of an item that is found by itself.
+        depth: number of arrays and maps in an item.
     """
 
     def __init__(
@@ -69,16 +71,17 @@ class ItemsFinder:
     def find(
         self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
     ) -> tuple[npt.NDArray[np.int32], Ints]:
-        """Find the items of an array at each position.
+        """Finds the items of an array at each position.
 
         Args:
-            payloads: what positions are in.
-            position: where arrays begin.
-            rows: that they are of.
-            take: is called with all items, some at a time; None: only the ends of arrays are wanted.
+            payloads: payloads of the rows.
+            position: start of each array.
+            rows: rows of the arrays.
+            take: receives all items, some at a time; None: only the ends of arrays are wanted.
 
         Returns:
-            int32[n + 1], where the items of each array begin among all items; the positions after the arrays.
+            int32[n + 1], the index of each array's first item among all items; the positions after the
+            arrays.
         """
         if self._width is not None or self._is_varint:
             total, after = self._find_known(payloads, position, rows, take)
@@ -89,7 +92,7 @@ class ItemsFinder:
         return offsets, after
 
     def _blocks(self, payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[Ints, Ints]:
-        """Read what stands before the items of a block; the number of items is 0 in rows that are bad."""
+        """Returns the number of items of each block, 0 in bad rows, and the position of its first item."""
         count, after = read_varints(payloads, position, rows)
         negative = np.flatnonzero(count < 0)
         if len(negative):
@@ -97,7 +100,7 @@ class ItemsFinder:
             _, after[negative] = read_varints(payloads, after[negative], mine)
             count = np.abs(count)
         if self._cost:
-            # The number that has no positive counterpart is still negative.
+            # -2 ** 63 has no positive counterpart, so it is still negative.
             payloads.charge(rows, np.where(count < 0, _MAX_COUNT, np.minimum(count, _MAX_COUNT)) * self._cost)
         if self._width != 0:
             most = (payloads.ends(rows) - after) // (self._width or 1)
@@ -142,7 +145,7 @@ class ItemsFinder:
     def _one_by_one(
         self, payloads: AvroPayloads, row: int, owner: int, left: int, position: int, total: Ints, rest: _Rest
     ) -> int:
-        """Find all further items of one array; ``total`` is brought up to date; returns where it ends."""
+        """Finds the items left in one array, and counts them in ``total``; returns the array's end."""
         walk = self._walk
         value = payloads.value_of(row, int(payloads.end[row] - payloads.start[row]))
         limit = position + _BYTES_AT_ONCE
@@ -171,7 +174,7 @@ class ItemsFinder:
         rest.add(owner)
         return position
 
-    # ---- items whose positions follow from where their block begins
+    # ---- items whose positions follow from the start of their block
 
     def _find_known(
         self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None
@@ -208,10 +211,10 @@ class ItemsFinder:
     def _block_ends(
         self, payloads: AvroPayloads, begin: Ints, count: Ints, rows: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Find where blocks end.
+        """Finds the ends of blocks.
 
         Returns:
-            The numbers of items; what finds the items: the position of the first, or which varint it is; and
+            The numbers of items; the position of each first item, or the number of the varint before it; and
             the positions after the blocks.
         """
         if self._width is not None:
@@ -229,10 +232,10 @@ class ItemsFinder:
     def _blocks_of_one(
         self, payloads: AvroPayloads, row: int, position: int, owner: int, blocks: _Blocks, total: Ints
     ) -> tuple[int, int | None]:
-        """Find blocks of one array, as many as are read together.
+        """Finds blocks of one array, as many as are read together.
 
         Returns:
-            The position after them, and the same if there may be more.
+            The position after the blocks, and the same if more blocks may follow.
         """
         value = payloads.value_of(row, int(payloads.credit[row]) if self._cost else 0)
         end = value.end
@@ -269,28 +272,26 @@ class ItemsFinder:
 
 
 class _Blocks:
-    """Which items lie where; blocks come in any order, but those of one array in theirs."""
+    """Positions of blocks. Blocks are added in any order of arrays; blocks of one array in their order."""
 
     def __init__(self) -> None:
         self._waves: list[tuple[Ints, Ints, Ints]] = []
         self._ones = (array("q"), array("q"), array("q"))
 
     def add(self, owner: Ints, at: Ints, count: Ints) -> None:
-        """Add one block of each of some arrays."""
         self._waves.append((owner, at, count))
 
     def add_one(self, owner: int, at: int, count: int) -> None:
-        """Add one block; after all that come with others."""
         for column, number in zip(self._ones, (owner, at, count), strict=True):
             column.append(number)
 
     @property
     def are_many(self) -> bool:
-        """Whether to read them before more are added; those of waves are put in order with the others."""
+        """Whether to read the blocks now; blocks of waves wait, because all blocks are sorted."""
         return len(self._ones[0]) >= _BLOCKS_AT_ONCE and not self._waves
 
     def items(self, width: int | None, ends: VarintEnds | None) -> Iterator[tuple[Ints, Ints]]:
-        """Positions of items and whose they are, in the order of arrays, some at a time."""
+        """Yields positions of items and the indexes of their arrays, in the order of arrays."""
         ones = tuple(np.frombuffer(column, np.int64) for column in self._ones)
         owner, at, count = (np.concatenate(columns) for columns in zip(*self._waves, ones, strict=True))
         if len(self._waves) > 1 or len(ones[0]):
@@ -309,7 +310,7 @@ class _Blocks:
             if ends is None:
                 yield at[block] + index * (width or 0), owner[block]
             else:
-                # Before an item is the last byte of another, or of the number of items.
+                # The byte before an item ends the item before it, or the number of items.
                 yield ends.places(at[block] + index - 1) + 1, owner[block]
 
 
@@ -317,22 +318,22 @@ class _Rest:
     """Items that are found one by one.
 
     Args:
-        take: where they go when they are many; None: all are kept.
+        take: receives the items if they are many; None: all are kept.
     """
 
     def __init__(self, take: Take | None) -> None:
         self._take = take
         self.starts = array("i")
-        self.owners = array("i")  # of items of arrays, or of parts of them, that are found
+        self.owners = array("i")
 
     def add(self, owner: int) -> None:
-        """Say whose the items are that were found since this was called last."""
+        """Sets the array of the items that were found since the last call."""
         self.owners.extend(repeat(owner, len(self.starts) - len(self.owners)))
         if len(self.starts) >= ITEMS_AT_ONCE:
             self.take_all()
 
     def take_all(self) -> None:
-        """Hand on all that are kept, unless others come before them."""
+        """Hands on all items that are kept, unless other items are first."""
         if self._take is not None and len(self.starts):
             self._take(_numbers(self.starts), _numbers(self.owners))
             del self.starts[:], self.owners[:]
@@ -345,14 +346,14 @@ def _numbers(numbers: array[int]) -> Ints:
 def _take_in_order(
     waves: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]], rest: _Rest, total: Ints, take: Take
 ) -> None:
-    """Hand on items in the order of their arrays: wave k has the k-th items, the rest all that come later."""
+    """Hands on items in the order of their arrays: wave k has the k-th items, ``rest`` the later items."""
     first = np.cumsum(total) - total
     at = np.empty(int(total.sum()), np.int32)
     for k, (owner, start) in enumerate(waves):
         at[first[owner] + k] = start
     if len(rest.starts):
         owners = _numbers(rest.owners)
-        # All of their arrays were in each wave; those of one array come one after the other.
+        # Their arrays were in every wave. Items of one array follow one another.
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
         place = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         at[first[owners] + len(waves) + place] = _numbers(rest.starts)

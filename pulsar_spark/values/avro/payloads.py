@@ -77,7 +77,7 @@ class AvroPayloads:
     Attributes:
         work: units of work that the rows may still use.
         bytes: payloads of all rows, one after the other.
-        words, doubles, floats: views of ``bytes``, the little-endian number that begins at each byte.
+        words, doubles, floats: views of ``bytes``, the little-endian number at each byte.
         buffer: Arrow buffer of ``bytes``.
         start: int64[n], position of each row's first byte.
         end: int64[n], position after each row's last byte.

@@ -19,7 +19,7 @@ from pulsar_spark.arrow.spans import gather
 from pulsar_spark.values.avro import steps
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, read_short_varints, read_spans, read_varints
 from pulsar_spark.values.avro.steps import BooleanStep, BytesStep, EnumStep, FloatStep, IntegerStep, NullStep
-from pulsar_spark.values.avro.value_ends import extent, fail_some, finder, rows_by_branch
+from pulsar_spark.values.avro.value_ends import ends_finder, fail_some, items_finder, rows_by_branch
 from pulsar_spark.values.primitives import decode_texts
 
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
@@ -28,8 +28,7 @@ _MAX_LONG = (1 << 63) - 1
 _WORD = (1 << 64) - 1
 
 
-def null_reader(step: NullStep) -> Reader:
-    """Read nothing."""
+def _null_reader(step: NullStep) -> Reader:
     kind = step.type
 
     def read(_: AvroPayloads, position: Ints, __: Rows) -> tuple[pa.Array, Ints]:
@@ -38,9 +37,7 @@ def null_reader(step: NullStep) -> Reader:
     return read
 
 
-def boolean_reader(step: BooleanStep) -> Reader:
-    """Read 0 and 1; all else is bad."""
-
+def _boolean_reader(step: BooleanStep) -> Reader:
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         after = payloads.limit(position + 1, rows)
         value = payloads.bytes[position]
@@ -52,8 +49,7 @@ def boolean_reader(step: BooleanStep) -> Reader:
     return read
 
 
-def integer_reader(step: IntegerStep) -> Reader:
-    """Read varints into any type of number or time."""
+def _integer_reader(step: IntegerStep) -> Reader:
     kind = step.type
     assert kind is not None
     factor = step.unit.factor
@@ -80,8 +76,7 @@ def integer_reader(step: IntegerStep) -> Reader:
     return read
 
 
-def float_reader(step: FloatStep) -> Reader:
-    """Read floats and doubles."""
+def _float_reader(step: FloatStep) -> Reader:
     kind = step.type
     is_wider = kind is not None and kind.bit_width > 8 * step.size
 
@@ -96,8 +91,7 @@ def float_reader(step: FloatStep) -> Reader:
     return read
 
 
-def bytes_reader(step: BytesStep) -> Reader:
-    """Read bytes and texts, with their length before them or all of one length."""
+def _bytes_reader(step: BytesStep) -> Reader:
     kind = step.type
     size = step.size
 
@@ -117,8 +111,7 @@ def bytes_reader(step: BytesStep) -> Reader:
     return read
 
 
-def enum_reader(step: EnumStep) -> Reader:
-    """Read indexes as symbols."""
+def _enum_reader(step: EnumStep) -> Reader:
     symbols = pa.array([*step.symbols, None], pa.string())
     if step.type is not None:
         symbols = symbols.cast(step.type)
@@ -150,7 +143,7 @@ def _text(payloads: AvroPayloads, raw: pa.BinaryArray, rows: Rows) -> pa.StringA
 def _decimals(
     payloads: AvroPayloads, start: Ints, end: Ints, rows: Rows, kind: pa.Decimal128Type
 ) -> pa.Array:
-    """Numbers of any size as big-endian two's complement; those of another precision are bad."""
+    """Reads big-endian two's complement of any size; numbers beyond the precision are bad."""
     size = end - start
     wrong = size == 0
     low = _number(payloads, end, size)
@@ -170,7 +163,7 @@ def _decimals(
 
 
 def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
-    """The 8 bytes before ``end`` as a signed number, of which only the last ``size`` count; 0 for none."""
+    """Returns the last ``size`` of the 8 bytes before ``end`` as a signed number; 0 if the size is 0."""
     whole = payloads.words[end - 8].byteswap().view(np.int64)
     unused = (8 - np.clip(size, 1, 8)) * 8
     return np.where(size > 0, (whole << unused) >> unused, 0)
@@ -194,21 +187,21 @@ Places: TypeAlias = "npt.NDArray[np.int32]"
 
 
 def reader(step: steps.Step) -> Reader:
-    """Make the reader of a step; its array is None where values are not wanted."""
+    """Makes the reader of a step."""
     if step.type is None:
         return _unwanted_reader(step)
     if isinstance(step, steps.NullStep):
-        return null_reader(step)
+        return _null_reader(step)
     if isinstance(step, steps.BooleanStep):
-        return boolean_reader(step)
+        return _boolean_reader(step)
     if isinstance(step, steps.IntegerStep):
-        return integer_reader(step)
+        return _integer_reader(step)
     if isinstance(step, steps.FloatStep):
-        return float_reader(step)
+        return _float_reader(step)
     if isinstance(step, steps.BytesStep):
-        return bytes_reader(step)
+        return _bytes_reader(step)
     if isinstance(step, steps.EnumStep):
-        return enum_reader(step)
+        return _enum_reader(step)
     if isinstance(step, steps.ListStep):
         return _list_reader(step)
     if isinstance(step, steps.RecordStep):
@@ -220,7 +213,7 @@ def reader(step: steps.Step) -> Reader:
 
 
 def _unwanted_reader(step: steps.Step) -> Reader:
-    find = extent(step)
+    find = ends_finder(step)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         return None, payloads.limit(find(payloads, position, rows), rows)
@@ -230,7 +223,7 @@ def _unwanted_reader(step: steps.Step) -> Reader:
 
 def _list_reader(step: steps.ListStep) -> Reader:
     read_item = reader(step.item)
-    found = finder(step, is_charged=True, is_read_later=True)
+    found = items_finder(step, is_charged=True, is_read_later=True)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         growing = GrowingArray(step.item.type)
@@ -300,7 +293,7 @@ def _union_reader(step: steps.UnionStep) -> Reader:
 
 
 def _members_reader(step: steps.UnionStep) -> Reader:
-    """Read a union into a struct with a column for each member, each of which is made once."""
+    """Reads a union into a struct with a column for each member; makes each column once."""
     kind = step.type
     assert kind is not None
     branches = [reader(each.inner) if isinstance(each, steps.MemberStep) else None for each in step.branches]
@@ -351,7 +344,7 @@ def _member_reader(step: steps.MemberStep) -> Reader:
 
 
 def _placed(parts: list[pa.Array], place: Places, kind: pa.DataType) -> pa.Array:
-    """A row for each place, in the parts one after the other; null for -1."""
+    """Returns the row at each place of the concatenated parts; -1: null."""
     if not parts:
         return pa.nulls(len(place), kind)
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)

@@ -1,10 +1,11 @@
-"""A writer's and a reader's type -> steps: Avro's rules of schema resolution, and what is more lenient here.
+"""A writer's and a reader's type -> steps, by Avro's rules of schema resolution, with some leniency.
 
 * A field that the writer does not have and that has no default is null.
-* Names of records, enums and fixed types need not be equal, unless a union has several of that kind: then a
-  branch that one side lacks must not be taken for another.
+* Names of records, enums and fixed types need not be equal, unless a union has several types of that kind.
+  Then a branch that one side lacks must not be taken for another branch.
 * Timestamps are read in the writer's unit, whatever unit the reader's type has. Other times must be of the
-  same logical type: Avro, which ignores it, would read days as milliseconds. So must decimals and strings.
+  same logical type, because Avro, which ignores it, would read days as milliseconds. So must decimals and
+  strings.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
 
-# Kinds that a writer's may become.
+# Kinds that a writer's kind may be read as.
 PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -43,8 +44,8 @@ PROMOTIONS: Final = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-MAX_PAIRS = 50_000  # types compared
-MAX_CONSTANTS = 64 << 10  # bytes of defaults that a row may get
+MAX_PAIRS = 50_000  # maximum number of compared pairs of types
+MAX_CONSTANTS = 64 << 10  # maximum bytes of defaults for a row
 
 _WAY_OUT = "Read the topic with valueFormat=raw"
 _NUMBERS: Final = {pa.int32(): "int", pa.int64(): "long", pa.float32(): "float", pa.float64(): "double"}
@@ -52,18 +53,18 @@ _TEXTS: Final = {pa.string(): "string", pa.binary(): "bytes"}
 
 
 def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.Step:
-    """How values of the writer's type become a column.
+    """Makes the tree of steps that decodes values of the writer's type.
 
     Args:
-        writer: of the payloads.
-        reader: what they are to be read as.
-        target: the column's type: that of the reader's type, a struct with some of its fields, at any depth,
+        writer: type of the payloads.
+        reader: type that the payloads are read as.
+        target: type of the column: that of the reader's type, a struct with some of its fields, at any depth,
             or a type that its type promotes to.
 
     Raises:
-        SchemaError: no value of the writer's type can be read as the reader's, or the target is not a type of
-            the reader's; with the field's path.
-        UnsupportedError: defaults that are too large, or schemas that take too long to compare.
+        SchemaError: no value of the writer's type can be read as the reader's type, or the target does not
+            fit; has the path of the field.
+        UnsupportedError: the defaults are too large, or the schemas take too long to compare.
     """
     check_target(arrow_type(reader), target)
     step = _Resolver().step(writer, reader, target, "")
@@ -75,10 +76,10 @@ def resolve(writer: AvroType, reader: AvroType, target: pa.DataType) -> steps.St
 
 
 def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> None:
-    """Check that a column of type ``whole`` can be given as ``target``.
+    """Checks that a column of type ``whole`` can be read as ``target``.
 
     Raises:
-        SchemaError: it cannot; with the field's path.
+        SchemaError: it cannot; has the path of the field.
     """
     if whole.equals(target):
         return
@@ -102,10 +103,10 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
 
 
 def check_times(writer: AvroType | None, reader: AvroType, path: str) -> None:
-    """Check that numbers of the writer's are not taken for another kind of time, such as days for ms.
+    """Checks that both types are the same kind of time, because days must not be read as milliseconds.
 
     Raises:
-        SchemaError: they would be.
+        SchemaError: the kinds differ.
     """
     theirs, own = time_kind(writer), time_kind(reader)
     if theirs and own and theirs != own:
@@ -119,7 +120,7 @@ def _kind(column: pa.DataType) -> str:
 class _Resolver:
     def __init__(self) -> None:
         self._pairs = 0
-        self._branches: dict[int, Branches] = {}  # of the reader's unions, by id
+        self._branches: dict[int, Branches] = {}  # branches of the reader's unions, by id of the union
         self._defaults = Defaults(_WAY_OUT)
 
     def step(
@@ -131,7 +132,7 @@ class _Resolver:
         *,
         has_siblings: bool = False,
     ) -> steps.Step:
-        """The step for one type; ``has_siblings``: see :meth:`Branches.candidates`."""
+        """Makes the step of a type; ``has_siblings``: see :meth:`Branches.candidates`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise UnsupportedError(
@@ -199,7 +200,7 @@ class _Resolver:
             try:
                 branches.append(self.step(branch, reader, target, path, has_siblings=has_siblings))
             except SchemaError as error:
-                # Where the union is will be said with each value.
+                # The error of a value begins with the union's path.
                 branches.append(error.what.removeprefix(f"{_place(path)}: "))
         if all(isinstance(branch, str) for branch in branches):
             raise _mismatch(writer, reader, path)
@@ -233,13 +234,13 @@ class _Resolver:
             return self.step(writer, branch, target, path)
         index = target.get_field_index(f"member{self._branches[id(reader)].member(branch)}")
         if index < 0:
-            self.step(writer, branch, arrow_type(branch), path)  # it may be none of this branch
+            self.step(writer, branch, arrow_type(branch), path)  # raises if no value is one of this branch
             return steps.MemberStep(target, steps.skip(writer), -1)
         return steps.MemberStep(target, self.step(writer, branch, target[index].type, path), index)
 
 
 def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField]:
-    """The reader's fields by the names of the writer's that they are read from."""
+    """Returns the reader's fields, by the names of the writer's fields that they are read from."""
     theirs = {field.name for field in writer.fields}
     found = {field.name: field for field in reader.fields if field.name in theirs}
     for field in reader.fields:
@@ -252,15 +253,15 @@ def field_matches(writer: AvroRecord, reader: AvroRecord) -> dict[str, AvroField
 
 
 class Branches:
-    """Finds the branches that a type may be read as; takes no longer with many of them.
+    """Finds the branches that a type may be read as; many branches take no longer than few.
 
     Args:
-        types: the branches of a union, or the one type that is not a union.
+        types: branches of a union, or a type that is not a union.
     """
 
     def __init__(self, types: Iterable[AvroType]) -> None:
         self._by_kind: dict[type, list[AvroType]] = defaultdict(list)
-        # Of records, enums and fixed types, those that come first first.
+        # Records, enums and fixed types by name, in the order of the branches.
         names: tuple[dict[str, list[AvroType]], ...] = (
             defaultdict(list),
             defaultdict(list),
@@ -281,15 +282,15 @@ class Branches:
                     self._short_names[name].append(each)
 
     def member(self, branch: AvroType) -> int:
-        """Which of the members, that is the branches without null, one of them is."""
+        """Returns the index of a branch among the members, which are the branches without null."""
         return self._members[id(branch)]
 
     def candidates(self, writer: AvroType, *, has_siblings: bool = False) -> Iterator[AvroType]:
-        """Branches that a type may be, best first: by name, alias, short name, kind; then promotions.
+        """Yields branches that a type may be read as, by name, alias, short name, kind, promotion.
 
         Args:
-            writer: a type that is not a union.
-            has_siblings: whether it is one of several of its kind in a union of the writer.
+            writer: type that is not a union.
+            has_siblings: True if a union of the writer has several types of this kind.
         """
         same = self._by_kind[type(writer)]
         if isinstance(writer, AvroPrimitive):
@@ -307,13 +308,13 @@ class Branches:
                         yield branch
 
     def renamed(self, writer: AvroType) -> AvroType | None:
-        """The branch that a type replaces, by the type's aliases."""
+        """Returns the branch that a type replaces, by the type's aliases."""
         old = (branch for alias in getattr(writer, "aliases", ()) for branch in self._names.get(alias, ()))
         return next((branch for branch in old if type(branch) is type(writer)), None)
 
 
 def with_siblings(avro: AvroType) -> set[type]:
-    """The kinds of types of which a union has several."""
+    """Returns the kinds of which a union has several types."""
     if not isinstance(avro, AvroUnion):
         return set()
     return {kind for kind, count in Counter(map(type, avro.branches)).items() if count > 1}
@@ -325,7 +326,7 @@ def _short(name: str) -> str:
 
 def _primitive(writer: AvroPrimitive, reader: AvroPrimitive, target: pa.DataType, path: str) -> steps.Step:
     if reader.kind != writer.kind:
-        # Avro ignores that bytes are a decimal: their digits would be text, or text their digits.
+        # Avro ignores that bytes are a decimal, so digits would become text, or text would become digits.
         is_decimal = "decimal" in (writer.logical, writer.form, reader.logical, reader.form)
         if is_decimal or reader.kind not in PROMOTIONS.get(writer.kind, ()):
             raise _mismatch(writer, reader, path)
@@ -358,7 +359,7 @@ def _place(path: str) -> str:
 
 
 def shown(avro: AvroType) -> str:
-    """A type in the words of errors."""
+    """Returns the words of errors for a type."""
     if isinstance(avro, AvroUnion):
         return f"a union of {', '.join(shown(branch) for branch in avro.branches[:5])}"
     if isinstance(avro, AvroPrimitive):
@@ -372,15 +373,16 @@ def shown(avro: AvroType) -> str:
 
 
 def new_values(newer: AvroType, older: AvroType, path: str = "", *, has_tags: bool = True) -> Iterator[str]:
-    """Say which values of the newer type the older one cannot hold, at any depth.
+    """Yields descriptions of the values of a newer type that the older type cannot hold, at any depth.
 
-    These are nulls, symbols, and the branches of a union that no branch of the older one reads.
+    Such values are nulls, symbols, and branches of a union that no branch of the older type reads.
 
     Args:
-        newer: the type of the values.
-        older: what they are to be read as; fields that it lacks are left out.
-        path: of the field.
-        has_tags: whether a payload names its branch, as in Avro. JSON reads a renamed branch by its shape.
+        newer: type of the values.
+        older: type that they are read as; it may lack fields.
+        path: path of the field.
+        has_tags: True if a payload has the number of its branch, as in Avro. JSON finds a renamed branch by
+            its fields.
 
     Yields:
         Words such as ``x as null``, ``e as 'Q'`` and ``u as record 'R'``.
@@ -414,7 +416,7 @@ def _is_read(newer: AvroType, older: AvroType | None) -> bool:
         resolve(newer, older, arrow_type(older))
     except SchemaError:
         return False
-    except UnsupportedError:  # it has no column
+    except UnsupportedError:  # the type has no column
         return True
     return True
 

@@ -1,7 +1,7 @@
-"""What to do with the bytes of one type of a writer: the tree that ``resolve`` makes and readers go along.
+"""Steps: the tree that decodes the bytes of a writer's type, which ``resolve`` makes and readers traverse.
 
-A step's ``type`` is that of the column it gives; None where the value is not wanted: then only its extent is
-found, and what is in it is not looked at.
+``type`` of a step is the type of its column. None: the value is not wanted, so readers find its end and do
+not decode it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.time_units import MICROS, TimeUnit
 from pulsar_spark.values.value_bounds import item_width
 
-# Text that a schema adds to each item of an array counts as one byte of the payload for each of these bytes.
+# Bytes of text that a schema adds to each list item, for each of which the item uses a byte of credit.
 TEXT_PER_BYTE = 64
 
 
@@ -49,9 +49,9 @@ class IntegerStep:
     """A varint.
 
     Attributes:
-        is_int: whether it must fit into 32 bits.
-        unit: of a timestamp; microseconds for all others.
-        through_float: whether it becomes a 32-bit float before anything else.
+        is_int: True if the number must fit into 32 bits.
+        unit: unit of a timestamp; microseconds for other types.
+        through_float: True if the number is rounded to a 32-bit float first.
     """
 
     type: pa.DataType | None
@@ -70,11 +70,11 @@ class FloatStep:
 
 @dataclass(frozen=True, slots=True)
 class BytesStep:
-    """Bytes after their length, or ``size`` bytes; as binary, text or a decimal.
+    """Binary, text or a decimal: bytes after their length, or ``size`` bytes.
 
     Attributes:
-        size: of a fixed; None where the length comes first.
-        is_text: whether they must be UTF-8.
+        size: size of a fixed; None: the length precedes the bytes.
+        is_text: True if the bytes must be UTF-8.
     """
 
     type: pa.DataType | None
@@ -84,10 +84,10 @@ class BytesStep:
 
 @dataclass(frozen=True, slots=True)
 class EnumStep:
-    """A varint that is an index.
+    """A varint that is the index of a symbol.
 
     Attributes:
-        symbols: what each index of the writer is to the reader; None where the reader has no such symbol.
+        symbols: the reader's symbol for each index of the writer; None: the reader has no such symbol.
     """
 
     type: pa.DataType | None
@@ -139,10 +139,10 @@ class RecordStep:
 
 @dataclass(frozen=True, slots=True)
 class UnionStep:
-    """A varint that says which branch comes.
+    """A varint that is the index of a branch, and a value of that branch.
 
     Attributes:
-        branches: a step for each, or the reason why values of it are bad for the reader.
+        branches: step of each branch, or the reason why the reader cannot read it.
     """
 
     type: pa.DataType | None
@@ -155,7 +155,7 @@ class MemberStep:
 
     Attributes:
         type: type of the struct. It is not compared, because each of many members has the whole type.
-        index: of the struct's field; -1 where that member is not wanted.
+        index: index of the struct's field; -1: the member is not wanted.
     """
 
     type: pa.DataType = field(compare=False)
@@ -165,13 +165,13 @@ class MemberStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecursiveStep:
-    """A record within itself, which is only gone over."""
+    """A record within itself, which is never decoded."""
 
     avro: AvroRecursive
 
     @property
     def type(self) -> None:
-        """It has no column."""
+        """None, because it has no column."""
         return
 
 

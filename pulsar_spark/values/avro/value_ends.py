@@ -1,7 +1,7 @@
-"""Steps -> extents: functions that find where the values of many rows end, and look no closer than that.
+"""Steps -> functions that find the ends of the values of many rows without decoding them.
 
-Most values are short: one byte says their branch, or their length. Those take a few calls whatever the type;
-the rows of others are gone over by themselves.
+Most values are short: one byte has their branch, or their length. A few calls find the ends of all short
+values, whatever their type; the rows of other values are visited again.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from pulsar_spark.values.avro.payloads import (
     varint_ends_at,
 )
 
-# Takes positions and their rows, gives the positions after the values. Rows of which one is after the row's
-# end are bad, or will be by ``AvroPayloads.limit``: it may be up to ``_MAX_SHORT`` bytes after it.
-Extent: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
+# Receives positions and their rows, returns the positions after the values. A returned position may be up to
+# ``_MAX_SHORT`` bytes after the row's end; then ``AvroPayloads.limit`` marks the row bad.
+FindEnds: TypeAlias = Callable[[AvroPayloads, Ints, Rows], Ints]
 _Bits: TypeAlias = npt.NDArray[np.integer]
 
-_MAX_SHORT: Final = 200  # bytes of a value, which a byte has room for, with what comes before it
-_UNCHECKED: Final = SLACK // 256  # short values in a row that are found without a look at the row's end
-_ODD_LENGTH: Final = 0x81  # bits of a first byte: a number of more bytes, or a negative one
-_ODD_BRANCH: Final = 0xFD  # neither branch 0 nor 1
+_MAX_SHORT: Final = 200  # maximum bytes of a short value; with its branch and length it fits into a uint8
+_UNCHECKED: Final = SLACK // 256  # number of fields after which positions are cut to the row's end
+_ODD_LENGTH: Final = 0x81  # bits of a first byte that are set if the number is negative or has more bytes
+_ODD_BRANCH: Final = 0xFD  # bits of a byte that are not set for the branches 0 and 1
 
 
-def extent(step: steps.Step, *, is_read_later: bool = False) -> Extent:
-    """Make the function that finds where values of a step end.
+def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
+    """Makes the function that finds the ends of values of a step.
 
     Args:
-        step: its type does not matter.
-        is_read_later: whether the values are read, which checks them, and counts items without bytes.
+        step: step of the values; its type is ignored.
+        is_read_later: True if the values are read afterwards, which checks them, and counts items without
+            bytes.
     """
     width = steps.fixed_width(step)
     if width is not None:
@@ -58,22 +59,22 @@ def extent(step: steps.Step, *, is_read_later: bool = False) -> Extent:
     if isinstance(step, steps.RecursiveStep):
         return _recursive(step, is_read_later=is_read_later)
     if isinstance(step, steps.MemberStep):
-        return extent(step.inner, is_read_later=is_read_later)
+        return ends_finder(step.inner, is_read_later=is_read_later)
     assert isinstance(step, steps.UnionStep)
     return _nullable(step) or _union(step, is_read_later=is_read_later)
 
 
-def finder(step: steps.ListStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
-    """Make what finds the items of arrays or maps.
+def items_finder(step: steps.ListStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
+    """Makes the finder of the items of arrays or maps.
 
     Args:
-        step: of the arrays.
-        is_charged: whether items without bytes are taken from the rows' credit.
-        is_read_later: whether all items are read when they are found, which checks them.
+        step: step of the arrays.
+        is_charged: True if items without bytes use the rows' credit.
+        is_read_later: True if all items are read after they have been found, which checks them.
     """
     item = step.item
     return ItemsFinder(
-        extent(item, is_read_later=is_read_later),
+        ends_finder(item, is_read_later=is_read_later),
         walker(item),
         steps.fixed_width(item),
         steps.is_varint(item),
@@ -83,7 +84,7 @@ def finder(step: steps.ListStep, *, is_charged: bool, is_read_later: bool) -> It
     )
 
 
-def _fixed(width: int) -> Extent:
+def _fixed(width: int) -> FindEnds:
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         after: Ints = position + width
         return after if width <= _MAX_SHORT else payloads.limit(after, rows)
@@ -92,7 +93,6 @@ def _fixed(width: int) -> Extent:
 
 
 def _sized(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
-    """Bytes after their length."""
     first = payloads.bytes[position]
     after: Ints = position + ((first >> 1) + 1)
     _mend(payloads, rows, position, after, first & _ODD_LENGTH, _long_bytes)
@@ -104,9 +104,9 @@ def _long_bytes(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
 
 
 def _mend(
-    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: Extent
+    payloads: AvroPayloads, rows: Rows, position: Ints, after: Ints, is_odd: _Bits, find: FindEnds
 ) -> None:
-    """Find again where values end that are not as short as most; those of bad rows do not matter."""
+    """Finds the ends of values that are longer than ``_MAX_SHORT``; ends in bad rows are meaningless."""
     if not np.count_nonzero(is_odd):
         return
     odd = np.flatnonzero(is_odd)
@@ -118,8 +118,8 @@ def _mend(
         after[odd] = find(payloads, position[odd], mine)
 
 
-def _nullable(step: steps.UnionStep) -> Extent | None:
-    """Of unions of null and one short type; None: it is another."""
+def _nullable(step: steps.UnionStep) -> FindEnds | None:
+    """Makes the function for a union of null and one short type; None: the union is another."""
     if len(step.branches) != 2:
         return None
     first, second = step.branches
@@ -158,11 +158,10 @@ def _nullable(step: steps.UnionStep) -> Extent | None:
     return find_sized
 
 
-def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
-    branches = [
-        None if isinstance(each, str) else extent(each, is_read_later=is_read_later) for each in step.branches
-    ]
-    widths = [None if isinstance(each, str) else steps.fixed_width(each) for each in step.branches]
+def _union(step: steps.UnionStep, *, is_read_later: bool) -> FindEnds:
+    branches: list[FindEnds | None] = []
+    for each in step.branches:
+        branches.append(None if isinstance(each, str) else ends_finder(each, is_read_later=is_read_later))
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         which, after = read_short_varints(payloads, position, rows)
@@ -170,15 +169,15 @@ def _union(step: steps.UnionStep, *, is_read_later: bool) -> Extent:
             find_branch = branches[number] if 0 <= number < len(branches) else None
             if find_branch is None:
                 fail_some(payloads, rows, mine, len(position))
-            elif widths[number] != 0:
+            else:
                 after[mine] = find_branch(payloads, after[mine], mine if rows is None else rows[mine])
         return payloads.limit(after, rows)
 
     return find
 
 
-def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
-    fields = [extent(field.step, is_read_later=is_read_later) for field in step.fields]
+def _record(step: steps.RecordStep, *, is_read_later: bool) -> FindEnds:
+    fields = [ends_finder(field.step, is_read_later=is_read_later) for field in step.fields]
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         for number, find_field in enumerate(fields, 1):
@@ -190,8 +189,8 @@ def _record(step: steps.RecordStep, *, is_read_later: bool) -> Extent:
     return find
 
 
-def _items(step: steps.ListStep, *, is_read_later: bool) -> Extent:
-    items = finder(step, is_charged=not is_read_later, is_read_later=is_read_later)
+def _items(step: steps.ListStep, *, is_read_later: bool) -> FindEnds:
+    items = items_finder(step, is_charged=not is_read_later, is_read_later=is_read_later)
     is_checked = steps.is_varint(step.item) and not is_read_later
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
@@ -203,7 +202,7 @@ def _items(step: steps.ListStep, *, is_read_later: bool) -> Extent:
     return find
 
 
-def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> Extent:
+def _recursive(step: steps.RecursiveStep, *, is_read_later: bool) -> FindEnds:
     walk = walker(step)
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
