@@ -1,12 +1,13 @@
-"""JSON payloads -> a column, by PyArrow's reader of lines: types that it has too, in their plain form.
+"""JSON payloads -> a column, by PyArrow's reader of lines: types that PyArrow has, in their plain form.
 
-What is read here is as ``objects`` reads it; all else is left to that. PyArrow gives all lines or none: where
-it cannot read them, or might read them otherwise, they are cut in parts, of which small ones are left:
-anybody may write a row that it does not read, and a call takes as long as the others take for a hundred rows.
+The columns are those of ``objects``; payloads that PyArrow does not read, or might read otherwise, are left
+to ``objects``. PyArrow reads all lines of a call or none. If it reads none, the lines are cut into parts, of
+which small ones are left, because anybody may write a row that PyArrow does not read, and a call costs as
+much as a hundred rows in ``objects``.
 
-Each payload begins with ``{``, ends with ``}``, and is a line. No string goes over a line's end, and no value
-has a ``{`` right after a ``}``: so a value ends at its line's end, and if there are as many values as lines,
-each line is one. PyArrow crashes where the first value is a null, which none of these is.
+Each payload begins with ``{``, ends with ``}``, and is a line. No string contains a line's end, and no value
+has a ``{`` right after a ``}``. So a value ends at its line's end, and if there are as many values as lines,
+each line is one value. PyArrow crashes if the first value is null, which no such line is.
 """
 
 from __future__ import annotations
@@ -23,36 +24,36 @@ from pulsar_spark.values.json.leaf_columns import LeftError, column_of, leave_un
 from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
-_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # a number
-_PARTS: Final = 8  # that lines are cut in
+_MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes after a number
+_PARTS: Final = 8  # number of parts of lines that PyArrow does not read
 _FEWEST_OF_PART: Final = 1024
 FEWEST_ROWS: Final = 8
-# Values that are read at once, null or not: for each, PyArrow takes some ten bytes more than it gives.
+# Maximum values of a call, with nulls, because PyArrow takes some ten bytes more for each than its column.
 _MAX_VALUES: Final = 1 << 21
-# A null takes PyArrow a tenth of a microsecond, others less. So a row has few values, or not many a byte.
+# Maximum values of a row, or for each byte of it, because a null takes PyArrow a tenth of a microsecond.
 _FEW_VALUES: Final = 256
 _MAX_PER_BYTE: Final = 2
 _NULL_ITEM: Final = r"[\[,][ \t\r\n]*null"
-_LEAST_ITEM: Final = 3  # bytes of a record that is an item, such as ``{},``
-# In PyArrow's words.
+_LEAST_ITEM: Final = 3  # minimum bytes of a record that is an item, such as ``{},``
+# Words of PyArrow's errors.
 _UNKNOWN: Final = "unexpected field"
 _TEXT: Final = "changed from number to string"
 _NUMBER: Final = "changed from string to number"
 
 
 class _Form(NamedTuple):
-    """How payloads are written, as far as PyArrow must know it.
+    """The form of payloads, as far as PyArrow must know it.
 
     Attributes:
-        has_unknown: they have names that are not of the tree.
-        times_are_text: dates and timestamps are texts, not numbers.
+        has_unknown: True if payloads have names that are not in the tree.
+        times_are_text: True if dates and timestamps are texts, not numbers.
     """
 
     has_unknown: bool = False
     times_are_text: bool = False
 
     def learned(self, words: str, has_times: bool) -> _Form:
-        """The form that payloads have by PyArrow's words about an error; this one if they do not tell."""
+        """Returns the form that PyArrow's error implies; self if it implies none."""
         if _UNKNOWN in words:
             return self._replace(has_unknown=True)
         if has_times and (_TEXT in words or _NUMBER in words):
@@ -64,8 +65,8 @@ class ArrowReader:
     """Reads payloads of one tree.
 
     Args:
-        tree: how values are read.
-        fewest_of_part: rows that a part has where not all rows can be read; smaller ones are left.
+        tree: tree of the values.
+        fewest_of_part: after a failure, parts with fewer rows are left.
     """
 
     def __init__(self, tree: JsonNode, fewest_of_part: int = _FEWEST_OF_PART) -> None:
@@ -79,7 +80,7 @@ class ArrowReader:
         self._width = _width(tree)
         self._item_width = _item_width(tree)
         self._has_wide_items = self._item_width > _LEAST_ITEM * _MAX_PER_BYTE
-        self._form = _Form()  # of payloads so far
+        self._form = _Form()  # form of the payloads so far
 
     @property
     def can_read(self) -> bool:
@@ -87,7 +88,7 @@ class ArrowReader:
         return self._types[False] is not None
 
     def read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
-        """Read some payloads; returns columns, and which rows each has, ascending."""
+        """Reads payloads; returns columns, and the rows of each column, ascending."""
         counts = self._count(values)
         offsets = offsets_of(values).astype(np.int64)
         sizes = offsets[1:] - offsets[:-1]
@@ -99,13 +100,13 @@ class ArrowReader:
         return [done for first, end in parts for done in self._read(values, rows[first:end])]
 
     def _count(self, values: pa.BinaryArray) -> Ints:
-        """How many values each payload has at most, null or not, without narrow items: they have text."""
+        """Returns the maximum number of values in each payload, without narrow items, int64[n]."""
         counts = np.full(len(values), self._width, np.int64)
         if self._has_wide_items:
             body, offsets = bytes_and_offsets(values)
             braces = np.diff(np.searchsorted(np.flatnonzero(body == _OPEN), offsets))
             nulls = pc.fill_null(pc.count_substring_regex(values, _NULL_ITEM), 0).to_numpy()
-            counts += self._item_width * (braces - 1 + nulls)  # the first brace is the payload's own
+            counts += self._item_width * (braces - 1 + nulls)  # the first brace begins the payload
         return counts
 
     def _read(self, values: pa.BinaryArray, rows: Ints) -> list[tuple[pa.Array, Ints]]:
@@ -117,7 +118,7 @@ class ArrowReader:
             return [done for part in parts for done in self._read(values, part)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:
-        """A column of n payloads, each of which is braced."""
+        """Returns the column of n payloads, each of which is braced."""
         lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
@@ -129,8 +130,8 @@ class ArrowReader:
         return _converted(self._tree, pa.StructArray.from_arrays(columns, fields=list(table.schema)))
 
     def _parsed(self, text: pa.Buffer) -> pa.Table:
-        """A table of lines, whose form is learned from PyArrow's errors, and not from those about values."""
-        form, tried = self._form, set()  # other threads may change the reader's meanwhile
+        """Parses lines to a table, and learns their form from PyArrow's errors."""
+        form, tried = self._form, set()  # other threads may change ``self._form``
         while True:
             tried.add(form)
             if form.has_unknown:
@@ -155,7 +156,7 @@ def _cut(rows: Ints) -> list[Ints]:
 
 
 def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
-    """What PyArrow reads of a node; None: not all that the node needs."""
+    """Returns the type that PyArrow reads a node as; None: PyArrow does not have all types of the node."""
     if isinstance(node, JsonRecord):
         types = [_line_type(member.node, times_are_text) for member in node.members]
         keys = [member.key for member in node.members]
@@ -169,12 +170,12 @@ def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
 
 
 def _width(node: JsonNode) -> int:
-    """Values that a row has, without those of items."""
+    """Returns the number of values in a row, without values in items."""
     return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
 
 
 def _item_width(node: JsonNode) -> int:
-    """Values that a record has, at most, which is an item; 0 if no items are records."""
+    """Returns the maximum number of values in a record that is an item; 0 if no item is a record."""
     if isinstance(node, JsonArray):
         return max(_width(node.item) if isinstance(node.item, JsonRecord) else 0, _item_width(node.item))
     return (
@@ -185,7 +186,7 @@ def _item_width(node: JsonNode) -> int:
 
 
 def _are_braced(values: pa.BinaryArray) -> Flags:
-    """Which payloads begin and end with a brace."""
+    """Returns flags of the payloads that begin and end with a brace."""
     offsets = offsets_of(values).astype(np.int64)
     body = np.frombuffer(values.buffers()[2] or b" ", np.uint8)
     last = len(body) - 1
@@ -198,7 +199,7 @@ def _are_braced(values: pa.BinaryArray) -> Flags:
 
 
 def _check_words(text: pa.Buffer) -> None:
-    """Leave PyArrow's own words for numbers, Inf and -NaN, which it does not give where nobody asks for them.
+    """Leaves lines with PyArrow's own numbers Inf and -NaN, because unknown names may have them.
 
     Args:
         text: lines, each of which ends with a brace.
@@ -214,13 +215,13 @@ def _check_words(text: pa.Buffer) -> None:
 
 
 def _converted(node: JsonNode, column: pa.Array) -> pa.Array:
-    """The node's column of what PyArrow has read, which has no offset."""
+    """Converts an array that PyArrow has read, without an offset, to the node's column."""
     validity = column.buffers()[0]
     if isinstance(node, JsonRecord):
         children = []
         for number, member in enumerate(node.members):
             child = column.field(number)
-            # PyArrow does not tell a missing value, which may have a default, from a null.
+            # PyArrow reads a missing value, which may have a default, as null.
             leave_unless(member.default is None or not child.null_count)
             children.append(_converted(member.node, child))
         return pa.Array.from_buffers(node.type, len(column), [validity], children=children)

@@ -1,8 +1,8 @@
-"""What each payload of a batch may still take while it becomes columns: memory, and time.
+"""The memory and the time that each payload of a batch may still use while it becomes columns.
 
-Memory is counted only where a payload is large enough to take too much, by the rule in ``value_bounds``. Time
-is counted where a value is processed by itself: a union's value for each member that is tried, and all values
-within it from the second member on; a distinct value that needs ``leaves``; and JSON of any form.
+Memory is counted only if a payload is large enough to use too much, by the rule in ``value_bounds``. Time is
+counted for values that are processed one by one: a union's value for each member that is tried, and all
+values within it from the second member on; a distinct value that needs ``leaves``; and JSON of any form.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.values.json.unions import UnionMembers
 from pulsar_spark.values.value_bounds import ValueWork, accepted
 
-_AGAIN_UNITS: Final = 0.2  # of work, for a value that is read again
-AGAIN: Final = 1_000_000  # values of a payload that may be read again, beside those that its bytes allow
+_AGAIN_UNITS: Final = 0.2  # units of work of a value that is read again
+# Maximum values of a payload that may be read again: a constant, and for each byte.
+AGAIN: Final = 1_000_000
 AGAIN_PER_BYTE: Final = 16
 _ANY: Final = np.iinfo(np.int64).max >> 1
 
@@ -26,16 +27,16 @@ class JsonBudget:
     """Budgets of n payloads.
 
     Args:
-        sizes: bytes of each, int64[n].
-        unchecked: bytes up to which no payload takes too much memory; None: any number.
-        work: the time that they may take.
+        sizes: bytes of each payload, int64[n].
+        unchecked: size up to which no payload uses too much memory; None: any size.
+        work: work that the payloads may use.
 
     Attributes:
-        is_spent: which payloads took too much, bool[n].
-        any_spent: whether there are such payloads.
+        is_spent: flags of the payloads that used too much, bool[n].
+        any_spent: True if there are such payloads.
         reason: why the last of them is bad.
-        choices: index of the member that a container within a union is, by the union's number and the
-            container's id; -1: none. A value within several unions would else be tried in exponential time.
+        choices: chosen member of each container in a union, by the union's number and the container's id; -1:
+            no member. Without it, a value within several unions would be tried in exponential time.
         members: members of unions, by the node's id.
     """
 
@@ -52,11 +53,11 @@ class JsonBudget:
         self.room: Ints | None = np.where(is_large, self._accepted, _ANY) if is_large.any() else None
 
     def take_room(self, rows: Ints, sizes: Ints) -> None:
-        """Take bytes of columns for values; ``room`` must not be None.
+        """Uses memory for values; ``room`` must not be None.
 
         Args:
             rows: index of each value's payload, int64[m].
-            sizes: bytes of each, int64[m].
+            sizes: column bytes of each value, int64[m].
         """
         assert self.room is not None
         np.subtract.at(self.room, rows, sizes)
@@ -68,24 +69,24 @@ class JsonBudget:
             self._spend(is_full, f"it would take at least {taken} bytes as columns; the maximum is {most}")
 
     def give_room_back(self, before: Ints, rows: Ints, others: Ints) -> None:
-        """Let values that were read in vain take no room.
+        """Restores the memory of values that were read as the wrong member.
 
         Args:
-            before: the room before they were read.
-            rows: their payloads.
-            others: payloads of values that were read with them, and keep their room.
+            before: memory before the values were read.
+            rows: payloads of the values.
+            others: payloads of other values of the call, which keep their memory.
         """
         assert self.room is not None
         again = np.setdiff1d(rows, others)
         self.room[again] = before[again]
 
     def take_work(self, rows: Ints, units: float) -> None:
-        """Take the same units of work for each value."""
+        """Uses the same units of work for each value."""
         if self._work.is_limited:
             self._spend(~self._work.take_each(self._counts(rows) * units), "it makes too much work")
 
     def read_again(self, rows: Ints) -> None:
-        """Count values that are read again."""
+        """Counts values that are read again."""
         self._again -= self._counts(rows)
         self._spend(self._again < 0, "its unions have to be read too often to find their types")
         self.take_work(rows, _AGAIN_UNITS)

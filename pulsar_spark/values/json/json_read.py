@@ -1,14 +1,13 @@
-"""Values of schemas of type JSON -> a column: payloads that many clients write, each in its own way.
+"""Values of schemas of type JSON -> a column.
 
-``arrow_read`` reads what is usual, and ``objects`` all the rest.
+``arrow_read`` reads payloads in their usual form, and ``objects`` all others. ``objects`` has the table of
+the forms of each type. A payload is exactly one JSON value in UTF-8, which white space or a byte order mark
+may surround. Its brackets nest at most ``MAX_DEPTH`` deep.
 
-``objects`` has the table of what is read as what. A payload is exactly one JSON value in UTF-8, with white
-space around it or not, and with a byte order mark or not. Its brackets nest at most ``MAX_DEPTH`` deep.
-
-Bytes are base64 in what Java's client and most others write, but Python's writes them as text. Where
-properties of the schema show that Java's client has made it, text that is not base64 is bad. Else text that
-is base64 to the letter (with its padding) is read as such, and other text as its UTF-8: text of Python's
-that happens to be base64, such as ``test``, is misread.
+Java's client and most others write bytes as base64, but Python's writes them as text. If properties of the
+schema show that Java's client made it, text that is not base64 is bad. Otherwise text that is exactly base64,
+with its padding, is decoded, and other text is its UTF-8. So text of Python's client that happens to be
+base64, such as ``test``, is misread.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork, lar
 
 _SAMPLE: Final = 256
 _IS_TOKEN: Final = np.isin(np.arange(256), [ord(each) for each in ",:[{"])
-# What is parsed together; the objects of a byte take some forty, at most.
+# Maximum bytes of a call; the objects of a byte take up to forty bytes.
 _MAX_BYTES: Final = 1 << 20
-_MAX_ROWS: Final = 2000  # more take longer each, because their objects leave the processor's caches
+_MAX_ROWS: Final = 2000  # the objects of more rows would not fit into the processor's caches
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """The Arrow type of a column of the schema's values.
+    """Returns the Arrow type of a column of the schema's values.
 
     Raises:
         SchemaError: the definition is malformed.
@@ -58,18 +57,18 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Make a decoder of values of one version of a schema.
+    """Makes the decoder of values of one version of a schema.
 
-    Fields go by their names. Versions resolve unless they have times of different kinds; a value that does
-    not fit is bad by itself.
+    Fields match by their names. Versions resolve unless they have times of different kinds, and a value that
+    does not fit is bad.
 
     Args:
-        writer: the version that the values are of.
-        reader: the version that they are read as; older or newer.
-        target: ``column_type(reader)``, or what that can be projected or promoted to.
+        writer: version that the values were written with.
+        reader: version that the values are read as; older or newer.
+        target: ``column_type(reader)``, a projection of it, or a type that it promotes to.
 
     Raises:
-        SchemaError: the target is no such type, a definition is malformed, or versions do not resolve.
+        SchemaError: the target does not fit, a definition is malformed, or the versions do not resolve.
         UnsupportedError: as :func:`column_type`.
     """
     return _of_tree(make_tree(writer, reader, target))
@@ -77,15 +76,15 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 @lru_cache(maxsize=256)
 def _of_tree(tree: JsonNode) -> _JsonDecoder:
-    """One decoder for all versions that are read alike."""
+    """Returns one decoder for all versions that are read alike."""
     return _JsonDecoder(tree)
 
 
 class _JsonDecoder:
-    """Reads what PyArrow can as lines, and the rest as objects.
+    """Reads payloads in their usual form as lines, and the others as objects.
 
     Args:
-        tree: how values are read.
+        tree: tree of the values.
     """
 
     def __init__(self, tree: JsonNode) -> None:
@@ -111,7 +110,7 @@ class _JsonDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
-        """Read n values; see ``ValueDecoder``.
+        """Decodes n values; see ``ValueDecoder``.
 
         Raises:
             UnsupportedError: the texts or the items of a column are more than 2 GiB.
@@ -151,7 +150,7 @@ class _JsonDecoder:
         return DecodedValues(joined(columns, places), is_bad if is_bad.any() else None)
 
     def _usual(self, values: pa.BinaryArray) -> Ints:
-        """Which values PyArrow may read: not those that may be too large, nor those that are too deep."""
+        """Returns the rows that PyArrow may read: payloads that are neither too large nor too deep."""
         is_usual = np.ones(len(values), np.bool_)
         is_usual[rows_to_check(values, self._unchecked)] = False
         long = np.flatnonzero(is_usual & (np.diff(offsets_of(values)) > 2 * MAX_DEPTH))
@@ -159,12 +158,11 @@ class _JsonDecoder:
         return np.flatnonzero(is_usual)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """Say why a value is bad; see ``ValueDecoder``."""
         return "" if value is None else explain(self._tree, value)
 
 
 class _MostRows:
-    """Reads rows in a way that has read most of the rows before, or now reads most of a sample."""
+    """Reads rows in a way that has read most rows so far, or reads most rows of a sample now."""
 
     def __init__(self) -> None:
         self._holds = True
@@ -172,11 +170,11 @@ class _MostRows:
     def read(
         self, rows: Ints, read: Callable[[Ints], list[tuple[pa.Array, Ints]]]
     ) -> list[tuple[pa.Array, Ints]]:
-        """Return the columns of some of the rows, and which rows each has.
+        """Returns columns, and the rows of each column; other rows are left.
 
         Args:
-            rows: indexes, ascending.
-            read: reads some of them; returns as this.
+            rows: indexes of rows, ascending.
+            read: reads rows; returns the same.
         """
         done = []
         for part in (rows,) if self._holds else (rows[:_SAMPLE], rows[_SAMPLE:]):
@@ -191,5 +189,5 @@ class _MostRows:
 
 
 def _count_tokens(payloads: pa.BinaryArray) -> Ints:
-    """Return how many commas, colons and opening brackets n payloads have, in strings too, int64[n]."""
+    """Returns the number of commas, colons and opening brackets in each payload, in strings too, int64[n]."""
     return count_bytes(payloads, _IS_TOKEN)

@@ -1,8 +1,8 @@
 """Columns -> values of JSON schemas: text by Arrow's kernels, all rows of a field at a time.
 
-Fields that are null are left out, as Java's writers do: readers take what is missing for null, whatever the
-field's default. So defaults of fields without a column are written. Nulls in arrays and maps are written.
-Everything else is as in ``avro_write``.
+Fields that are null are left out, as Java's writers do, because readers take a missing field for null,
+whatever its default. So defaults of fields without a column are written. Nulls in arrays and maps are
+written. Everything else is as in ``avro_write``.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from pulsar_spark.values.encode.pieces import Piece, RowEncoder
 from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.values.json_types import is_pairs, parse
 
-# Bytes are the same in every row.
+# bytes: the same text in every row.
 _Part: TypeAlias = "Piece | bytes"
 
 _QUOTE: Final = b'"'
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Make the encoder of rows of the type ``source`` as values of a schema of kind JSON.
+    """Makes the encoder of rows of the type ``source`` as values of a schema of kind JSON.
 
     A field without a column gets its default.
 
     Raises:
-        SchemaError: the schema is no Avro; or rows of the type do not fit it, with all columns concerned.
-        UnsupportedError: the schema is recursive or too large, or so are the defaults.
+        SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
+        UnsupportedError: the schema or its defaults are too large.
     """
     return RowEncoder(_Root(_writer(fit(parse(schema), source))))
 
@@ -62,11 +62,11 @@ class _Writer:
     """Writes the values of one field.
 
     Attributes:
-        path: of the field.
-        is_nullable: whether it may be null.
-        quote: what stands before and after each value.
-        make: the parts of each row of a column; that has nulls only where ``is_scalar``.
-        is_scalar: whether it has no parts.
+        path: path of the field.
+        is_nullable: True if the field may be null.
+        quote: text before and after each value.
+        make: makes the pieces of a column, which has nulls only if ``is_scalar``.
+        is_scalar: True if values have no parts.
     """
 
     path: str
@@ -76,14 +76,14 @@ class _Writer:
     is_scalar: bool
 
     def pieces(self, column: pa.Array) -> list[Piece]:
-        """The values without quotes."""
+        """Returns the values without quotes."""
         return self.make(column)
 
     def has(self, column: pa.Array) -> Flags | None:
-        """Which rows are not null; None where all are.
+        """Returns flags of the rows that are not null; None: no row is null.
 
         Raises:
-            Misfit: one that must not be.
+            Misfit: a row is null, but the field is not nullable.
         """
         found = column_values.validity(column)
         if found is not None and not self.is_nullable:
@@ -91,7 +91,7 @@ class _Writer:
         return found
 
     def some(self, column: pa.Array, has: Flags) -> list[Piece]:
-        """The values without quotes of the rows that have one, and nothing in others."""
+        """Returns the values without quotes in the flagged rows, and nothing in others."""
         if self.is_scalar:
             return [pieces.masked(piece, has) for piece in self.make(column)]
         return [pieces.of_some(self, column, has)]
@@ -123,7 +123,7 @@ def _writer(found: ColumnFit) -> _Writer:
 
 
 def _scalar(found: ColumnFit) -> tuple[Callable[[pa.Array], list[Piece]], bytes]:
-    """What makes the text of plain values, and what stands around it."""
+    """Returns the function that makes the text of plain values, and the text around each value."""
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
         return lambda column: _symbols(column, avro, path), _QUOTE
@@ -157,7 +157,7 @@ def _symbols(column: pa.Array, enum: AvroEnum, path: str) -> list[Piece]:
 
 
 class _Field(NamedTuple):
-    """A field of a record: in a column of that number, or the same text in each row."""
+    """A field of a record: a column and its number, or the same text in each row."""
 
     key: bytes
     writer: _Writer | None
@@ -179,7 +179,7 @@ class _Record:
 
     def pieces(self, column: pa.StructArray) -> list[Piece]:
         parts: list[_Part] = []
-        is_any: Flags | bool = False  # whether a field stands before
+        is_any: Flags | bool = False  # True where the row already has a field
         for key, writer, number, text in self._fields:
             child = None if writer is None else column.field(number)
             has = None if writer is None else writer.has(child)
@@ -207,7 +207,7 @@ class _Record:
 
 
 def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
-    """The default of a field as rows have it: that of a column of one row."""
+    """Returns the text of a field's default, written as a column of one row."""
     below = field_path(path, field.name)
     column = defaults.constant(field, arrow_type(field.type), below).column
     try:
@@ -218,7 +218,7 @@ def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
 
 
 class _Members:
-    """A union whose members have a column each; a row has the value of one of them, or null."""
+    """Writes a union that has a column for each member; a row has the value of one member, or null."""
 
     def __init__(self, found: ColumnFit) -> None:
         self._path = found.path
@@ -250,11 +250,11 @@ class _Array:
 
 
 def _is_object(found: ColumnFit, avro: AvroArray) -> bool:
-    """Whether an array is written as an object: Java's map whose keys are no strings."""
+    """Whether an array is written as an object, because it is Java's map whose keys are not strings."""
     (item,) = found.parts
     assert item is not None
     key, value = item.parts if is_pairs(avro) else (None, None)
-    # JSON as a key may be any JSON.
+    # A key of logical type json may be any JSON, not only text.
     is_plain = key is not None and _writer(key).is_scalar and getattr(key.avro, "logical", "") != "json"
     return is_plain and value is not None
 
@@ -298,7 +298,7 @@ class _Map:
 def _object(
     column: pa.ListArray | pa.MapArray, entry: Callable[[pa.StructArray], list[Piece]]
 ) -> list[Piece]:
-    """Objects of entries, each of which is made without the quote before its name."""
+    """Writes objects; ``entry`` writes each entry without the quote before its name."""
     entries, starts = pieces.items_of(column)
     is_later = _is_later(starts)
     found = pieces.of_items(
@@ -308,7 +308,7 @@ def _object(
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
-    """Values with quotes, null as such, after the same bytes in each row."""
+    """Writes values with quotes, and nulls, after the same bytes in each row."""
     has = writer.has(column)
     if has is None:
         return _pieces([before + writer.quote, *writer.pieces(column), writer.quote])
@@ -317,26 +317,26 @@ def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
 
 
 def _is_later(starts: Ints) -> Flags:
-    """Which items are not the first of their row."""
+    """Returns flags of the items that are not the first of their row."""
     found = np.ones(int(starts[-1]), np.bool_)
     found[starts[:-1][np.diff(starts) > 0]] = False
     return found
 
 
 def _where(has: Flags, text: bytes) -> list[_Part]:
-    """The text in the rows that ``has`` names."""
+    """Writes the text in the flagged rows."""
     return [_choice([b"", text], has)] if text else []
 
 
 def _choice(table: Sequence[bytes], numbers: npt.NDArray[np.int8] | Flags) -> EncodedField:
-    """For each row the text of its number."""
+    """Writes the text of each row's number."""
     sizes = np.array([len(text) for text in table], np.int64)
     codes = numbers.astype(np.int8, copy=False)
     return EncodedField(pa.array(table, pa.binary()).take(pa.array(codes)), sizes[codes])
 
 
 def _pieces(parts: Sequence[_Part]) -> list[Piece]:
-    """The parts, texts side by side as one."""
+    """Joins adjacent texts of the parts."""
     found: list[Piece] = []
     text = b""
     for part in parts:

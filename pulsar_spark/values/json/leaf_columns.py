@@ -1,7 +1,7 @@
 """Values of JSON without parts, many at once: plain Arrow columns, or parsed values -> columns of the leaf.
 
-Values are those that ``leaves`` gives one by one. A column with a value that Arrow would read otherwise, or
-not at all, is left: :class:`LeftError`, or ``pa.ArrowInvalid``.
+The results are those of ``leaves``, which converts one value at a time. A column with a value that Arrow
+would read otherwise, or not at all, raises :class:`LeftError` or ``pa.ArrowInvalid``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _Number = TypeVar("_Number", np.float64, np.int64)
 TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
-_NANOS: Final = pa.decimal128(28, 9)  # seconds, to a nanosecond
+_NANOS: Final = pa.decimal128(28, 9)  # seconds with nanoseconds
 _SHORTEST_TIME: Final = len("yyyy-mm-ddThh:mm:ss")
 _FIRST_DAY: Final = (date(1, 1, 1) - date(1970, 1, 1)).days
 
 
 class LeftError(Exception):
-    """Some of the values need the other reader."""
+    """Some values need the other reader."""
 
 
 def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
-    """Return the type that PyArrow reads a leaf's values as; None: it would read some otherwise."""
+    """Returns the type that PyArrow reads a leaf's values as; None: PyArrow reads other forms."""
     if leaf.kind in (JsonKind.TEXT, JsonKind.BYTES) or (leaf.kind in TIMES and times_are_text):
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
@@ -48,10 +48,10 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
 
 
 def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Make the leaf's column.
+    """Converts a column to the leaf's column.
 
     Args:
-        leaf: any but JSON of any form.
+        leaf: any leaf but JSON of any form.
         column: values of ``plain_type``; without an offset.
 
     Raises:
@@ -74,7 +74,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """As ``column_of``, for float64, of which values that are not finite are kept."""
+    """As ``column_of``, for float64; keeps NaN and infinities."""
     if leaf.type == pa.float64():
         return column
     values = _numbers(column, np.float64)
@@ -90,7 +90,7 @@ def _timestamps(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _written_times(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Dates, and times with a second, and with a Z where the type has a zone. Arrow also has a year 0."""
+    """Converts dates, and timestamps with seconds, and Z if they have a zone; leaves the year 0."""
     first = _FIRST_DAY
     if leaf.kind is JsonKind.TIMESTAMP:
         has_zone = leaf.type.tz is not None
@@ -106,7 +106,7 @@ def _written_times(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
-    """Decodes each distinct text once, because anybody may repeat one."""
+    """Decodes each distinct text once, because anybody may repeat a text."""
     encoded = column.dictionary_encode()
     try:
         values = [decode_bytes(leaf, text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
@@ -116,9 +116,9 @@ def _bytes(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
 
 
 def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
-    """Make decimals of the texts of JSON's numbers, of which there is one at least; else as ``column_of``.
+    """Converts texts of JSON's numbers, at least one, to decimals; raises as ``column_of``.
 
-    Leaves what Arrow does not see to be too large: exponents, and more digits than any decimal has.
+    Leaves exponents, and more digits than any decimal has, because Arrow does not check their size.
     """
     data = texts.buffers()[2].to_pybytes()
     leave_unless(b"e" not in data and b"E" not in data)
@@ -129,7 +129,7 @@ def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
 
 
 def instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
-    """Make timestamps of seconds with a point, as ``decimal_column`` does; leaves those before 1970."""
+    """Converts texts of seconds with a point, as ``decimal_column``; leaves times before 1970."""
     nanos = decimal_column(_NANOS, texts)
     words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low, high
     if nanos.null_count:
@@ -139,10 +139,10 @@ def instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
 
 
 def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array | None:
-    """Make a leaf's column of parsed values in the form that most have.
+    """Converts parsed values in their usual form to the leaf's column.
 
     Args:
-        leaf: any but JSON of any form.
+        leaf: any leaf but JSON of any form.
         kinds: types of the values, without that of None.
         values: objects of ``parse``.
 
@@ -150,7 +150,7 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
         The column; None: some values have another form.
 
     Raises:
-        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: the same.
+        LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError: some values have another form.
     """
     if leaf.kind is JsonKind.FLOAT:
         return _floats(leaf, kinds, values) if kinds <= {int, float, bytes} else None
@@ -175,7 +175,7 @@ def _floats(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Array:
         numbers = [None if value is None else float(value) for value in values]
     column = pa.array(numbers, pa.float64())
     for row in np.flatnonzero(~np.isfinite(_numbers(column, np.float64))).tolist():
-        # Only a number beyond all floats is left.
+        # Leaves only a number beyond all floats.
         leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
     return float_column(leaf, column)
 
@@ -189,7 +189,7 @@ _PLAIN: Final = {
 
 
 def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
-    """Make the array of values that ``leaves.convert`` has made."""
+    """Makes the array of values of ``leaves.convert``."""
     if leaf.kind is JsonKind.DECIMAL:
         column = pa.array(values, pa.binary(16))
         return pa.Array.from_buffers(leaf.type, len(column), column.buffers())
@@ -201,7 +201,7 @@ def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
 
 
 def _numbers(column: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
-    """The values of a column of numbers of this kind, any for nulls: PyArrow has zeros there."""
+    """Returns the values of a column of numbers, any number for nulls."""
     return np.frombuffer(column.buffers()[1], kind, len(column))
 
 
@@ -211,6 +211,6 @@ def _with_validity(leaf: JsonLeaf, column: pa.Array, values: npt.NDArray[Any]) -
 
 
 def leave_unless(holds: bool | np.bool_) -> None:
-    """Raise LeftError unless a condition holds."""
+    """Raises LeftError unless a condition holds."""
     if not holds:
         raise LeftError

@@ -1,6 +1,7 @@
 """Values of JSON without parts, one at a time: a parsed value -> the value of its Arrow array.
 
-Takes every form that ``objects`` lists. Parsed values are those of ``parse``; a list of numbers is a tuple.
+Accepts every form that ``objects`` lists. Parsed values are those of ``parse``, with lists of numbers as
+tuples.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import pyarrow as pa
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 
-# No JSON, but Python's client writes them.
+# Not JSON, but Python's client writes these words.
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NUMBER: Final = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
-_MAX_EXPONENT: Final = 10  # digits; Python's integers do not compute larger ones
+_MAX_EXPONENT: Final = 10  # maximum digits of an exponent that is computed
 _EPOCH: Final = date(1970, 1, 1)
 _DIGITS_OF_INT64: Final = 19
-_SHORT: Final = 18  # digits that every int64 can hold
+_SHORT: Final = 18  # digits that always fit into int64
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME: Final = re.compile(
     _DATE.pattern
@@ -37,14 +38,14 @@ class BadJsonError(Exception):
 
 
 def convert(leaf: JsonLeaf, value: Any) -> Any:
-    """Return the value that the leaf's Arrow array holds.
+    """Returns the value for the leaf's Arrow array.
 
     Args:
-        leaf: how it is read; neither null nor JSON of any form.
-        value: a parsed value of a type in ``TYPES``.
+        leaf: leaf that is neither null nor JSON of any form.
+        value: parsed value of a type in ``TYPES``.
 
     Raises:
-        BadJsonError: it is not a value of the leaf.
+        BadJsonError: the value is not one of the leaf.
     """
     return _CONVERTERS[leaf.kind](leaf, value)
 
@@ -58,7 +59,7 @@ def _number(value: Any, wanted: str) -> re.Match[str]:
 
 
 def shown(value: Any) -> str:
-    """Return the words of an error for a parsed value."""
+    """Returns the words of an error for a parsed value."""
     if type(value) is bytes:
         return value[:_SHORT].decode()
     if isinstance(value, bool | int | float):
@@ -90,18 +91,15 @@ def _integer(number: re.Match[str], bits: int) -> int:
 
 
 def scaled(number: re.Match[str], scale: int, max_digits: int, *, is_cut: bool = False) -> int | None:
-    """Return a number times 10 ** ``scale`` as an integer.
+    """Returns a number times 10 ** ``scale`` as an integer; None: there is no such integer.
 
     The cost is proportional to the text, because an exponent alone never makes a large integer.
 
     Args:
-        number: a match of ``NUMBER``.
-        scale: decimal digits to move the point by.
-        max_digits: digits of the result.
-        is_cut: rounds down; else a number with a remainder has no result.
-
-    Returns:
-        None if there is no such integer.
+        number: match of ``NUMBER``.
+        scale: number of decimal digits to move the point by.
+        max_digits: maximum digits of the result.
+        is_cut: True rounds down; False: a number with a remainder has no result.
     """
     sign, whole, fraction, exponent = number.groups(default="")
     digits = (whole + fraction).lstrip("0")
@@ -148,10 +146,10 @@ def _text(leaf: JsonLeaf, value: Any) -> str:
 
 
 def utf8(value: str) -> bytes:
-    """Return the UTF-8 of a text.
+    """Returns the UTF-8 of a text.
 
     Raises:
-        BadJsonError: it has half of a surrogate pair.
+        BadJsonError: the text has half of a surrogate pair.
     """
     try:
         return value.encode()
@@ -164,10 +162,10 @@ def _bytes(leaf: JsonLeaf, value: Any) -> bytes:
 
 
 def decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
-    """Return the bytes that a text, in UTF-8, stands for.
+    """Returns the bytes that a text in UTF-8 encodes.
 
     Raises:
-        BadJsonError: it stands for none.
+        BadJsonError: the text encodes no bytes of the leaf.
     """
     data = _decoded(value, leaf.is_base64)
     if leaf.size is not None and len(data) != leaf.size:
@@ -205,7 +203,7 @@ def _integers(value: tuple[Any, ...], fewest: int, most: int) -> list[int]:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970."""
+    """Returns the days since 1970."""
     try:
         return (date(year, month, day) - _EPOCH).days
     except (ValueError, OverflowError) as error:
@@ -229,10 +227,10 @@ def _timestamp(leaf: JsonLeaf, value: Any) -> int:
 
 
 def _as_java_means(seconds: re.Match[str], micros: int) -> int:
-    """Microseconds of seconds with a point.
+    """Returns the microseconds of seconds with a point.
 
-    Before 1970 Java writes the second and adds what has passed of it: -2.25 is 1.75 s before. Java never
-    writes -0.25, nor an exponent, so these have their usual value.
+    Before 1970 Java writes the second, and adds the fraction that has passed of it: -2.25 is 1.75 s before
+    1970. Java never writes -0.25, nor an exponent, so these have their usual value.
     """
     sign, whole, fraction, exponent = seconds.groups()
     if not sign or whole == "0" or fraction is None or exponent is not None:
@@ -252,7 +250,7 @@ def _micros_of(found: re.Match[str], has_zone: bool) -> int:
 
 
 def _micros(*parts: int) -> int:
-    """Microseconds of year, month, day, hour, minute and second, since 1970."""
+    """Returns the microseconds since 1970 of year, month, day, hour, minute and second."""
     try:
         moment = datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
     except (ValueError, OverflowError) as error:
@@ -279,7 +277,7 @@ def _time(leaf: JsonLeaf, value: Any) -> int:
 
 
 def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
-    """Nanoseconds."""
+    """Returns the nanoseconds since midnight."""
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60 and 0 <= nanos < 1_000_000_000):
         raise BadJsonError("not a time of day")
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos
@@ -305,7 +303,7 @@ _CONVERTERS: Final[dict[JsonKind, Callable[[JsonLeaf, Any], Any]]] = {
     JsonKind.DECIMAL: _decimal,
 }
 _NUMBERS: Final = frozenset((str, int, bytes))
-# The Python types of parsed values that a leaf may have; others are bad.
+# Python types of parsed values, by kind of the leaf; values of other types are bad.
 TYPES: Final[dict[JsonKind, frozenset[type]]] = {
     JsonKind.NULL: frozenset(),
     JsonKind.BOOLEAN: frozenset((bool, str)),
@@ -314,7 +312,7 @@ TYPES: Final[dict[JsonKind, frozenset[type]]] = {
     JsonKind.TIMESTAMP: _NUMBERS | {tuple},
     JsonKind.TIME: _NUMBERS | {tuple},
 } | dict.fromkeys((JsonKind.INTEGER, JsonKind.FLOAT, JsonKind.TEXT, JsonKind.DECIMAL), _NUMBERS)
-# By kind, for errors.
+# Words of errors, by kind of the leaf.
 WANTED: Final[dict[JsonKind, str]] = {
     JsonKind.NULL: "null",
     JsonKind.BOOLEAN: "true or false",

@@ -20,8 +20,8 @@
     array, map       array; object. Pairs of keys and values: array or object
     struct           object; a name that the schema does not have is ignored, and a missing one gives its
                      default or null
-    struct<member0>  a union: the first member that reads it, of those that its JSON looks like, then of all;
-                     of records those first that have all of its names; any JSON comes last
+    struct<member0>  a union: the first member that reads it; members that its JSON looks like are tried
+                     first, among records those that have all of its names; any JSON is tried last
     ===============  ==================================================================================
 
 Fractions of a microsecond are cut towards the past. Of a name twice in an object the last counts.
@@ -67,30 +67,30 @@ from pulsar_spark.values.json.tree import (
 from pulsar_spark.values.json.unions import MemberOrder, UnionMembers, spread, union_column
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, largest_unchecked
 
-_SPARSE: Final = 8  # times as many members as values: values are sorted by member
-_NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # of a map's value
-_UNITS: Final = 2.0  # of work, for a value that is converted by itself
+_SPARSE: Final = 8  # with this many times more members than values, values are sorted by member
+_NAME: Final = JsonLeaf(JsonKind.TEXT, pa.string())  # leaf of the names of a map
+_UNITS: Final = 2.0  # units of work of a value that is converted by itself
 
 
 class TextNeededError(Exception):
-    """A float was parsed where the text of the number counts."""
+    """A float was parsed, but the text of the number is needed."""
 
 
 class ObjectReader:
     """Reads payloads of one tree.
 
     Args:
-        node: how values are read.
+        node: root of the tree.
     """
 
     def __init__(self, node: JsonNode) -> None:
         self._node = node
         self._growth = growth(node)
-        # Floats are parsed faster than texts. So texts are kept once a payload needs them.
+        # Floats are parsed faster than texts, so texts are kept only after a payload needed them.
         self._keeps_text = JsonKind.JSON in leaf_kinds(node)
 
     def read(self, payloads: pa.BinaryArray, work: ValueWork = ANY_WORK) -> DecodedValues:
-        """Read n payloads; null is a null row, and not bad."""
+        """Reads n payloads; null is a null row, and not bad."""
         # Parsed objects have no cycles, and the collector would look at each of them again and again.
         is_collected = gc.isenabled()
         gc.disable()
@@ -114,7 +114,7 @@ class ObjectReader:
 
 
 def explain(node: JsonNode, payload: bytes) -> str:
-    """Say why a payload is bad: the field's path, and what is wrong there; empty if it is not."""
+    """Returns the path of the first mistake in a payload, and the mistake; empty: the payload is good."""
     try:
         value = parse(payload)
     except ValueError:
@@ -131,13 +131,13 @@ class _Columns:
     """Reads values of n payloads, or of a union's member.
 
     Args:
-        budget: the budget of all payloads.
-        payload_of: index of the payload that each value is in, int64[n].
-        is_tried: whether the values are a union's.
-        is_again: whether they were read before, as another member.
+        budget: budget of all payloads.
+        payload_of: index of the payload of each value, int64[n].
+        is_tried: True if the values are a union's.
+        is_again: True if the values were read before, as another member.
 
     Attributes:
-        is_bad: which of the n are no values of the node, bool[n].
+        is_bad: flags of the values that do not fit the node, bool[n].
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Columns:
         self._payload_of = payload_of
         self._is_tried = is_tried
         self._is_again = is_again
-        # Of the first mistake: where it is below the node that is read, as a path and the value's index.
+        # The first mistake: its path below the node that is read, its reason, and the value's index.
         self._path = self._reason = ""
         self._index = 0
 
@@ -158,7 +158,7 @@ class _Columns:
         return ("", self._budget.reason) if self._budget.any_spent else (self._path.lstrip("."), self._reason)
 
     def finish(self, node: JsonNode, values: list[Any]) -> DecodedValues:
-        """Make the column; null for payloads that are bad."""
+        """Returns the column, with null for bad payloads."""
         column = self.read(node, values, self._payload_of)
         is_bad = self.is_bad | self._budget.is_spent
         if not is_bad.any():
@@ -169,12 +169,12 @@ class _Columns:
         return DecodedValues(column, is_bad)
 
     def read(self, node: JsonNode, values: list[Any], owner: Ints) -> pa.Array:
-        """Make an array of a node's values.
+        """Returns the array of a node's values.
 
         Args:
-            node: how they are read.
-            values: parsed values, [m]; None is a null.
-            owner: which of the n each belongs to, int64[m].
+            node: node of the values.
+            values: parsed values, [m]; None is null.
+            owner: index of each value's owner among the n, int64[m].
         """
         if self._is_again:
             self._budget.read_again(self._payload_of[owner])
@@ -189,7 +189,7 @@ class _Columns:
         return self._leaf(node, values, owner)
 
     def _fail(self, owner: Ints, indexes: list[int], reason: Callable[[int], str]) -> None:
-        """Values at some indexes are bad, for a reason by the index."""
+        """Marks the owners of some values bad; ``reason`` returns the mistake of a value."""
         if indexes:
             self.is_bad[owner[indexes]] = True
             if not self._reason:
@@ -200,7 +200,7 @@ class _Columns:
     ) -> pa.Array:
         """As ``read``, for parts of values.
 
-        ``place`` gives the path of the part at an index, and the index of the value that has it.
+        ``place`` returns the path of a part, and the index of the value that contains it.
         """
         was_good = not self._reason
         column = self.read(node, values, owner)
@@ -210,28 +210,28 @@ class _Columns:
         return column
 
     def _only(self, kind: type, wanted: str, values: list[Any], owner: Ints) -> tuple[list[Any], bool]:
-        """The values of a Python type, null for others, whose owners are bad; and whether there are nulls."""
+        """Returns the values of a Python type, null for others, which are bad; and if there are nulls."""
         kinds = set(map(type, values))
         if kinds <= {kind, type(None)}:
             return values, len(kinds) > 1 or kind not in kinds
         return self._of_types(frozenset((kind,)), wanted, values, owner), True
 
     def _of_types(self, types: frozenset[type], wanted: str, values: list[Any], owner: Ints) -> list[Any]:
-        """The values of some Python types, null for others, whose owners are bad."""
+        """Returns the values of some Python types, null for others, which are bad."""
         known = {*types, type(None)}
         bad = [index for index, value in enumerate(values) if type(value) not in known]
         self._fail(owner, bad, lambda index: f"expected {wanted}, but found {shown(values[index])}")
         return [value if type(value) in known else None for value in values] if bad else values
 
     def _not_bad(self, values: list[Any], owner: Ints) -> list[Any]:
-        """The values, null for those of owners that are bad."""
+        """Returns the values, null where the owner is bad."""
         if not self.is_bad.any():
             return values
         is_bad = self.is_bad[owner].tolist()
         return [None if bad else value for value, bad in zip(values, is_bad, strict=True)]
 
     def _not_spent(self, values: list[Any], owner: Ints) -> list[Any]:
-        """The values, null for those of payloads that took too much."""
+        """Returns the values, null where the payload used too much."""
         if not self._budget.any_spent:
             return values
         is_spent = self._budget.is_spent[self._payload_of[owner]].tolist()
@@ -252,7 +252,7 @@ class _Columns:
             if (count_bad := int(np.count_nonzero(self.is_bad))) > known_bad:
                 known_bad = count_bad
                 values = [value or {} for value in self._not_bad(values, owner)]
-            # Values of members, and the rows that have one; None: all.
+            # Rows that have the member (None: all), and the values of the member.
             some, part = (found or {}).get(member.key) or (None, _values(member.key, values))
             mine = owner if some is None else owner[some]
 
@@ -317,7 +317,7 @@ class _Columns:
     def _items(
         self, node: JsonArray | JsonMap, values: list[Any], owner: Ints, *, has_null: bool
     ) -> tuple[list[Any], npt.NDArray[np.int32], pa.Buffer | None]:
-        """The values, empty for nulls and where items are too many; where their items begin; the validity."""
+        """Returns the values, empty for nulls and too many items; the offsets of items; and the validity."""
         empty: list[Any] | dict[str, Any] = [] if isinstance(node, JsonArray) else {}
         some = [value or empty for value in values] if has_null else values
         lengths = np.fromiter(map(len, some), np.int64, len(some))
@@ -362,7 +362,7 @@ class _Columns:
         return union_column(node, chosen, parts)
 
     def _orders(self, node: JsonUnion, values: list[Any], indexes: list[int]) -> dict[int, MemberOrder]:
-        """In which order some values are tried as members: as the one that it is, where that is known."""
+        """Returns the order of members for each value; a value that was tried before has one member."""
         members = self._budget.members.get(id(node))
         if members is None:
             members = self._budget.members[id(node)] = UnionMembers(node)
@@ -377,7 +377,7 @@ class _Columns:
     def _of_member(
         self, member: JsonNode, values: list[Any], payload_of: Ints, mine: list[int], is_again: bool
     ) -> tuple[pa.Array, list[int], list[int]]:
-        """Read some values as one member; returns a column, the indexes of its values, and the others'."""
+        """Reads values as one member; returns the column, the indexes of its values, and the others."""
         budget = self._budget
         before = None if budget.room is None else budget.room.copy()
         reader = _Columns(budget, payload_of[mine], is_tried=True, is_again=is_again)
@@ -408,14 +408,14 @@ class _Columns:
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
         if float in kinds and bytes in TYPES[leaf.kind]:
-            # A float that is not whole is no integer, whatever its text is.
+            # A float that is not whole is never an integer, so its text is not needed.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError
         return leaf_columns.made_column(leaf, self._converted(leaf, values, owner))
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
-        """What the array of a leaf holds; each distinct value is converted once."""
+        """Returns the values for the leaf's array; each distinct value is converted once."""
         types = TYPES[leaf.kind]
         values = self._not_bad(values, owner)
         if tuple in types:
@@ -448,7 +448,7 @@ def _values(key: str, values: list[Any]) -> list[Any]:
 
 
 def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int], list[Any]]]:
-    """By the key of each member without a default: the indexes of records that have it, and its values."""
+    """Returns, for each member without a default, the indexes of records that have it, and its values."""
     found: dict[str, tuple[list[int], list[Any]]] = {
         member.key: ([], []) for member in node.members if member.default is None
     }
@@ -462,7 +462,7 @@ def _by_member(node: JsonRecord, values: list[Any]) -> dict[str, tuple[list[int]
 
 
 def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[str, int]]:
-    """Make what tells of an item's index its path, and the index of the value that has it."""
+    """Makes the function that returns an item's path, and the index of the value that contains it."""
 
     def place(index: int) -> tuple[str, int]:
         at = int(np.searchsorted(offsets, index, side="right")) - 1
@@ -472,7 +472,7 @@ def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[s
 
 
 def _has_numbers(value: Any) -> bool:
-    """Whether a value is a list of numbers alone."""
+    """Whether a value is a list of numbers."""
     if type(value) is not list:
         return False
     kinds = set(map(type, value))
@@ -482,7 +482,7 @@ def _has_numbers(value: Any) -> bool:
 
 
 def _first(values: list[Any]) -> dict[Any, int]:
-    """The index of the first of each distinct value, without nulls."""
+    """Returns the index of the first of each distinct value, without nulls."""
     first = dict(zip(reversed(values), range(len(values) - 1, -1, -1), strict=True))
     first.pop(None, None)
     return first

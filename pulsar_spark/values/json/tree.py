@@ -38,7 +38,7 @@ from pulsar_spark.values.value_bounds import item_width, most_growth
 
 
 class JsonKind(Enum):
-    """What a value without parts is read as."""
+    """Types of values without parts."""
 
     NULL = auto()
     BOOLEAN = auto()
@@ -58,13 +58,13 @@ class JsonLeaf:
     """A value without parts.
 
     Attributes:
-        kind: what it is read as.
-        type: of its column.
-        unit: of a timestamp that is a whole number; of a time of day.
-        size: bytes of a fixed; None: any.
-        is_base64: text that is not base64 is no value of bytes; else it stands for its UTF-8.
-        symbols: of an enum, what each text is read as; None: any text. Numbers are texts that are not looked
-            up: enums of Python's client may be some.
+        kind: type of the value.
+        type: type of the column.
+        unit: unit of a timestamp that is a whole number, or of a time of day.
+        size: bytes of a fixed; None: any number.
+        is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
+        symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as their
+            text, because Python's client writes numbers for enums.
     """
 
     kind: JsonKind
@@ -77,7 +77,7 @@ class JsonLeaf:
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one kind; ``is_map``: also those that an object's names and values are."""
+    """Items of one node; ``is_map``: an object stands for items of its names and values."""
 
     type: pa.DataType
     item: JsonNode
@@ -86,7 +86,7 @@ class JsonArray:
 
 @dataclass(frozen=True, slots=True)
 class JsonMap:
-    """Values of one kind by string keys."""
+    """Values of one node by string keys."""
 
     type: pa.DataType
     value: JsonNode
@@ -97,9 +97,9 @@ class JsonMember:
     """A field of a record.
 
     Attributes:
-        key: its name in payloads.
-        node: how its value is read.
-        default: the value of a missing member; None: null.
+        key: name in payloads.
+        node: node of its values.
+        default: value of a missing member; None: null.
     """
 
     key: str
@@ -109,7 +109,7 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class JsonRecord:
-    """Some members, in the order of the column's fields; others in the payload are not looked at."""
+    """Members, in the order of the column's fields; other names of a payload are ignored."""
 
     type: pa.DataType
     members: tuple[JsonMember, ...]
@@ -117,13 +117,13 @@ class JsonRecord:
 
 @dataclass(frozen=True, slots=True)
 class JsonUnion:
-    """One of some nodes, as a struct of which one field is not null.
+    """A struct of which at most one field is not null.
 
     Attributes:
-        type: of its column, which may have some of the members, and parts of them.
-        members: all of the schema's, with all of their parts: which of them a value is does not depend on
-            what is asked for.
-        indexes: which member each field of the column is.
+        type: type of the column, which may have some of the members, and parts of them.
+        members: all members of the schema, with all of their parts, so that the chosen member does not depend
+            on the requested fields.
+        indexes: member of each field of the column.
         number: number of the union, which equal unions of a tree share.
     """
 
@@ -133,7 +133,7 @@ class JsonUnion:
     number: int = -1
 
 
-# Bytes of a value while it is read: one says whether it is null, and four where its text ends.
+# Bytes of a value while it is read: one for its validity, four for the offset of its text.
 _WIDTHS: Final = {
     JsonKind.NULL: 1,
     JsonKind.BOOLEAN: 2,
@@ -146,13 +146,13 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Bytes that an item counts: what its column takes, or half of what it takes while it is read."""
+    """Returns the bytes that an item counts: those of its column, or half of those in reading."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 
 
 def _row_width(node: JsonNode) -> int:
-    """Bytes that a value takes while it is read, be it null; without its text and its items."""
+    """Returns the bytes of a value while it is read, without its text and its items."""
     if isinstance(node, JsonRecord):
         return 1 + sum(_row_width(member.node) for member in node.members)
     if isinstance(node, JsonUnion):
@@ -178,7 +178,7 @@ def growth(node: JsonNode) -> float:
 
 def _lists(node: JsonNode) -> Iterator[tuple[int, int]]:
     if isinstance(node, JsonArray):
-        # An item and a comma; a record is ``{}`` at least.
+        # The shortest item and a comma; the shortest record is ``{}``.
         yield item_size(node) + added_text(node.item), 2 if isinstance(node.item, JsonLeaf) else 3
     elif isinstance(node, JsonMap):
         yield item_size(node) + added_text(node.value), 5  # two quotes, a colon, a value and a comma
@@ -192,7 +192,7 @@ def leaf_kinds(node: JsonNode) -> set[JsonKind]:
 
 
 def added_text(node: JsonNode) -> int:
-    """Bytes, at most, that a value gets from the schema: defaults, also those of enums."""
+    """Returns the maximum bytes that the schema adds to a value: defaults of members and enums."""
     if isinstance(node, JsonUnion):
         return max(map(added_text, node.members))
     if isinstance(node, JsonLeaf):
@@ -207,7 +207,7 @@ def added_text(node: JsonNode) -> int:
 
 
 def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
-    """The type of all fields of ``whole``, each as ``part`` has it where that has it."""
+    """Returns the type of all fields of ``whole``, each with the type in ``part`` if ``part`` has it."""
     if pa.types.is_struct(whole):
         fields = []
         for field in whole:
@@ -223,11 +223,11 @@ def filled_type(whole: pa.DataType, part: pa.DataType) -> pa.DataType:
 
 
 def select(column: pa.Array, part: pa.DataType) -> pa.Array:
-    """The fields of a column that ``part`` has, in its order.
+    """Returns the fields of a column that ``part`` has, in its order.
 
     Args:
-        column: of a type that ``filled_type`` made of ``part``; without an offset.
-        part: the type of the result.
+        column: column of a type that ``filled_type`` made of ``part``; without an offset.
+        part: type of the result.
     """
     if column.type.equals(part):
         return column
@@ -243,24 +243,24 @@ def select(column: pa.Array, part: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(part, len(column), column.buffers()[:2], children=[items])
 
 
-# Java's client writes them beside each schema that it makes; its bytes are always base64.
+# Java's client, whose bytes are always base64, writes these properties for each schema that it makes.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
 def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
-    """Make the tree of a column.
+    """Makes the tree of a column.
 
     Args:
-        writer: the version that payloads are of.
-        reader: the version that they are read as.
+        writer: version that payloads were written with.
+        reader: version that payloads are read as.
         target: the reader's Arrow type, or a projection of it.
 
     Raises:
         SchemaError: the target is no projection, a default is no value of its type, or the writer's time is
             of another kind than the reader's.
-        UnsupportedError: as ``avro_types.parse``; or defaults that are too large.
+        UnsupportedError: as ``avro_types.parse``; or defaults are too large.
     """
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
     written = parse(writer) if writer != reader else None
@@ -272,7 +272,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
 
 
 def _plain(avro: AvroType | None) -> AvroType | None:
-    """The one type that a union with null stands for."""
+    """Returns the other type of a union of null and one type; other types unchanged."""
     if isinstance(avro, AvroUnion) and len(avro.members) == 1:
         return avro.members[0]
     return avro
@@ -285,7 +285,7 @@ class _Maker:
         self._unions: dict[tuple[JsonNode, ...], int] = {}  # numbers, by the members
 
     def node(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonNode:
-        """Make one node; the writer's type is None where that has none here."""
+        """Makes the node of a type; ``writer`` is None if the writer has no such type."""
         writer, plain = _plain(writer), _plain(reader)
         assert plain is not None
         if isinstance(plain, AvroRecord) and pa.types.is_struct(target):
@@ -319,7 +319,7 @@ class _Maker:
             key = keys.get(field.name, field.name)
             written = theirs.get(key)
             node = self.node(written, field.type, column.type, below)
-            # Writers leave nulls out: what is missing is one, if their version has the field.
+            # Writers leave nulls out, so a missing field is null if their version has it.
             is_null = field.default is None or (written is not None and has_null(written))
             default = None if is_null else self._defaults.constant(field, column.type, below)
             members.append(JsonMember(key, node, default))
@@ -369,17 +369,17 @@ class _Maker:
 
 
 def _shape(avro: AvroType) -> object:
-    """What tells the members of a union apart."""
+    """Returns a value that differs for members of a union that can be told apart."""
     return avro.kind if isinstance(avro, AvroPrimitive) else type(avro)
 
 
 def _is_text(avro: AvroType | None) -> TypeGuard[AvroPrimitive]:
-    """Whether a type is one of two that Avro reads as each other."""
+    """Whether a type is text or bytes, which Avro reads as each other."""
     return isinstance(avro, AvroPrimitive) and not avro.logical and avro.kind in ("string", "bytes")
 
 
 def _symbols(writer: AvroType | None, reader: AvroEnum) -> dict[str, str]:
-    """What texts are read as: the reader's symbols as they are, others of the writer as the default."""
+    """Returns the symbol of each text; for other symbols of the writer, the default."""
     symbols = {symbol: symbol for symbol in reader.symbols}
     if isinstance(writer, AvroEnum) and reader.default is not None:
         symbols = dict.fromkeys(writer.symbols, reader.default) | symbols

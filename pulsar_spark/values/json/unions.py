@@ -24,7 +24,7 @@ _FEW: Final = 2
 
 
 class UnionMembers:
-    """Tells in which order the members of a union are tried for a value."""
+    """Determines the order in which the members of a union are tried for a value."""
 
     def __init__(self, node: JsonUnion) -> None:
         # A bit for each member.
@@ -50,7 +50,7 @@ class UnionMembers:
         self._is_any_soon = (self._alike[dict] | self._any).bit_count() <= _FEW
 
     def order(self, value: Any) -> MemberOrder:
-        """Return the order for a value, which those of the same type and names share."""
+        """Returns the order for a value; values of the same type and names share it."""
         names: Hashable = tuple(value) if type(value) is dict else None
         known = type(value), names
         order = self._orders.get(known)
@@ -76,7 +76,7 @@ class UnionMembers:
 
 
 def _alike(node: JsonNode) -> tuple[type, ...]:
-    """The Python types that usual values of a union's member have."""
+    """Returns the Python types of usual values of a union's member."""
     if isinstance(node, JsonRecord | JsonMap):
         return (dict,)
     if isinstance(node, JsonArray):
@@ -88,10 +88,10 @@ def _alike(node: JsonNode) -> tuple[type, ...]:
 
 
 class MemberOrder:
-    """Members in the order in which they are tried, of which most are never asked for.
+    """Members in the order in which they are tried; most members are never tried.
 
     Args:
-        groups: bits of members, one group after the other; within a group, the first member comes first.
+        groups: bits of members, one group after the other; within a group, the lowest bit is first.
     """
 
     def __init__(self, groups: list[int]) -> None:
@@ -99,7 +99,7 @@ class MemberOrder:
         self._found: list[int] = []
 
     def member(self, rank: int) -> int:
-        """Return the member that is tried after ``rank`` others; -1: there is none."""
+        """Returns the member after ``rank`` others; -1: there is no further member."""
         while len(self._found) <= rank:
             self._found.append(self._next())
         return self._found[rank]
@@ -116,7 +116,13 @@ class MemberOrder:
 def union_column(
     node: JsonUnion, chosen: Ints, parts: dict[int, list[tuple[list[int], pa.Array]]]
 ) -> pa.Array:
-    """The struct of a union's members; the rows and the values of each are in parts."""
+    """Returns the struct of a union's members.
+
+    Args:
+        node: union.
+        chosen: member of each row, int64[n]; -1: null.
+        parts: rows and their values, by member.
+    """
     columns = []
     for number, field in zip(node.indexes, node.type, strict=True):
         found = parts.get(number)
@@ -131,7 +137,7 @@ def union_column(
 
 
 def spread(column: pa.Array, rows: list[int], count: int) -> pa.Array:
-    """Put values into their rows of ``count``; the others are null."""
+    """Puts values into their rows among ``count`` rows; other rows are null."""
     place = np.full(count, -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     return column.take(pa.array(place, mask=place < 0))
