@@ -74,32 +74,18 @@ class AvroDecoder:
     """
 
     def __init__(self, step: Step, type: pa.DataType, offset: int) -> None:  # noqa: A002
+        self.type = type
+        items = ((item_size(each), least) for each, least in lists(step))
+        self.cost = ValueCost(added_text(step), most_growth(items))
         self._step = step
         self._read = _reader(step, type)
-        items = ((item_size(each), least) for each, least in lists(step))
-        self._cost = ValueCost(added_text(step), most_growth(items))
-        self._unchecked = largest_unchecked(self._cost.growth)
-        self._type = type
+        self._unchecked = largest_unchecked(self.cost.growth)
         self._offset = offset
-
-    @property
-    def type(self) -> pa.DataType:
-        """Type of the decoded column."""
-        return self._type
+        self.plan: Hashable = (self._read, offset)
 
     @cached_property
     def _walk(self) -> Walker:
         return walker(self._step)
-
-    @property
-    def plan(self) -> Hashable:
-        """Equal for decoders that decode the same values to the same column."""
-        return self._read, self._offset
-
-    @property
-    def cost(self) -> ValueCost:
-        """Maximum column bytes of a value."""
-        return self._cost
 
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
@@ -115,7 +101,7 @@ class AvroDecoder:
                 for first, last in _slices(values)
             ]
             if not parts:
-                return DecodedValues(pa.array([], self._type))
+                return DecodedValues(pa.array([], self.type))
             bad = np.concatenate([bad for _, bad in parts])
             columns = [column for column, _ in parts]
             parts.clear()

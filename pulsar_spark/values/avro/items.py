@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pulsar_spark.arrow.arrays import Ints
-from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, Walker, read_block
+from pulsar_spark.values.avro.check_value import BLOCK_WORK, BadAvroError, read_block, walker
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, VarintEnds, read_varints
+from pulsar_spark.values.avro.steps import ListStep, fixed_width, is_varint, item_cost, item_work, lists
 
 # With up to this number of rows, one by one is faster than a wave of items without arrays.
 FEW_ROWS = 64
@@ -38,35 +39,25 @@ Take: TypeAlias = Callable[[Ints, Ints], None]
 
 
 class ItemsFinder:
-    """Finds the items of an array of each row.
+    """Finds the items of an array or map of each row.
 
     Args:
+        step: step of the arrays.
         find: finds the ends of items; see ``value_ends.FindEnds``.
-        walk: checks one item.
-        width: bytes of each item; None: items differ in size.
-        is_varint: True if each item is one varint.
-        cost: bytes that an item uses beyond its own; see ``AvroPayloads.credit``.
-        work: units of work of an item that is found by itself.
-        depth: number of arrays and maps in an item.
+        is_charged: True if items without bytes use the rows' credit.
     """
 
     def __init__(
-        self,
-        find: Callable[[AvroPayloads, Ints, Rows], Ints],
-        walk: Walker,
-        width: int | None,
-        is_varint: bool,
-        cost: int,
-        work: float,
-        depth: int,
+        self, step: ListStep, find: Callable[[AvroPayloads, Ints, Rows], Ints], *, is_charged: bool
     ) -> None:
+        item = step.item
         self._find = find
-        self._walk = walk
-        self._width = width
-        self._is_varint = is_varint
-        self._cost = cost
-        self._work = work
-        self._few = FEW_ROWS * (1 + depth)
+        self._walk = walker(item)
+        self._width = fixed_width(item)
+        self._is_varint = is_varint(item)
+        self._cost = item_cost(item) if is_charged else 0
+        self._work = item_work(item)
+        self._few = FEW_ROWS * (1 + sum(1 for _ in lists(item)))
 
     def find(
         self, payloads: AvroPayloads, position: Ints, rows: Rows, take: Take | None

@@ -17,9 +17,10 @@ from pulsar_spark.arrow.arrays import Flags, Ints
 from pulsar_spark.arrow.growing_array import GrowingArray
 from pulsar_spark.arrow.spans import gather
 from pulsar_spark.values.avro import steps
+from pulsar_spark.values.avro.items import ItemsFinder
 from pulsar_spark.values.avro.payloads import AvroPayloads, Rows, read_short_varints, read_spans, read_varints
 from pulsar_spark.values.avro.steps import BooleanStep, BytesStep, EnumStep, FloatStep, IntegerStep, NullStep
-from pulsar_spark.values.avro.value_ends import ends_finder, fail_some, items_finder, rows_by_branch
+from pulsar_spark.values.avro.value_ends import ends_finder, fail_some, rows_by_branch
 from pulsar_spark.values.primitives import decode_texts
 
 Reader: TypeAlias = Callable[[AvroPayloads, Ints, Rows], "tuple[pa.Array, Ints]"]
@@ -223,7 +224,7 @@ def _unwanted_reader(step: steps.Step) -> Reader:
 
 def _list_reader(step: steps.ListStep) -> Reader:
     read_item = reader(step.item)
-    found = items_finder(step, is_charged=True, is_read_later=True)
+    found = ItemsFinder(step, ends_finder(step.item, is_read_later=True), is_charged=True)
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         growing = GrowingArray(step.item.type)

@@ -64,26 +64,6 @@ def ends_finder(step: steps.Step, *, is_read_later: bool = False) -> FindEnds:
     return _nullable(step) or _union(step, is_read_later=is_read_later)
 
 
-def items_finder(step: steps.ListStep, *, is_charged: bool, is_read_later: bool) -> ItemsFinder:
-    """Makes the finder of the items of arrays or maps.
-
-    Args:
-        step: step of the arrays.
-        is_charged: True if items without bytes use the rows' credit.
-        is_read_later: True if all items are read after they have been found, which checks them.
-    """
-    item = step.item
-    return ItemsFinder(
-        ends_finder(item, is_read_later=is_read_later),
-        walker(item),
-        steps.fixed_width(item),
-        steps.is_varint(item),
-        steps.item_cost(item) if is_charged else 0,
-        steps.item_work(item),
-        sum(1 for _ in steps.lists(item)),
-    )
-
-
 def _fixed(width: int) -> FindEnds:
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:
         after: Ints = position + width
@@ -190,7 +170,8 @@ def _record(step: steps.RecordStep, *, is_read_later: bool) -> FindEnds:
 
 
 def _items(step: steps.ListStep, *, is_read_later: bool) -> FindEnds:
-    items = items_finder(step, is_charged=not is_read_later, is_read_later=is_read_later)
+    find_item = ends_finder(step.item, is_read_later=is_read_later)
+    items = ItemsFinder(step, find_item, is_charged=not is_read_later)
     is_checked = steps.is_varint(step.item) and not is_read_later
 
     def find(payloads: AvroPayloads, position: Ints, rows: Rows) -> Ints:

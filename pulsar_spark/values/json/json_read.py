@@ -92,20 +92,10 @@ class _JsonDecoder:
         self._lines = ArrowReader(tree)
         self._objects = ObjectReader(tree)
         self._are_plain = _MostRows()
-        self._cost = ValueCost(added_text(tree), growth(tree))
-        self._unchecked = largest_unchecked(self._cost.growth)
-
-    @property
-    def type(self) -> pa.DataType:
-        return self._tree.type
-
-    @property
-    def cost(self) -> ValueCost:
-        return self._cost
-
-    @property
-    def plan(self) -> Hashable:
-        return id(self)
+        self.type = tree.type
+        self.cost = ValueCost(added_text(tree), growth(tree))
+        self.plan: Hashable = id(self)
+        self._unchecked = largest_unchecked(self.cost.growth)
 
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK

@@ -27,46 +27,17 @@ from pulsar_spark.values.protobuf.readers import (
 from pulsar_spark.values.value_bounds import ValueRoom, item_width, most_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
-_PACKED_SIZES = {  # of items; None: varints
-    **dict.fromkeys(
-        (
-            FieldDescriptorProto.TYPE_DOUBLE,
-            FieldDescriptorProto.TYPE_FIXED64,
-            FieldDescriptorProto.TYPE_SFIXED64,
-        ),
-        8,
-    ),
-    **dict.fromkeys(
-        (
-            FieldDescriptorProto.TYPE_FLOAT,
-            FieldDescriptorProto.TYPE_FIXED32,
-            FieldDescriptorProto.TYPE_SFIXED32,
-        ),
-        4,
-    ),
-}
-_ELEMENT_SIZES = {  # of the runtime, where they are not 8
-    FieldDescriptorProto.TYPE_BOOL: 1,
-    **dict.fromkeys(
-        (
-            FieldDescriptorProto.TYPE_FLOAT,
-            FieldDescriptorProto.TYPE_INT32,
-            FieldDescriptorProto.TYPE_UINT32,
-            FieldDescriptorProto.TYPE_SINT32,
-            FieldDescriptorProto.TYPE_FIXED32,
-            FieldDescriptorProto.TYPE_SFIXED32,
-            FieldDescriptorProto.TYPE_ENUM,
-        ),
-        4,
-    ),
-    **dict.fromkeys((FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES), 16),
-}
-_HEADER = 40  # bytes of a message or of an array, beside its fields or items
-_NOT_PACKED = (
-    FieldDescriptorProto.TYPE_BYTES,
-    FieldDescriptorProto.TYPE_MESSAGE,
-    FieldDescriptorProto.TYPE_GROUP,
+_F = FieldDescriptorProto
+_EIGHT = (_F.TYPE_DOUBLE, _F.TYPE_FIXED64, _F.TYPE_SFIXED64)
+_FOUR = (_F.TYPE_FLOAT, _F.TYPE_FIXED32, _F.TYPE_SFIXED32)
+# Bytes of an item that is packed; other items are varints.
+_PACKED_SIZES = dict.fromkeys(_EIGHT, 8) | dict.fromkeys(_FOUR, 4)
+# Bytes of an item in the runtime; other items have 8.
+_ELEMENT_SIZES = {_F.TYPE_BOOL: 1, _F.TYPE_STRING: 16, _F.TYPE_BYTES: 16} | dict.fromkeys(
+    (*_FOUR, _F.TYPE_INT32, _F.TYPE_UINT32, _F.TYPE_SINT32, _F.TYPE_ENUM), 4
 )
+_HEADER = 40  # bytes of a message or of an array, beside its fields or items
+_NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
 COPIES = 3  # of a payload: Python's bytes, and texts in the runtime and on their way to columns
 MESSAGE_WORK = 1.6  # units that a message in a repeated field takes
 _FIELD_WORK = 0.45  # and any field on the wire, because it is found here and then read
@@ -121,16 +92,16 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
         kind = defined[number].type
         packed = None if kind in _NOT_PACKED else _PACKED_SIZES.get(kind, 0)
         width = item_width(field.type) + _added_text(reader) + 3 * _ELEMENT_SIZES.get(kind, 8)
-        if kind == FieldDescriptorProto.TYPE_MESSAGE:
+        if kind == _F.TYPE_MESSAGE:
             width += _message_size(file.message_type[int(defined[number].type_name.removeprefix(".M"))])
-        found[number] = CountedField(width, fields, packed, kind == FieldDescriptorProto.TYPE_MESSAGE)
+        found[number] = CountedField(width, fields, packed, kind == _F.TYPE_MESSAGE)
     return found
 
 
 def _message_size(message: DescriptorProto) -> int:
     """Bytes, about, that the runtime takes for a message, whatever is set."""
     return _HEADER + sum(
-        8 if field.label == FieldDescriptorProto.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
+        8 if field.label == _F.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
         for field in message.field
     )
 
