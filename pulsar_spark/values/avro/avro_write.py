@@ -8,13 +8,11 @@ one block with a count, without a size in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
-from pulsar_spark.arrow.arrays import Ints
 from pulsar_spark.arrow.join import EncodedField, lengths
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
@@ -31,7 +29,7 @@ from pulsar_spark.values.avro.avro_types import (
 from pulsar_spark.values.avro.defaults import default_bytes, varint
 from pulsar_spark.values.encode import column_values, pieces
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit
-from pulsar_spark.values.encode.pieces import Cells, Piece, PieceWriter
+from pulsar_spark.values.encode.pieces import Cells, Piece, Write
 from pulsar_spark.values.interfaces import ValueEncoder
 
 _READ_OFFSET = "__AVRO_READ_OFFSET__"
@@ -56,40 +54,28 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     return pieces.RowEncoder(_writer(fit(parse(schema), source)))
 
 
-def _writer(found: ColumnFit) -> PieceWriter:
+def _writer(found: ColumnFit) -> Write:
     """Makes the writer of a field, which writes the index of the branch if the field is a union."""
     if isinstance(found.avro, AvroUnion):
-        return _Members(found)
-    inner = _plain_writer(found)
+        return _members(found)
+    write = _plain_writer(found)
     if found.branch is None:
-        return _Required(inner, found.path)
+        return _required(write, found.path)
     if found.null is None:
-        return _Branch(_Required(inner, found.path), found.branch)
-    return _Nullable(inner, found.branch, found.null)
+        return _branch(_required(write, found.path), found.branch)
+    return _nullable(write, found.branch, found.null, is_scalar=not found.parts)
 
 
-def _plain_writer(found: ColumnFit) -> PieceWriter:
+def _plain_writer(found: ColumnFit) -> Write:
     avro = found.avro
     if isinstance(avro, AvroRecord):
-        return _Record(found, avro)
+        return _record(found, avro)
     if isinstance(avro, AvroArray):
-        return _Array(found)
-    if isinstance(avro, AvroMap):
-        return _Map(found)
-    return _Scalar(_scalar(found))
+        return _array(found)
+    return _map(found) if isinstance(avro, AvroMap) else _scalar(found)
 
 
-class _Scalar:
-    """Writes values without parts; only this writer accepts columns with nulls."""
-
-    def __init__(self, make: Callable[[pa.Array], list[Piece]]) -> None:
-        self._make = make
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        return self._make(column)
-
-
-def _scalar(found: ColumnFit) -> Callable[[pa.Array], list[Piece]]:
+def _scalar(found: ColumnFit) -> Write:
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
         return lambda column: [pieces.varints(column_values.symbol_numbers(column, avro, path))]
@@ -129,121 +115,101 @@ def _sized(values: pa.BinaryArray) -> list[Piece]:
     return [pieces.varints(sizes), EncodedField(values, sizes)]
 
 
-class _Required:
+def _required(write: Write, path: str) -> Write:
     """Writes a field that is not nullable."""
 
-    def __init__(self, inner: PieceWriter, path: str) -> None:
-        self._inner = inner
-        self._path = path
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
+    def write_all(column: pa.Array) -> list[Piece]:
         has = column_values.validity(column)
         if has is not None:
-            column_values.require(has, self._path, "null, but the topic's field is not nullable")
-        return self._inner.pieces(column)
+            column_values.require(has, path, "null, but the topic's field is not nullable")
+        return write(column)
+
+    return write_all
 
 
-class _Branch:
+def _branch(write: Write, branch: int) -> Write:
     """Writes a union whose rows all use one branch."""
-
-    def __init__(self, inner: PieceWriter, branch: int) -> None:
-        self._inner = inner
-        self._branch = varint(branch)
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        return [pieces.constant(self._branch, len(column)), *self._inner.pieces(column)]
+    head = varint(branch)
+    return lambda column: [pieces.constant(head, len(column)), *write(column)]
 
 
-class _Nullable:
-    """Writes a union of null and one branch."""
+def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write:
+    """Writes a union of null and one branch; only values without parts are given columns with nulls."""
+    write_all = _branch(write, branch)
 
-    def __init__(self, inner: PieceWriter, branch: int, null: int) -> None:
-        self._inner = inner
-        self._branch = branch
-        self._null = null
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
+    def write_some(column: pa.Array) -> list[Piece]:
         has = column_values.validity(column)
         if has is None:
-            return [
-                pieces.constant(varint(self._branch), len(column)),
-                *self._inner.pieces(column),
-            ]
-        head = pieces.varints(np.where(has, self._branch, self._null))
-        if isinstance(self._inner, _Scalar):
-            return [head, *(pieces.masked(piece, has) for piece in self._inner.pieces(column))]
-        return [head, pieces.of_some(self._inner, column, has)]
+            return write_all(column)
+        head = pieces.varints(np.where(has, branch, null))
+        if is_scalar:
+            return [head, *(pieces.masked(piece, has) for piece in write(column))]
+        return [head, pieces.of_some(write, column, has)]
+
+    return write_some
 
 
-class _Members:
+def _members(found: ColumnFit) -> Write:
     """Writes a union that has a column for each member; each row has one of them."""
+    parts = [part for part in found.parts if part is not None]
+    branches = np.array([part.branch for part in parts], np.int64)
+    writers = [_plain_writer(part) for part in parts]
 
-    def __init__(self, found: ColumnFit) -> None:
-        self._path = found.path
-        self._null = found.null
-        parts = [part for part in found.parts if part is not None]
-        self._branches = np.array([part.branch for part in parts], np.int64)
-        self._writers = [_plain_writer(part) for part in parts]
+    def write(column: pa.StructArray) -> list[Piece]:
+        members, has, count = pieces.members_of(column, found.path, is_nullable=found.null is not None)
+        chosen = branches[np.argmax(has, axis=0)]
+        if found.null is not None:
+            chosen[count == 0] = found.null
+        each = zip(writers, members, has, strict=True)
+        return [pieces.varints(chosen), *(pieces.of_some(*one) for one in each)]
 
-    def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members, has, count = pieces.members_of(column, self._path, is_nullable=self._null is not None)
-        branches = self._branches[np.argmax(has, axis=0)]
-        if self._null is not None:
-            branches[count == 0] = self._null
-        found = zip(self._writers, members, has, strict=True)
-        return [pieces.varints(branches), *(pieces.of_some(*each) for each in found)]
+    return write
 
 
-class _Record:
-    def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
-        columns = iter(found.columns)
-        self._steps: list[tuple[PieceWriter, int] | bytes] = []
-        pairs = zip(avro.fields, found.parts, strict=True)
-        for is_default, run in groupby(pairs, lambda pair: pair[1] is None):
-            if is_default:
-                self._steps.append(default_bytes([field for field, _ in run], found.path))
-            else:
-                self._steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
+def _record(found: ColumnFit, avro: AvroRecord) -> Write:
+    columns = iter(found.columns)
+    steps: list[tuple[Write, int] | bytes] = []
+    for is_default, run in groupby(zip(avro.fields, found.parts, strict=True), lambda pair: pair[1] is None):
+        if is_default:
+            steps.append(default_bytes([field for field, _ in run], found.path))
+        else:
+            steps.extend((_writer(part), next(columns)) for _, part in run if part is not None)
 
-    def pieces(self, column: pa.StructArray) -> list[Piece]:
-        found: list[Piece] = []
-        for step in self._steps:
+    def write(column: pa.StructArray) -> list[Piece]:
+        made: list[Piece] = []
+        for step in steps:
             if isinstance(step, bytes):
-                found.append(pieces.constant(step, len(column)))
+                made.append(pieces.constant(step, len(column)))
             else:
-                writer, number = step
-                found.extend(writer.pieces(column.field(number)))
-        return found
+                write_field, number = step
+                made.extend(write_field(column.field(number)))
+        return made
+
+    return write
 
 
-class _Array:
-    def __init__(self, found: ColumnFit) -> None:
-        (item,) = found.parts
-        assert item is not None
-        self._item = _writer(item)
-
-    def pieces(self, column: pa.ListArray) -> list[Piece]:
-        items, starts = pieces.items_of(column)
-        return _blocks(np.diff(starts), pieces.of_items(self._item.pieces, items, starts))
+def _array(found: ColumnFit) -> Write:
+    (item,) = found.parts
+    assert item is not None
+    write_item = _writer(item)
+    return lambda column: _blocks(column, write_item)
 
 
-class _Map:
-    def __init__(self, found: ColumnFit) -> None:
-        (value,) = found.parts
-        assert value is not None
-        self._path = found.path
-        self._value = _writer(value)
+def _map(found: ColumnFit) -> Write:
+    (value,) = found.parts
+    assert value is not None
+    write_value = _writer(value)
 
-    def pieces(self, column: pa.MapArray) -> list[Piece]:
-        entries, starts = pieces.items_of(column)
-        return _blocks(np.diff(starts), pieces.of_items(self._entry, entries, starts))
+    def write_entry(entries: pa.StructArray) -> list[Piece]:
+        keys = column_values.map_keys(entries.field(0), found.path)
+        return [*_sized(keys.cast(pa.binary())), *write_value(entries.field(1))]
 
-    def _entry(self, entries: pa.StructArray) -> list[Piece]:
-        keys = column_values.map_keys(entries.field(0), self._path)
-        return [*_sized(keys.cast(pa.binary())), *self._value.pieces(entries.field(1))]
+    return lambda column: _blocks(column, write_entry)
 
 
-def _blocks(counts: Ints, items: Piece) -> list[Piece]:
-    """Returns the pieces of an array or map in each row: count, items, and an end if there are items."""
+def _blocks(column: pa.ListArray | pa.MapArray, write_item: Write) -> list[Piece]:
+    """Writes an array or map as a count, its items, and an end if it has items."""
+    items, starts = pieces.items_of(column)
+    counts = np.diff(starts)
     end = pieces.masked(Cells(np.zeros((len(counts), 1), np.uint8), None, 1), counts > 0)
-    return [pieces.varints(counts), items, end]
+    return [pieces.varints(counts), pieces.of_items(write_item, items, starts), end]

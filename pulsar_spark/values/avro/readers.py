@@ -345,7 +345,7 @@ def _member_reader(step: steps.MemberStep) -> Reader:
 
 
 def _placed(parts: list[pa.Array], place: Places, kind: pa.DataType) -> pa.Array:
-    """Returns the row at each place of the concatenated parts; -1: null."""
+    """Returns the rows of the concatenated parts at the given places; -1: null."""
     if not parts:
         return pa.nulls(len(place), kind)
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)

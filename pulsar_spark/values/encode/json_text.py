@@ -29,7 +29,7 @@ from pulsar_spark.values.encode.column_values import (
     too_large,
     validity,
 )
-from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, texts, to_binary
+from pulsar_spark.values.encode.pieces import MAX_SIZE, Cells, Piece, Write, texts, to_binary
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
@@ -179,7 +179,7 @@ _QUOTE: Final = b'"'
 _NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
-def form_text(logical: str, path: str) -> tuple[Callable[[pa.Array], list[Piece]], bytes]:
+def form_text(logical: str, path: str) -> tuple[Write, bytes]:
     """What makes the text of a logical type, and what stands around it.
 
     Args:

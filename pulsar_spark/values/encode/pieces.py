@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ class Cells:
 
 
 Piece: TypeAlias = "Cells | EncodedField"
+# Returns the bytes of each row of a column; raises Misfit for a value that the field cannot hold.
+Write: TypeAlias = Callable[[pa.Array], list[Piece]]
 
 
 def fixed(values: npt.NDArray[np.generic]) -> Cells:
@@ -281,63 +283,51 @@ def _side_by_side(
     return whole
 
 
-class PieceWriter(Protocol):
-    """Writes the values of one field."""
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        """The bytes of each row of ``column``.
-
-        Raises:
-            Misfit: a value that the field cannot hold.
-        """
-        ...
-
-
+@dataclass(frozen=True, slots=True)
 class RowEncoder:
-    """Writes rows by the writer of their whole."""
+    """Encodes rows; ``write`` writes the whole of each row."""
 
-    def __init__(self, writer: PieceWriter) -> None:
-        self._writer = writer
+    write: Write
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        """Write n rows.
+        """Encodes n rows.
 
         Raises:
             SchemaError: a row does not fit the schema.
-            OptionError: they have more than 2 GiB.
+            OptionError: the rows have more than 2 GiB.
         """
         try:
-            return EncodedValues(to_binary(joined(self._writer.pieces, rows)))
+            return EncodedValues(to_binary(joined(self.write, rows)))
         except Misfit as misfit:
             raise misfit.error() from None
 
 
-def joined(pieces: Callable[[pa.Array], list[Piece]], column: pa.Array) -> EncodedMessages:
-    """The bytes of each row of a column, by what makes the pieces of them."""
+def joined(write: Write, column: pa.Array) -> EncodedMessages:
+    """Returns the bytes of each row of a column."""
     if len(column) == 0:
         return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
-    return join_rows(pieces(column), len(column))
+    return join_rows(write(column), len(column))
 
 
-def of_some(writer: PieceWriter, column: pa.Array, has: Flags) -> Piece:
-    """The piece of all rows, of which only those that ``has`` names are written."""
+def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
+    """Returns the piece of all rows, of which only the flagged rows are written."""
     try:
-        found = joined(writer.pieces, column.filter(pa.array(has)))
+        found = joined(write, column.filter(pa.array(has)))
     except Misfit as misfit:
         raise misfit.at(int(np.flatnonzero(has)[misfit.row])) from None
     return spread_rows(found, has)
 
 
-def of_items(pieces: Callable[[pa.Array], list[Piece]], items: pa.Array, starts: Ints) -> Piece:
-    """The piece of all rows that holds the items of each, one after the other.
+def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
+    """Returns the piece of all rows that contains the items of each row, one after the other.
 
     Args:
-        pieces: makes those of items.
-        items: of all rows.
+        write: writes the items.
+        items: items of all rows.
         starts: see :func:`items_of`.
     """
     try:
-        found = joined(pieces, items)
+        found = joined(write, items)
     except Misfit as misfit:
         raise misfit.at(int(np.searchsorted(starts, misfit.row, "right")) - 1) from None
     return texts(to_binary(found, found.offsets[starts]))

@@ -8,7 +8,7 @@ written. Everything else is as in ``avro_write``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -35,7 +35,7 @@ from pulsar_spark.values.encode import column_values, json_text, pieces
 from pulsar_spark.values.encode.column_values import Misfit
 from pulsar_spark.values.encode.field_fit import ColumnFit, field_path, fit
 from pulsar_spark.values.encode.json_text import form_text
-from pulsar_spark.values.encode.pieces import Piece, RowEncoder
+from pulsar_spark.values.encode.pieces import Piece, RowEncoder, Write
 from pulsar_spark.values.interfaces import ValueEncoder
 from pulsar_spark.values.json_types import is_pairs, parse
 
@@ -54,7 +54,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
         SchemaError: the schema is not valid Avro, or columns do not fit it; the text lists all such columns.
         UnsupportedError: the schema or its defaults are too large.
     """
-    return RowEncoder(_Root(_writer(fit(parse(schema), source))))
+    return RowEncoder(_whole(_writer(fit(parse(schema), source))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +64,16 @@ class _Writer:
     Attributes:
         path: path of the field.
         is_nullable: True if the field may be null.
+        write: writes values without quotes; columns have nulls only if ``is_scalar``.
         quote: text before and after each value.
-        make: makes the pieces of a column, which has nulls only if ``is_scalar``.
         is_scalar: True if values have no parts.
     """
 
     path: str
     is_nullable: bool
-    quote: bytes
-    make: Callable[[pa.Array], list[Piece]]
-    is_scalar: bool
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        """Returns the values without quotes."""
-        return self.make(column)
+    write: Write
+    quote: bytes = b""
+    is_scalar: bool = False
 
     def has(self, column: pa.Array) -> Flags | None:
         """Returns flags of the rows that are not null; None: no row is null.
@@ -91,38 +87,31 @@ class _Writer:
         return found
 
     def some(self, column: pa.Array, has: Flags) -> list[Piece]:
-        """Returns the values without quotes in the flagged rows, and nothing in others."""
+        """Writes values without quotes in the flagged rows, and nothing in others."""
         if self.is_scalar:
-            return [pieces.masked(piece, has) for piece in self.make(column)]
-        return [pieces.of_some(self, column, has)]
+            return [pieces.masked(piece, has) for piece in self.write(column)]
+        return [pieces.of_some(self.write, column, has)]
 
 
-class _Root:
-    def __init__(self, writer: _Writer) -> None:
-        self._writer = writer
-
-    def pieces(self, column: pa.Array) -> list[Piece]:
-        return _values(self._writer, column, b"")
+def _whole(writer: _Writer) -> Write:
+    return lambda column: _values(writer, column, b"")
 
 
 def _writer(found: ColumnFit) -> _Writer:
     avro, is_nullable = found.avro, found.null is not None
-    nested_make: Callable[[pa.Array], list[Piece]] | None = None
     if isinstance(avro, AvroUnion):
-        nested_make = _Members(found).pieces
-    elif isinstance(avro, AvroRecord):
-        nested_make = _Record(found, avro).pieces
-    elif isinstance(avro, AvroArray):
-        nested_make = (_Pairs if _is_object(found, avro) else _Array)(found).pieces
-    elif isinstance(avro, AvroMap):
-        nested_make = _Map(found).pieces
-    if nested_make is not None:
-        return _Writer(found.path, is_nullable, b"", nested_make, is_scalar=False)
-    make, quote = _scalar(found)
-    return _Writer(found.path, is_nullable, quote, make, is_scalar=True)
+        return _Writer(found.path, is_nullable, _members(found))
+    if isinstance(avro, AvroRecord):
+        return _Writer(found.path, is_nullable, _record(found, avro))
+    if isinstance(avro, AvroArray):
+        return _Writer(found.path, is_nullable, (_pairs if _is_object(found, avro) else _array)(found))
+    if isinstance(avro, AvroMap):
+        return _Writer(found.path, is_nullable, _map(found))
+    write, quote = _scalar(found)
+    return _Writer(found.path, is_nullable, write, quote, is_scalar=True)
 
 
-def _scalar(found: ColumnFit) -> tuple[Callable[[pa.Array], list[Piece]], bytes]:
+def _scalar(found: ColumnFit) -> tuple[Write, bytes]:
     """Returns the function that makes the text of plain values, and the text around each value."""
     avro, path = found.avro, found.path
     if isinstance(avro, AvroEnum):
@@ -165,22 +154,21 @@ class _Field(NamedTuple):
     text: bytes = b""
 
 
-class _Record:
-    def __init__(self, found: ColumnFit, avro: AvroRecord) -> None:
-        columns = iter(found.columns)
-        defaults = Defaults(WAY_OUT)
-        self._fields: list[_Field] = []
-        for field, part in zip(avro.fields, found.parts, strict=True):
-            key = _key_text(field.name)
-            if part is not None:
-                self._fields.append(_Field(key, _writer(part), next(columns)))
-            elif field.default is not None:
-                self._fields.append(_Field(key, None, -1, _default_text(field, found.path, defaults)))
+def _record(found: ColumnFit, avro: AvroRecord) -> Write:
+    columns = iter(found.columns)
+    defaults = Defaults(WAY_OUT)
+    fields: list[_Field] = []
+    for field, part in zip(avro.fields, found.parts, strict=True):
+        key = _key_text(field.name)
+        if part is not None:
+            fields.append(_Field(key, _writer(part), next(columns)))
+        elif field.default is not None:
+            fields.append(_Field(key, None, -1, _default_text(field, found.path, defaults)))
 
-    def pieces(self, column: pa.StructArray) -> list[Piece]:
+    def write(column: pa.StructArray) -> list[Piece]:
         parts: list[_Part] = []
         is_any: Flags | bool = False  # True where the row already has a field
-        for key, writer, number, text in self._fields:
+        for key, writer, number, text in fields:
             child = None if writer is None else column.field(number)
             has = None if writer is None else writer.has(child)
             quote = b"" if writer is None else writer.quote
@@ -194,7 +182,7 @@ class _Record:
                 parts.append(text)
                 is_any = True
             elif has is None:
-                parts += [*writer.pieces(child), quote]
+                parts += [*writer.write(child), quote]
                 is_any = True
             else:
                 parts += [*writer.some(child, has), *_where(has, quote)]
@@ -205,48 +193,40 @@ class _Record:
             parts.append(_choice([b"{}", b"}"], is_any))
         return _pieces(parts)
 
+    return write
+
 
 def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
     """Returns the text of a field's default, written as a column of one row."""
     below = field_path(path, field.name)
     column = defaults.constant(field, arrow_type(field.type), below).column
     try:
-        found = pieces.joined(_Root(_writer(fit(field.type, column.type))).pieces, column)
+        found = pieces.joined(_whole(_writer(fit(field.type, column.type))), column)
     except Misfit:
         raise defaults.wrong(below) from None
     return bytes(found.buffer)
 
 
-class _Members:
+def _members(found: ColumnFit) -> Write:
     """Writes a union that has a column for each member; a row has the value of one member, or null."""
+    writers = [_writer(part) for part in found.parts if part is not None]
 
-    def __init__(self, found: ColumnFit) -> None:
-        self._path = found.path
-        self._writers = [_writer(part) for part in found.parts if part is not None]
-        self._is_nullable = found.null is not None
-
-    def pieces(self, column: pa.StructArray) -> list[Piece]:
-        members, has, count = pieces.members_of(column, self._path, is_nullable=self._is_nullable)
+    def write(column: pa.StructArray) -> list[Piece]:
+        members, has, count = pieces.members_of(column, found.path, is_nullable=found.null is not None)
         parts: list[_Part] = _where(count == 0, b"null")
-        for writer, member, here in zip(self._writers, members, has, strict=True):
+        for writer, member, here in zip(writers, members, has, strict=True):
             quote = _where(here, writer.quote)
             parts += [*quote, *writer.some(member, here), *quote]
         return _pieces(parts)
 
+    return write
 
-class _Array:
-    def __init__(self, found: ColumnFit) -> None:
-        (item,) = found.parts
-        assert item is not None
-        self._item = _writer(item)
 
-    def pieces(self, column: pa.ListArray) -> list[Piece]:
-        items, starts = pieces.items_of(column)
-        is_later = _is_later(starts)
-        found = pieces.of_items(
-            lambda items: [_choice([b"[", b","], is_later), *_values(self._item, items, b"")], items, starts
-        )
-        return [found, _choice([b"[]", b"]"], np.diff(starts) > 0)]
+def _array(found: ColumnFit) -> Write:
+    (item,) = found.parts
+    assert item is not None
+    write_item = _whole(_writer(item))
+    return lambda column: _items(column, b"[]", b"", write_item)
 
 
 def _is_object(found: ColumnFit, avro: AvroArray) -> bool:
@@ -259,59 +239,50 @@ def _is_object(found: ColumnFit, avro: AvroArray) -> bool:
     return is_plain and value is not None
 
 
-class _Pairs:
-    def __init__(self, found: ColumnFit) -> None:
-        (item,) = found.parts
-        assert item is not None
-        self._path = found.path
-        self._item = _writer(item)
-        self._key, self._value = (_writer(part) for part in item.parts if part is not None)
-        self._columns = item.columns
+def _pairs(found: ColumnFit) -> Write:
+    (item,) = found.parts
+    assert item is not None
+    pair = _writer(item)
+    key_writer, value_writer = (_writer(part) for part in item.parts if part is not None)
 
-    def pieces(self, column: pa.ListArray) -> list[Piece]:
-        return _object(column, self._entry)
-
-    def _entry(self, entries: pa.StructArray) -> list[Piece]:
-        self._item.has(entries)
-        key, value = (entries.field(number) for number in self._columns)
+    def write_entry(entries: pa.StructArray) -> list[Piece]:
+        pair.has(entries)
+        key, value = (entries.field(number) for number in item.columns)
         has = column_values.validity(key)
         if has is not None:
-            column_values.require(has, self._path, "a map with null as a key")
-        return [*self._key.pieces(key), *_values(self._value, value, b'":')]
+            column_values.require(has, found.path, "a map with null as a key")
+        return [*key_writer.write(key), *_values(value_writer, value, b'":')]
+
+    return lambda column: _items(column, b"{}", _QUOTE, write_entry)
 
 
-class _Map:
-    def __init__(self, found: ColumnFit) -> None:
-        (value,) = found.parts
-        assert value is not None
-        self._path = found.path
-        self._value = _writer(value)
+def _map(found: ColumnFit) -> Write:
+    (value,) = found.parts
+    assert value is not None
+    writer = _writer(value)
 
-    def pieces(self, column: pa.MapArray) -> list[Piece]:
-        return _object(column, self._entry)
+    def write_entry(entries: pa.StructArray) -> list[Piece]:
+        keys = json_text.string_text(column_values.map_keys(entries.field(0), found.path))
+        return [*keys, *_values(writer, entries.field(1), b'":')]
 
-    def _entry(self, entries: pa.StructArray) -> list[Piece]:
-        keys = json_text.string_text(column_values.map_keys(entries.field(0), self._path))
-        return [*keys, *_values(self._value, entries.field(1), b'":')]
+    return lambda column: _items(column, b"{}", _QUOTE, write_entry)
 
 
-def _object(
-    column: pa.ListArray | pa.MapArray, entry: Callable[[pa.StructArray], list[Piece]]
+def _items(
+    column: pa.ListArray | pa.MapArray, brackets: bytes, quote: bytes, write_item: Write
 ) -> list[Piece]:
-    """Writes objects; ``entry`` writes each entry without the quote before its name."""
-    entries, starts = pieces.items_of(column)
-    is_later = _is_later(starts)
-    found = pieces.of_items(
-        lambda entries: [_choice([b'{"', b',"'], is_later), *entry(entries)], entries, starts
-    )
-    return [found, _choice([b"{}", b"}"], np.diff(starts) > 0)]
+    """Writes arrays or objects; ``quote`` is the text before each item."""
+    items, starts = pieces.items_of(column)
+    heads, is_later = [brackets[:1] + quote, b"," + quote], _is_later(starts)
+    found = pieces.of_items(lambda items: [_choice(heads, is_later), *write_item(items)], items, starts)
+    return [found, _choice([brackets, brackets[1:]], np.diff(starts) > 0)]
 
 
 def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
     """Writes values with quotes, and nulls, after the same bytes in each row."""
     has = writer.has(column)
     if has is None:
-        return _pieces([before + writer.quote, *writer.pieces(column), writer.quote])
+        return _pieces([before + writer.quote, *writer.write(column), writer.quote])
     head = _choice([before + b"null", before + writer.quote], has)
     return _pieces([head, *writer.some(column, has), *_where(has, writer.quote)])
 
