@@ -25,10 +25,12 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroType,
     AvroUnion,
+    field_path,
+    full_name,
+    shown_name,
 )
 from pulsar_spark.values.encode.field_fit import (
     NewField,
-    field_path,
     is_variant,
     new_fields,
     type_name,
@@ -120,11 +122,11 @@ class _Maker:
         for field_name, count in Counter(field.name for field in rows).items():
             if not _NAME.fullmatch(field_name):
                 raise OptionError(
-                    f"column {_shown(field_path(path, field_name))} has a name that Avro does not allow",
+                    f"column {shown_name(field_path(path, field_name))} has a name that Avro does not allow",
                     advice="Rename it to letters, digits and _, and the first must not be a digit",
                 )
             if count > 1:
-                raise OptionError(f"column {_shown(field_path(path, field_name))} exists {count} times")
+                raise OptionError(f"column {shown_name(field_path(path, field_name))} exists {count} times")
         return {"type": "record", "name": name, "fields": [self._field(each, path) for each in rows]}
 
     def add(self, definition: dict[str, Any], new: NewField) -> None:
@@ -135,8 +137,8 @@ class _Maker:
             definition["fields"] += self.record(pa.struct([column]), new.path, "")["fields"]
         elif not other.equals(column):
             raise SchemaError(
-                f"columns whose type is record {_shown(new.record)} of the topic's schema have field "
-                f"{_shown(column.name)} of different types",
+                f"columns whose type is record {shown_name(new.record)} of the topic's schema have field "
+                f"{shown_name(column.name)} of different types",
                 advice="Cast them to one type",
             )
 
@@ -163,7 +165,7 @@ class _Maker:
         plain = _PLAIN.get(type_name(kind))
         if plain is None:
             raise UnsupportedError(
-                f"column {_shown(path)} is {type_name(kind)}, for which Avro has no type",
+                f"column {shown_name(path)} is {type_name(kind)}, for which Avro has no type",
                 advice="Cast it, or leave it out",
             )
         return plain
@@ -202,7 +204,7 @@ def _records(tree: object, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
     kind = tree["type"]
     if kind in ("record", "error"):
         own = tree.get("namespace", space)
-        name = _full(tree["name"], own if isinstance(own, str) else space)
+        name = full_name(tree["name"], own if isinstance(own, str) else space)
         yield name, tree
         for field in tree["fields"]:
             yield from _records(field["type"], name.rpartition(".")[0])
@@ -212,13 +214,5 @@ def _records(tree: object, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _records(kind, space)
 
 
-def _full(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
-
-
 def _text(tree: object) -> bytes:
     return json.dumps(tree, separators=(",", ":")).encode()
-
-
-def _shown(name: str) -> str:
-    return ascii(name if len(name) <= 100 else f"{name[:100]}...")

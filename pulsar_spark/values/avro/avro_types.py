@@ -26,15 +26,9 @@ MAX_FLOAT: Final = float(2**128 - 2**103)  # the smallest number that becomes in
 
 _MOST_OF_NUMBERS = 3  # maximum branches of a union that is one number: two kinds, and null
 _MAX_PRECISION = 38  # precision of Spark's and Arrow's decimal
-_LOGICAL: Final = {
-    "date": "int",
-    "timestamp-millis": "long",
-    "timestamp-micros": "long",
-    "timestamp-nanos": "long",
-    "local-timestamp-millis": "long",
-    "local-timestamp-micros": "long",
-    "local-timestamp-nanos": "long",
-}
+TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros", "timestamp-nanos")
+LOCAL_TIMESTAMPS: Final = tuple(f"local-{each}" for each in TIMESTAMPS)
+_LOGICAL: Final = {"date": "int"} | dict.fromkeys(TIMESTAMPS + LOCAL_TIMESTAMPS, "long")
 _TIMES_OF_DAY: Final = {"time-millis": "int", "time-micros": "long"}
 
 
@@ -154,8 +148,8 @@ class AvroRecursive:
     def error(self) -> UnsupportedError:
         """The error of a column of this type."""
         return UnsupportedError(
-            f"field {_shown(self.path)} of the topic's schema is recursive: it contains {_shown(self.name)}, "
-            "of which it is a part",
+            f"field {shown_name(self.path)} of the topic's schema is recursive: it contains "
+            f"{shown_name(self.name)}, of which it is a part",
             advice="Choose other columns with .schema(...), or read the topic with valueFormat=raw",
         )
 
@@ -257,12 +251,8 @@ _PLAIN: Final = {
     "bytes": pa.binary(),
     "string": pa.string(),
     "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "timestamp-nanos": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "local-timestamp-nanos": pa.timestamp("us"),
+    **dict.fromkeys(TIMESTAMPS, pa.timestamp("us", "UTC")),
+    **dict.fromkeys(LOCAL_TIMESTAMPS, pa.timestamp("us")),
     "time-millis": pa.int32(),
     "time-micros": pa.int64(),
     **dict.fromkeys(("json", "char", "chars", "number"), pa.string()),
@@ -336,14 +326,14 @@ class _Parser:
     def _by_name(self, name: str, space: str, path: str, depth: int) -> AvroType:
         if name in PRIMITIVES:
             return AvroPrimitive(name)
-        for full in (_full(name, space), name):
+        for full in (full_name(name, space), name):
             if full in self._open:
                 return AvroRecursive(full, path, self._open[full])
             if full in self._named:
                 avro, nodes, height = self._named[full]
                 self._count(nodes - 1, depth + height, path)
                 return avro
-        raise _wrong(path, f"no type is named {_shown(name)}")
+        raise _wrong(path, f"no type is named {shown_name(name)}")
 
     def _union(self, tree: list[object], space: str, path: str, depth: int) -> AvroUnion:
         branches = tuple(self.parse(each, space, path, depth + 1) for each in tree)
@@ -355,17 +345,17 @@ class _Parser:
                 raise _wrong(path, "a union in a union")
             kind = branch_name(branch)
             if kind in seen:
-                raise _wrong(path, f"a union with {_shown(kind)} twice")
+                raise _wrong(path, f"a union with {shown_name(kind)} twice")
             seen.add(kind)
         return AvroUnion(branches)
 
     def _define(self, kind: str, tree: dict[str, object], space: str, path: str, depth: int) -> AvroType:
         own = tree.get("namespace", space)
-        name = _full(_text(tree.get("name"), "name", path), own if isinstance(own, str) else space)
+        name = full_name(_text(tree.get("name"), "name", path), own if isinstance(own, str) else space)
         if name in self._named or name in self._open:
-            raise _wrong(path, f"type {_shown(name)} is defined twice")
+            raise _wrong(path, f"type {shown_name(name)} is defined twice")
         space = name.rpartition(".")[0]
-        aliases = tuple(_full(alias, space) for alias in _texts(tree.get("aliases", []), "aliases", path))
+        aliases = tuple(full_name(alias, space) for alias in _texts(tree.get("aliases", []), "aliases", path))
         nodes, deepest = self._nodes, self._deepest
         self._deepest = depth
         avro: AvroType
@@ -392,8 +382,8 @@ class _Parser:
                 raise _wrong(path, "a field is an object")
             name = _text(part.get("name"), "name", path)
             if name in fields:
-                raise _wrong(path, f"two fields are named {_shown(name)}")
-            below = f"{path}.{name}" if path else name
+                raise _wrong(path, f"two fields are named {shown_name(name)}")
+            below = field_path(path, name)
             fields[name] = AvroField(
                 name,
                 self.parse(part.get("type"), space, below, depth + 1),
@@ -409,7 +399,7 @@ class _Parser:
         if self._nodes > MAX_NODES:
             raise too_large(f"the schema has more than {MAX_NODES} types")
         if depth > MAX_DEPTH:
-            raise too_large(f"field {_shown(path)} of the topic's schema is nested too deeply")
+            raise too_large(f"field {shown_name(path)} of the topic's schema is nested too deeply")
 
 
 def branch_name(avro: AvroType) -> str:
@@ -424,19 +414,19 @@ def branch_name(avro: AvroType) -> str:
 def _enum(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: str) -> AvroEnum:
     symbols = _texts(tree.get("symbols"), "symbols", path)
     if len(set(symbols)) < len(symbols):
-        raise _wrong(path, f"enum {_shown(name)} has a symbol twice")
+        raise _wrong(path, f"enum {shown_name(name)} has a symbol twice")
     default = tree.get("default")
     if default is None:
         return AvroEnum(name, symbols, aliases)
     if default not in symbols:
-        raise _wrong(path, f"the default of enum {_shown(name)} is not one of its symbols")
+        raise _wrong(path, f"the default of enum {shown_name(name)} is not one of its symbols")
     return AvroEnum(name, symbols, aliases, str(default))
 
 
 def _fixed(tree: dict[str, object], name: str, aliases: tuple[str, ...], path: str) -> AvroFixed:
     size = tree.get("size")
     if type(size) is not int or not 0 <= size < 1 << 31:
-        raise _wrong(path, f"fixed {_shown(name)} without a size")
+        raise _wrong(path, f"fixed {shown_name(name)} without a size")
     return AvroFixed(name, size, aliases, *_logical(tree, "fixed", size))
 
 
@@ -460,7 +450,8 @@ def _logical(tree: dict[str, object], kind: str, size: int | None) -> tuple[str,
     return (logical, 0, 0, "") if _LOGICAL.get(logical) == kind else ("", 0, 0, "")
 
 
-def _full(name: str, space: str) -> str:
+def full_name(name: str, space: str) -> str:
+    """Returns a name with its namespace; ``space``: namespace of names without one."""
     return name if "." in name or not space else f"{space}.{name}"
 
 
@@ -468,7 +459,9 @@ def _text(value: object, what: str, path: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, f"{what} is missing, or is not text")
     if len(value) > MAX_NAME:
-        raise too_large(f"{what} {_shown(value)} in the topic's schema has more than {MAX_NAME} characters")
+        raise too_large(
+            f"{what} {shown_name(value)} in the topic's schema has more than {MAX_NAME} characters"
+        )
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise _wrong(path, f"{what} contains half a surrogate pair")
     return value
@@ -480,10 +473,16 @@ def _texts(values: object, what: str, path: str) -> tuple[str, ...]:
     return tuple(_text(value, what, path) for value in values)
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
+    """Returns a name or path for errors."""
     return ascii(name if len(name) <= 100 else f"{name[:100]}...") if name else "(the root)"
 
 
+def field_path(path: str, name: str) -> str:
+    """Returns the path of a record's field; ``path``: path of the record."""
+    return f"{path}.{name}" if path else name
+
+
 def _wrong(path: str, why: str) -> SchemaError:
-    place = f"field {_shown(path)} of the topic's schema" if path else "the topic's schema"
+    place = f"field {shown_name(path)} of the topic's schema" if path else "the topic's schema"
     return SchemaError(f"{place} is not valid Avro: {why}", advice=WAY_OUT)

@@ -31,8 +31,10 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecursive,
     AvroType,
     AvroUnion,
+    field_path,
     is_member_struct,
     is_null,
+    shown_name,
 )
 from pulsar_spark.values.definition_json import MAX_BYTES
 from pulsar_spark.values.time_units import unit_of
@@ -108,14 +110,14 @@ class Defaults:
     def wrong(self, path: str) -> SchemaError:
         """Returns the error for a default that is not a value of its field's type."""
         return SchemaError(
-            f"the default of field {_shown(path)} in the topic's schema is not a value of its type",
+            f"the default of field {shown_name(path)} in the topic's schema is not a value of its type",
             advice=self._advice,
         )
 
     def too_large(self, path: str) -> UnsupportedError:
         """Returns the error for defaults that are too large up to the given field."""
         return UnsupportedError(
-            f"the defaults up to field {_shown(path)} in the topic's schema are too large",
+            f"the defaults up to field {shown_name(path)} in the topic's schema are too large",
             advice=self._advice,
         )
 
@@ -320,10 +322,6 @@ def decimal_of(avro: AvroType, value: bytes) -> Decimal:
     return Decimal((int(number < 0), digits, -avro.scale))
 
 
-def _shown(path: str) -> str:
-    return ascii(path if len(path) <= 100 else f"{path[:100]}...")
-
-
 WAY_OUT: Final = "Add the column to the rows"
 
 
@@ -341,7 +339,7 @@ def default_bytes(fields: Iterable[AvroField], path: str) -> bytes:
     defaults = Defaults(WAY_OUT)
     made = _Maker()
     for each in fields:
-        below = f"{path}.{each.name}" if path else each.name
+        below = field_path(path, each.name)
         value = defaults.of(each, below)
         try:
             made.add(each.type, value)

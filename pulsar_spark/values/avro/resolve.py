@@ -30,8 +30,10 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     arrow_type,
     branch_name,
+    field_path,
     is_member_struct,
     is_null,
+    shown_name,
 )
 from pulsar_spark.values.avro.defaults import Defaults
 from pulsar_spark.values.time_units import MICROS, time_kind, unit_of
@@ -86,7 +88,7 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
     if pa.types.is_struct(whole) and pa.types.is_struct(target):
         names = Counter(field.name for field in target)
         for field in target:
-            below = f"{path}.{field.name}" if path else field.name
+            below = field_path(path, field.name)
             if names[field.name] > 1 or whole.get_field_index(field.name) < 0:
                 raise SchemaError(
                     f"the topic's schema has no field {below!a}, or the field is requested twice"
@@ -98,7 +100,7 @@ def check_target(whole: pa.DataType, target: pa.DataType, path: str = "") -> Non
         check_target(whole.item_type, target.item_type, f"{path}{{}}")
     elif _kind(target) not in PROMOTIONS.get(_kind(whole), ()):
         raise SchemaError(
-            f"field {path!a} of the topic's schema is {whole}, which cannot be read as {target}"
+            f"field {shown_name(path)} of the topic's schema is {whole}, which cannot be read as {target}"
         )
 
 
@@ -179,13 +181,13 @@ class _Resolver:
                 continue
             found.add(wanted.name)
             index = indexes[wanted.name]
-            below = f"{path}.{wanted.name}" if path else wanted.name
+            below = field_path(path, wanted.name)
             step = self.step(field.type, wanted.type, target[index].type, below)
             fields.append(steps.FieldStep(field.name, step, index))
         constants = []
         for name, index in indexes.items():
             if name not in found:
-                below = f"{path}.{name}" if path else name
+                below = field_path(path, name)
                 constant = self._defaults.constant(by_name[name], target[index].type, below)
                 constants.append((index, constant))
         return steps.RecordStep(target, tuple(fields), tuple(constants))
@@ -427,7 +429,7 @@ def _of_record(newer: AvroRecord, older: AvroRecord, path: str, *, has_tags: boo
     for field in newer.fields:
         known = by_name.get(field.name) or by_alias.get(field.name)
         if known is not None:
-            below = f"{path}.{known.name}" if path else known.name
+            below = field_path(path, known.name)
             yield from new_values(field.type, known.type, below, has_tags=has_tags)
 
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from pulsar_spark.errors import SchemaError
 from pulsar_spark.values.avro.avro_types import (
+    LOCAL_TIMESTAMPS,
+    TIMESTAMPS,
     AvroArray,
     AvroEnum,
     AvroFixed,
@@ -25,8 +27,10 @@ from pulsar_spark.values.avro.avro_types import (
     AvroType,
     AvroUnion,
     branch_name,
+    field_path,
     is_member_struct,
     is_null,
+    shown_name,
 )
 
 _MAX_LISTED = 50  # columns in the text of an error
@@ -48,12 +52,8 @@ _NAMES: Final = {
 }
 _TIMES: Final = {
     "date": "date",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "timestamp-nanos": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
-    "local-timestamp-nanos": "timestamp_ntz",
+    **dict.fromkeys(TIMESTAMPS, "timestamp"),
+    **dict.fromkeys(LOCAL_TIMESTAMPS, "timestamp_ntz"),
 }
 # Spark's names of the types that go into a field of other logical types, and of none.
 _TEXTS: Final = frozenset(("string", "binary"))
@@ -187,11 +187,6 @@ def is_variant(kind: pa.StructType) -> bool:
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 
 
-def field_path(path: str, name: str) -> str:
-    """The path of a record's field."""
-    return f"{path}.{name}" if path else name
-
-
 def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> ColumnFit | None:
     if isinstance(avro, AvroUnion):
         return _union(avro, kind, path, report)
@@ -205,7 +200,7 @@ def _fit(avro: AvroType, kind: pa.DataType, path: str, report: _Report) -> Colum
         return None if part is None else ColumnFit(path, avro, parts=(part,), columns=(0,))
     if _is_scalar_fit(avro, kind):
         return ColumnFit(path, avro)
-    report.problems.append(f"{_shown(path)} is {type_name(kind)}, but the topic has {_avro_name(avro)}")
+    report.problems.append(f"{shown_name(path)} is {type_name(kind)}, but the topic has {_avro_name(avro)}")
     return None
 
 
@@ -218,19 +213,21 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
     lower = {name.lower(): name for name in known}
     for name, count in Counter(field.name for field in kind).items():
         if count > 1:
-            problems.append(f"{_shown(field_path(path, name))} exists {count} times")
+            problems.append(f"{shown_name(field_path(path, name))} exists {count} times")
         field_name = known.get(name)
         if field_name is not None:
             if numbers.setdefault(field_name, columns[name]) != columns[name]:
-                own = _shown(field_path(path, name))
-                problems.append(f"{own} and another column are the topic's {_shown(field_name)}")
+                own = shown_name(field_path(path, name))
+                problems.append(f"{own} and another column are the topic's {shown_name(field_name)}")
             continue
         similar = lower.get(name.lower())
         if similar is not None:
-            own = _shown(field_path(path, name))
-            problems.append(f"{own} differs from the topic's {_shown(similar)} only in upper and lower case")
+            own = shown_name(field_path(path, name))
+            problems.append(
+                f"{own} differs from the topic's {shown_name(similar)} only in upper and lower case"
+            )
         elif report.new is None:
-            problems.append(f"{_shown(field_path(path, name))} has no field in the topic's schema")
+            problems.append(f"{shown_name(field_path(path, name))} has no field in the topic's schema")
         else:
             report.new.append(NewField(avro.name, path, kind[columns[name]]))
     parts: list[ColumnFit | None] = []
@@ -241,7 +238,9 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
             parts.append(_fit(field.type, kind[number].type, below, report))
         else:
             if not field.has_default:
-                problems.append(f"{_shown(below)} is missing, and the topic's schema has no default for it")
+                problems.append(
+                    f"{shown_name(below)} is missing, and the topic's schema has no default for it"
+                )
             parts.append(None)
     if len(problems) > before:
         return None
@@ -279,7 +278,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
         if found is None:
             found, new = chosen, own.new
     if found is None:
-        several = f"{_shown(path)} is {name}, but the topic has a union of other types"
+        several = f"{shown_name(path)} is {name}, but the topic has a union of other types"
         report.problems.extend(problems if len(union.members) == 1 else [several])
     elif report.new is not None and new is not None:
         report.new.extend(new)
@@ -335,12 +334,8 @@ def _avro_name(avro: AvroType) -> str:
         precise = f"({avro.precision},{avro.scale})" if avro.logical == "decimal" else ""
         return avro.logical + precise
     if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
-        return f"{type(avro).__name__.removeprefix('Avro').lower()} {_shown(avro.name)}"
+        return f"{type(avro).__name__.removeprefix('Avro').lower()} {shown_name(avro.name)}"
     return branch_name(avro)
-
-
-def _shown(name: str) -> str:
-    return ascii(name if len(name) <= 100 else f"{name[:100]}...") if name else "(the root)"
 
 
 _MAX_FIXED = 1 << 16  # bytes, because a schema may declare gigabytes; the sample of a larger type is refused

@@ -29,11 +29,12 @@ from pulsar_spark.values.avro.avro_types import (
     AvroRecord,
     AvroUnion,
     arrow_type,
+    field_path,
 )
 from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
 from pulsar_spark.values.encode import column_values, json_text, pieces
 from pulsar_spark.values.encode.column_values import Misfit
-from pulsar_spark.values.encode.field_fit import ColumnFit, field_path, fit
+from pulsar_spark.values.encode.field_fit import ColumnFit, fit
 from pulsar_spark.values.encode.json_text import form_text
 from pulsar_spark.values.encode.pieces import Piece, RowEncoder, Write
 from pulsar_spark.values.interfaces import ValueEncoder

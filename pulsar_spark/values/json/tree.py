@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
@@ -28,6 +28,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     arrow_type,
     branch_name,
+    field_path,
     is_member_struct,
 )
 from pulsar_spark.values.avro.defaults import Constant, Defaults, has_null
@@ -245,7 +246,6 @@ def select(column: pa.Array, part: pa.DataType) -> pa.Array:
 
 # Java's client, whose bytes are always base64, writes these properties for each schema that it makes.
 _JAVA_PROPERTIES = ("__alwaysAllowNull", "__jsr310ConversionEnabled")
-_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
 _WAY_OUT: Final = "Correct the schema, or read the topic with valueFormat=raw"
 
 
@@ -265,6 +265,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
     written = parse(writer) if writer != reader else None
     read = parse(reader)
+    check_target(arrow_type(read), target)
     tree = _Maker(is_base64).node(written or read, read, target, "")
     if added_text(tree) > MAX_CONSTANTS:
         raise UnsupportedError("the defaults in the topic's schema are too large", advice=_WAY_OUT)
@@ -288,16 +289,16 @@ class _Maker:
         """Makes the node of a type; ``writer`` is None if the writer has no such type."""
         writer, plain = _plain(writer), _plain(reader)
         assert plain is not None
-        if isinstance(plain, AvroRecord) and pa.types.is_struct(target):
+        if isinstance(plain, AvroRecord):
             return self._record(writer, plain, target, path)
-        if isinstance(plain, AvroArray) and pa.types.is_list(target):
+        if isinstance(plain, AvroArray):
             items = writer.items if isinstance(writer, AvroArray) else None
             node = self.node(items, plain.items, target.value_type, f"{path}[]")
             return JsonArray(target, node, is_pairs(plain))
-        if isinstance(plain, AvroMap) and pa.types.is_map(target) and target.key_type == pa.string():
+        if isinstance(plain, AvroMap):
             values = writer.values if isinstance(writer, AvroMap) else None
             return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
-        if isinstance(plain, AvroUnion) and is_member_struct(plain) and pa.types.is_struct(target):
+        if isinstance(plain, AvroUnion) and is_member_struct(plain):
             return self._union(writer, plain, target, path)
         return self._leaf(writer, plain, target, path)
 
@@ -312,9 +313,7 @@ class _Maker:
         ours = {each.name: each for each in reader.fields}
         members = []
         for column in target:
-            below = f"{path}.{column.name}" if path else column.name
-            if column.name not in ours:
-                raise SchemaError(f"the topic's schema has no field {below!r}", advice="Leave the column out")
+            below = field_path(path, column.name)
             field = ours[column.name]
             key = keys.get(field.name, field.name)
             written = theirs.get(key)
@@ -331,7 +330,6 @@ class _Maker:
             by_name = {branch_name(each): each for each in theirs}
             theirs = tuple(by_name.get(branch_name(each), each) for each in reader.members)
         whole = arrow_type(reader)
-        check_target(whole, target, path)
         members = tuple(
             self.node(written, member, column.type, path)
             for written, member, column in zip(
@@ -343,13 +341,6 @@ class _Maker:
 
     def _leaf(self, writer: AvroType | None, reader: AvroType, target: pa.DataType, path: str) -> JsonLeaf:
         source = arrow_type(reader)
-        text = (pa.string(), pa.binary())
-        numbers = source in _NUMBERS and target in _NUMBERS[_NUMBERS.index(source) :]
-        if not (source == target or numbers or (source in text and target in text)):
-            raise SchemaError(
-                f"field {path or '(the root)'!r} of the topic's schema has type {source}, not {target}",
-                advice="Give the column the type of the schema, or a wider one",
-            )
         check_times(writer, reader, path)
         if pa.types.is_timestamp(target):
             is_theirs = "timestamp" in getattr(writer, "logical", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -95,22 +95,22 @@ class MemberOrder:
     """
 
     def __init__(self, groups: list[int]) -> None:
-        self._groups = groups
+        self._left = _members(groups)
         self._found: list[int] = []
 
     def member(self, rank: int) -> int:
         """Returns the member after ``rank`` others; -1: there is no further member."""
         while len(self._found) <= rank:
-            self._found.append(self._next())
+            self._found.append(next(self._left, -1))
         return self._found[rank]
 
-    def _next(self) -> int:
-        for group, members in enumerate(self._groups):
-            if members:
-                bit = members & -members
-                self._groups[group] -= bit
-                return bit.bit_length() - 1
-        return -1
+
+def _members(groups: list[int]) -> Iterator[int]:
+    for members in groups:
+        while members:
+            bit = members & -members
+            members -= bit
+            yield bit.bit_length() - 1
 
 
 def union_column(
