@@ -7,6 +7,7 @@ chunks may differ from this run.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from pulsar_spark.protocol.replay.duplicates import BatchSearch
 from pulsar_spark.protocol.replay.known_batch import KnownBatch
 from pulsar_spark.protocol.replay.run_search import RunSearch, RunToFind, RunVerdict
 from pulsar_spark.protocol.replay.stored_rows import Rows, Words, extras_of, first_words
+from pulsar_spark.protocol.replay.task_ids import IDS_PER_BATCH, TaskIds
 from pulsar_spark.wire.columns.batches import encode_batch_messages
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.entry.entries import Entries
@@ -206,6 +208,7 @@ class _RunReader:
         self._search = RunSearch(run)
         # If the broker's last id is of an earlier micro-batch, or there is none, few rows can be stored.
         self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
+        self._copied: Counter[str] = Counter()
 
     def read(self, found: StoredRun, decryptor: Decryptor) -> None:
         """Searches, reads the first messages, and fills ``found``."""
@@ -215,6 +218,14 @@ class _RunReader:
         found.newest, found.begin = search.newest, search.begin
         found.is_replay, found.is_again, found.is_late = search.is_replay, search.is_again, search.is_late
         begin = found.begin
+        if self._copied and found.unread is None:
+            clusters, count = ", ".join(sorted(self._copied)), self._copied.total()
+            found.unread = (
+                f"{count} of them are copies from cluster {clusters}, where the query was before, and others "
+                "may be copied later. Finish the micro-batch there before the query moves"
+            )
+            own = TaskIds(self._run.secret, self._run.name, str(self._topic))
+            found.newest = max(found.newest, own.first(self._run.origin.batch) + count - 1)
         if begin is None:
             return
         stored = _StoredMessages(self._client, self._topic, self._origins, search.is_own, self._window_bytes)
@@ -236,15 +247,19 @@ class _RunReader:
             self._search.take(known.entries)
             # Rows of earlier runs were stored before this process first looked.
             if self._is_look and known.has_looked:
+                self._copied = known.copied
                 return True
             is_searched = self._search_back(known)
             known.has_looked |= self._is_look and is_searched
+            self._copied = known.copied
             return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:
         def take(entries: Entries) -> bool:
             own = self._origins.own(entries)
             known.add(own)
+            if self._is_look:
+                known.copied.update(_copied_messages(entries, self._run, self._topic))
             return self._search.take(own)
 
         return search_back(
@@ -334,6 +349,23 @@ class _StoredMessages:
                     self.first = self.first or id_of(entries, int(rows[0]))
                     for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
                         yield entries[int(run[0]) : int(run[-1]) + 1]
+
+
+def _copied_messages(entries: Entries, run: RunToFind, topic: TopicName) -> Counter[str]:
+    """Counts the messages of a micro-batch that the query has written in other clusters, by cluster.
+
+    Replication does not keep origins, but names of producers and sequence ids, by any task of the query.
+    """
+    found: Counter[str] = Counter()
+    for row in np.flatnonzero(entries.copied).tolist():
+        metadata = entries.one(row).metadata
+        name, count = str(metadata.producer_name, errors="replace"), max(1, int(entries.messages[row]))
+        last = metadata.sequence_id + count - 1
+        is_of_batch = last // IDS_PER_BATCH - 1 == run.origin.batch
+        is_of_query = name.rpartition("-")[0] == run.name.rpartition("-")[0]
+        if is_of_query and is_of_batch and TaskIds(run.secret, name, str(topic)).may_be_own(last):
+            found[str(metadata.replicated_from, errors="replace")] += count
+    return found
 
 
 def _rows_of(messages: DecodedMessages) -> tuple[Rows, Ints]:

@@ -29,6 +29,7 @@ from pulsar_spark.client.writing.producer_options import AccessMode, ProducerOpt
 from pulsar_spark.errors import PulsarError, QuotaError, SendError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.protocol.reading.permits import Permits
+from pulsar_spark.protocol.reading.witness import source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.unbatched import encode_singles
@@ -63,11 +64,13 @@ class StoredRecord:
         position: position of its entry.
         value: bytes of the record; None: the message is no record.
         transaction: committed transaction of the message, or None.
+        cluster: name of the cluster from which the message was copied, or None.
     """
 
     position: MessageId
     value: bytes | None
     transaction: TxnId | None = None
+    cluster: str | None = None
 
 
 class _RecordProducer(Producer):
@@ -342,8 +345,9 @@ def _stored(entry: Entry) -> StoredRecord:
     transaction = None
     if metadata.HasField("txnid_most_bits"):
         transaction = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
-    value = _record(metadata)
-    return StoredRecord(MessageId(entry.ledger, entry.entry), value, transaction)
+    value, source = _record(metadata), source_of(metadata)
+    cluster = None if source is None else source.cluster
+    return StoredRecord(MessageId(entry.ledger, entry.entry), value, transaction, cluster)
 
 
 def _record(metadata: pb.MessageMetadata) -> bytes | None:

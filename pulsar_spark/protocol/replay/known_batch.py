@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -26,12 +27,14 @@ class KnownBatch:
         has_looked: whether a task has read the entries that were the last when it began.
         digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
             None if not read.
+        copied: number of found messages of the micro-batch that the query has written in other clusters.
     """
 
     entries: list[OwnEntry] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     has_looked: bool = False
     digests: tuple[Words, Ints] | None = None
+    copied: Counter[str] = field(default_factory=Counter)
     _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # of the entries, in order
 
     def add(self, entries: Sequence[OwnEntry]) -> None:

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from pulsar_spark.client import Client, Closing, Encryptor, RecordTopic, StoredRecord, append_record, path_of
-from pulsar_spark.errors import CorruptError, OptionError, PulsarError, SendError, TransactionError
+from pulsar_spark.errors import (
+    CorruptError,
+    OptionError,
+    OtherClusterError,
+    PulsarError,
+    SendError,
+    TransactionError,
+)
 from pulsar_spark.ids import COMMIT_LOG_PREFIX, MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink.commit_records import (
     CommitRecord,
@@ -130,6 +137,7 @@ class CommitLog(Closing):
         BusyError: another driver of this query has opened the log.
         BrokerError: the log cannot be opened within the operation timeout.
         CorruptError: this version cannot read a record that the query, or without a key anybody, has written.
+        OtherClusterError: a record was copied from another cluster.
     """
 
     def __init__(self, client: Client, log: QueryLog) -> None:
@@ -287,6 +295,13 @@ def _decoded(
             raise error.located(str(topic), str(stored.position)) from error
         if record is None:
             left_out.append((stored, "it is not a record, or is not signed with the query's key"))
+        elif stored.cluster is not None:
+            raise OtherClusterError(
+                f"this is a copy of the log that the query has in cluster {stored.cluster!r}",
+                topic=str(topic),
+                message_id=str(stored.position),
+                advice="Finish the micro-batch in that cluster. Then delete this topic here, and start again",
+            )
         elif stored.transaction != (record.transaction if isinstance(record, CommittedRecord) else None):
             left_out.append((stored, "it names another transaction than the one it was written in"))
         elif isinstance(record, Intent) and record != last and not is_next(last, record):

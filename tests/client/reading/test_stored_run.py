@@ -16,6 +16,7 @@ from pulsar_spark.client.reading.stored_run import find_stored_batch, read_store
 from pulsar_spark.errors import BrokerError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.replay.run_search import RunToFind
+from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.entry.entry_fields import EntryField
@@ -91,6 +92,34 @@ def test_where_nothing_is_stored_nothing_is_found(client, topic):
 def read_nothing(client, topic):
     found, count = read(client, topic)
     assert (found.begin, found.version, found.unread, count) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "unread"),
+    [
+        ({}, "5 of them are copies from cluster a, where the query was before"),
+        ({"batch": 5}, None),
+        ({"replicated_from": None}, None),
+        ({"producer_name": "another-1"}, None),
+        ({"sequence_id": FIRST + 1}, None),  # not the query's own ids
+    ],
+)
+def test_copies_of_the_micro_batch_are_told(broker, client, topic, given, unread):
+    """By any task of the query; origins are not copied."""
+    wanted = {"producer_name": f"{NAME.rpartition('-')[0]}-1", "replicated_from": b"a", "batch": 6} | given
+    batch, name = wanted.pop("batch"), wanted["producer_name"]
+    first = {"sequence_id": TaskIds(SECRET, name, str(TOPIC)).first(batch)} | wanted
+    fields = {key: value for key, value in first.items() if value is not None}
+    broker.publish(TOPIC, batch_section([b"a", b"b", b"c"], **fields))
+    broker.publish(
+        TOPIC, batch_section([b"d", b"e"], **(fields | {"sequence_id": fields["sequence_id"] + 3}))
+    )
+    for _ in range(2):  # the second time it is known
+        found, count = read(client, topic)
+        assert found.unread is None if unread is None else found.unread.startswith(unread)
+        assert count == 0
+        own = TaskIds(SECRET, NAME, str(TOPIC)).first(6)
+        assert found.newest == (-1 if unread is None else own + 4)
 
 
 @pytest.mark.parametrize(

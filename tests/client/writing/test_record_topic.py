@@ -291,6 +291,9 @@ def test_the_payload_of_a_message_is_no_record():
     assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(at(0), None)
     metadata.properties.add(key=b"record", value=b"a")
     assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == StoredRecord(at(0), b"a")
+    metadata.replicated_from = b"c"
+    copied = StoredRecord(at(0), b"a", cluster="c")
+    assert record_topic._stored(Entry(1, 0, metadata, b"text", None)) == copied
 
 
 def test_a_message_with_two_records_is_none():

@@ -9,15 +9,17 @@ from typing import NoReturn
 
 import pytest
 
+from pulsar_spark.client import StoredRecord
 from pulsar_spark.errors import (
     ConnectError,
     CorruptError,
     DeadlineError,
     OptionError,
+    OtherClusterError,
     SendError,
     TransactionError,
 )
-from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.spark.sink import commit_log
 from pulsar_spark.spark.sink.commit_log import (
     CommitLog,
@@ -205,6 +207,15 @@ def test_a_record_in_a_form_of_no_version(broker, caplog, value):
     with pytest.raises(CorruptError, match=r"not a record .*If somebody else wrote it, see") as raised:
         CommitLog(broker, PLAIN)
     assert (raised.value.topic, raised.value.message_id) == (str(TOPIC), "1:1")
+
+
+def test_a_record_from_another_cluster_is_refused(query):
+    form, left_out = RecordFormat(str(TOPIC), query.protection.key), []
+    copied = StoredRecord(MessageId(1, 1), form.encode(OpenedRecord(ONE)), cluster="a")
+    with pytest.raises(OtherClusterError, match=r"has in cluster 'a'.*delete this topic here"):
+        list(commit_log._decoded(form, TOPIC, None, [copied], left_out))
+    assert list(commit_log._decoded(form, TOPIC, None, [replace(copied, value=None)], left_out)) == []
+    assert len(left_out) == 1
 
 
 def test_a_copy_of_any_record_changes_nothing(broker, query, caplog):

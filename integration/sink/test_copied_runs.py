@@ -1,0 +1,82 @@
+"""A micro-batch that did not finish in one cluster runs again in another one, which has its rows."""
+
+import uuid
+
+import pytest
+
+from integration.helpers.peer import Peer, Record
+from integration.helpers.task_runs import run, task_of
+from pulsar_spark.client import Client, ClientOptions
+from pulsar_spark.errors import DuplicatesError, OtherClusterError
+from pulsar_spark.ids import TopicName, TxnId
+from pulsar_spark.spark.sink.commit_log import CommitLog, QueryLog, announce, log_topic, was_committed
+
+ROWS = [Record(b"%d" % number, key=str(number % 3)) for number in range(100)]
+
+
+@pytest.fixture(scope="module")
+def namespace(two_clusters):
+    return two_clusters.create_namespace("sink", deduplicationEnabled=True)
+
+
+@pytest.fixture
+def geo_topic(two_clusters, namespace, topic):
+    name = f"persistent://{namespace}/{topic.rpartition('/')[2]}"
+    two_clusters.create_topic(name)
+    return name
+
+
+@pytest.fixture(scope="module")
+def clients(two_clusters):
+    with (
+        Client(ClientOptions(service_url=two_clusters.a.service_url)) as a,
+        Client(ClientOptions(service_url=two_clusters.b.service_url)) as b,
+    ):
+        yield a, b
+
+
+def stored(clusters, topic):
+    with Peer(clusters.b.service_url) as peer:
+        return len(peer.read_all(topic))
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_its_copies_are_told(two_clusters, clients, geo_topic, before, caplog):
+    """Also if the query was in both clusters before; and the next micro-batch finds none."""
+    a, b = clients
+    for client, batch in zip([a, b, a], range(before), strict=False):
+        run(client, geo_topic, ROWS, task_of(client, batch))
+    run(a, geo_topic, ROWS, task_of(a, before), dies_after=60)
+    two_clusters.await_replicated("a", geo_topic)
+    two_clusters.await_replicated("b", geo_topic)
+    there = stored(two_clusters, geo_topic)
+    with pytest.raises(DuplicatesError, match=r"60 of them are copies from cluster a.*No row is sent"):
+        run(b, geo_topic, ROWS, task_of(b, before, strict=True))
+    assert stored(two_clusters, geo_topic) == there
+    assert run(b, geo_topic, ROWS, task_of(b, before)) == len(ROWS)
+    assert "60 of them are copies from cluster a" in caplog.text
+    caplog.clear()
+    assert run(b, geo_topic, ROWS, task_of(b, before + 1, strict=True)) == len(ROWS)
+    assert caplog.text == ""
+
+
+def test_another_programs_copies_are_not_taken_for_it(two_clusters, clients, geo_topic):
+    a, b = clients
+    run(a, geo_topic, ROWS, task_of(a, 1, name="spark-other-0"))
+    two_clusters.await_replicated("a", geo_topic)
+    assert run(b, geo_topic, ROWS, task_of(b, 1, strict=True)) == len(ROWS)
+
+
+def test_a_commit_log_of_another_cluster_is_refused(two_clusters, clients, geo_topic):
+    a, b = clients
+    log = QueryLog(log_topic(TopicName.parse(geo_topic), str(uuid.uuid4())), 3)
+    announce(a, log, TxnId(0, 5))
+    two_clusters.await_replicated("a", str(log.topic))
+    with pytest.raises(OtherClusterError, match=r"in cluster 'a'.*delete this topic here"):
+        was_committed(b, log)
+    with pytest.raises(OtherClusterError, match="in cluster 'a'"):
+        CommitLog(b, log)
+    assert not was_committed(a, log)
+    two_clusters.b.admin.delete_topic(str(log.topic))
+    with CommitLog(b, log) as opened:
+        assert opened.state.intent is None
