@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_spark.errors import SchemaError, UnsupportedError
@@ -329,6 +329,7 @@ ROWS = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(ROWS, st.integers(0, 2), st.permutations(["key", "value"]), st.booleans())
 def test_what_is_written_is_read(rows, first, order, is_separated):
     schema = key_value("INT64", "STRING", SEPARATED if is_separated else INLINE)

@@ -10,6 +10,8 @@ import pytest
 from pulsar_spark.errors import UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
+from pulsar_spark.values.avro import defaults
+from pulsar_spark.values.protobuf import plan
 from tests.loops import for_each
 from tests.values.protobuf_files import TYPES, file
 from tests.values.protobuf_files import schema as protobuf_schema
@@ -132,8 +134,9 @@ def test_defaults_up_to_the_limit_are_added_and_more_are_refused(kind):
         made(schema_of(kind, missing(most + 1)), older)
 
 
-def test_all_defaults_up_to_the_limit_are_read_and_more_are_refused():
-    most = limits()["all defaults"]
+def test_all_defaults_up_to_the_limit_are_read_and_more_are_refused(monkeypatch):
+    assert limits()["all defaults"] == defaults.MAX_VALUES
+    monkeypatch.setattr(defaults, "MAX_VALUES", most := 3000)
     rows = pa.struct([("z", pa.int32())])
     for count, is_fine in ((most, True), (most + 1000, False)):
         tree = values(count)
@@ -153,8 +156,10 @@ def test_a_version_beyond_is_refused_where_the_columns_are_older():
             made(schema_of(kind, record(INT)), schema_of(kind, types(most + 1)))
 
 
-def test_protobuf():
+def test_protobuf(monkeypatch):
     fields, depth = (limits()[what] for what in ("PROTOBUF_NATIVE: fields", "nesting of messages"))
+    assert fields == plan._MAX_FIELDS
+    monkeypatch.setattr(plan, "_MAX_FIELDS", fields := 300)
     for count in (fields, fields + 1):
         own = file("message M")
         for number in range(1, count + 1):

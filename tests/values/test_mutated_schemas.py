@@ -30,7 +30,7 @@ def is_read_again(tree, payloads):
     return True
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(12))
 def test_encoders_by_mutated_schemas(seed):
     rng = random.Random(seed)
     reached: Counter = Counter()
@@ -57,7 +57,7 @@ def test_encoders_by_mutated_schemas(seed):
     assert reached[SchemaError] > 5
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(12))
 def test_mutated_schemas_are_merged_or_refused(seed):
     rng = random.Random(seed)
     reached: Counter = Counter()
