@@ -1,4 +1,4 @@
-"""The table of kinds of schemas: what makes their column's type, decoder and encoder, one line a kind."""
+"""The table of kinds of schemas: the type of their column, decoder and encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsar_spark.values.avro import avro_types
 from pulsar_spark.values.interfaces import EncodedValues, ValueDecoder, ValueEncoder
 
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
-# A PROTOBUF schema does not have the numbers of fields in messages within the first.
+# A PROTOBUF schema lacks the field numbers of nested messages.
 _ADVICE = {
     SchemaType.PROTOBUF: "To read such a topic, set valueFormat=protobuf, valueSchema and messageName. "
 }
@@ -28,7 +28,7 @@ MakeEncoder = Callable[[Schema, pa.DataType], ValueEncoder]
 
 
 class _Format(NamedTuple):
-    """What makes the parts of one kind; without an encoder its values are not written."""
+    """The functions of one kind; values of a kind without an encoder are not written."""
 
     column_type: Callable[[Schema], pa.DataType]
     decoder: MakeDecoder
@@ -36,26 +36,26 @@ class _Format(NamedTuple):
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Return the Arrow type of a column of the schema's values.
+    """Returns the Arrow type of a column of the schema's values.
 
     Raises:
         UnsupportedError: the schema, or a field that is named, has no type in Spark.
-        SchemaError: its definition is malformed.
+        SchemaError: the definition is malformed.
     """
     return _format(schema).column_type(schema)
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Make a decoder of values of one version of a schema.
+    """Makes the decoder of values of one version of a schema.
 
     Args:
-        writer: the version that the values are of.
-        reader: the version that they are read as; older or newer.
-        target: ``column_type(reader)``, or what that can be projected or promoted to.
+        writer: version that the values were written with.
+        reader: version that the values are read as; older or newer.
+        target: ``column_type(reader)``, a projection of it, or a type that it promotes to.
 
     Raises:
         UnsupportedError: as :func:`column_type`.
-        SchemaError: the versions do not resolve, or the target is no such type.
+        SchemaError: the versions do not resolve, or the target does not fit.
     """
     if writer.type != reader.type:
         raise SchemaError(
@@ -66,7 +66,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 def check_columns(schema: Schema) -> None:
-    """Raise UnsupportedError for a field that has no column; :func:`column_type` leaves it out."""
+    """Raises UnsupportedError for a field that has no column, which :func:`column_type` leaves out."""
     if schema.type == SchemaType.KEY_VALUE:
         for part in key_value.parts_of(schema)[:2]:
             check_columns(part)
@@ -76,7 +76,7 @@ def check_columns(schema: Schema) -> None:
 
 
 def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
-    """Say which values of a newer version an older one, of the same column type, cannot hold.
+    """Yields descriptions of the values of a newer version that an older version cannot hold.
 
     Raises:
         UnsupportedError, SchemaError: as :func:`column_type`.
@@ -94,7 +94,7 @@ def new_values(newer: Schema, older: Schema, path: str = "") -> Iterator[str]:
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Make an encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
+    """Makes the encoder of rows of the type ``source`` as values of the schema; null rows are tombstones.
 
     Raises:
         UnsupportedError: values of such a schema are not written.
@@ -112,7 +112,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def _format(schema: Schema) -> _Format:
-    """What makes the parts of a kind. A process imports the code of the kinds that it uses."""
+    """Returns the functions of a kind. A process imports only the code of the kinds that it uses."""
     match schema.type:
         case SchemaType.AVRO:
             from pulsar_spark.values.avro import avro_read, avro_types, avro_write  # noqa: PLC0415

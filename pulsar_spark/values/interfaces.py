@@ -25,8 +25,8 @@ class DecodedValues:
     """n values as a column.
 
     Attributes:
-        column: n rows; null where the payload is null, the value itself is, or the row is bad.
-        is_bad: bool[n], which payloads are no value of the schema; None where all are good.
+        column: n rows; null if the payload or the value is null, or the row is bad.
+        is_bad: flags of the payloads that are no values of the schema, bool[n]; None: all are values.
     """
 
     column: pa.Array
@@ -34,35 +34,35 @@ class DecodedValues:
 
 
 class ValueDecoder(Protocol):
-    """Reads values of one version of a schema into a column of a reader's type."""
+    """Decodes values of one version of a schema to a column of the reader's type."""
 
     @property
     def type(self) -> pa.DataType:
-        """Of the column that ``decode`` gives."""
+        """Type of the decoded column."""
         ...
 
     @property
     def cost(self) -> ValueCost:
-        """What its values may take as columns."""
+        """Maximum column bytes of a value."""
         ...
 
     @property
     def plan(self) -> Hashable:
-        """Equal for decoders that make the same of the same values; of many versions, few differ."""
+        """Equal for decoders that decode the same values to the same column; few of many versions differ."""
         ...
 
     def decode(self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ...) -> DecodedValues:
-        """Read n values; a bad one never changes another.
+        """Decodes n values; a bad value never changes another.
 
         Args:
-            values: ``binary`` [n], any offset; null is a tombstone: a null row, and not bad.
-            keys: ``binary`` [n], the messages' keys; only KEY_VALUE looks at them.
-            work: the work that they may make. A value that would make more is a null row, and bad or not.
+            values: ``binary`` [n], any offset; null is a tombstone, which is a null row, and not bad.
+            keys: ``binary`` [n], keys of the messages; only KEY_VALUE reads them.
+            work: work that the values may use. A value that would use more is a null row, and bad or not.
         """
         ...
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
-        """Say why one value is bad: the field's path, and what is wrong there. For values that are bad."""
+        """Returns the path of the field with the mistake of a bad value, and the mistake."""
         ...
 
 
@@ -72,7 +72,7 @@ class EncodedValues:
 
     Attributes:
         values: ``binary`` [n]; null is a tombstone.
-        keys: ``binary`` [n], what the schema puts into the messages' keys; None where it puts nothing there.
+        keys: ``binary`` [n], keys of the messages; None: the schema has no keys.
     """
 
     values: pa.BinaryArray
@@ -80,12 +80,12 @@ class EncodedValues:
 
 
 class ValueEncoder(Protocol):
-    """Writes rows as values of one schema; the same rows always give the same bytes."""
+    """Encodes rows as values of one schema; equal rows always become equal bytes."""
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        """Write n rows of the type that the encoder was made for.
+        """Encodes n rows of the encoder's type.
 
         Raises:
-            SchemaError: a row does not fit the schema; its index and the field's path are in the text.
+            SchemaError: a row does not fit the schema; has its index and the field's path.
         """
         ...

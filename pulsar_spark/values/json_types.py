@@ -58,7 +58,7 @@ _PAIR: Final = "org.apache.avro.reflect.Pair"
 
 
 def parse(schema: Schema) -> AvroType:
-    """Make the tree of a schema of kind AVRO as it is, and of kind JSON as its payloads are.
+    """Parses a schema of kind AVRO as it is, and of kind JSON as its payloads are.
 
     Raises:
         SchemaError, UnsupportedError: as ``avro_types.parse``.
@@ -68,7 +68,7 @@ def parse(schema: Schema) -> AvroType:
 
 
 def is_pairs(avro: AvroArray) -> bool:
-    """Whether an array is Java's map whose keys are no strings: records of ``key`` and ``value``."""
+    """Whether an array is Java's map whose keys are not strings: records of ``key`` and ``value``."""
     item = avro.items
     return (
         isinstance(item, AvroRecord)
@@ -78,13 +78,13 @@ def is_pairs(avro: AvroArray) -> bool:
 
 
 class _Forms:
-    """Changes a tree; a type that is in it twice remains one."""
+    """Converts a tree; a type that is in it twice remains one object."""
 
     def __init__(self) -> None:
         self._known: dict[int, AvroType] = {}  # by id of the type that was changed
 
     def of(self, avro: AvroType) -> AvroType:
-        """The type as JSON has it."""
+        """Returns the type that JSON has."""
         found = self._known.get(id(avro))
         if found is None:
             found = self._known[id(avro)] = self._new(avro)

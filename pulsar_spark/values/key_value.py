@@ -47,12 +47,12 @@ _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
 
 
 class KeyValueParts(NamedTuple):
-    """What a KEY_VALUE schema is made of.
+    """The parts of a KEY_VALUE schema.
 
     Attributes:
-        key: of the keys.
-        value: of the values.
-        is_separated: whether keys are the messages' keys, and not part of the payloads.
+        key: schema of the keys.
+        value: schema of the values.
+        is_separated: True if keys are the messages' keys, and not part of the payloads.
     """
 
     key: Schema
@@ -61,7 +61,7 @@ class KeyValueParts(NamedTuple):
 
 
 def parts_of(schema: Schema) -> KeyValueParts:
-    """Take a schema apart.
+    """Splits a schema into its parts.
 
     Raises:
         SchemaError: its definition or properties are malformed.
@@ -79,7 +79,7 @@ def parts_of(schema: Schema) -> KeyValueParts:
 
 
 def schema_of(parts: KeyValueParts) -> Schema:
-    """Put a schema together, as the Java client does."""
+    """Makes a schema of its parts, as the Java client does."""
     properties = {_ENCODING: _SEPARATED if parts.is_separated else _INLINE}
     data = b""
     for name, part in zip(_PARTS, parts[:2], strict=True):
@@ -130,7 +130,7 @@ def _malformed(why: str) -> SchemaError:
 
 
 def column_type(schema: Schema, part: PartType) -> pa.DataType:
-    """Return the type of a column of the schema's values; ``part`` says it of the parts.
+    """Returns the type of a column of the schema's values; ``part`` returns the type of a part.
 
     Raises:
         SchemaError: the schema is malformed, or one of its parts.
@@ -144,7 +144,7 @@ def column_type(schema: Schema, part: PartType) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecoder) -> ValueDecoder:
-    """Make a decoder; a part that the target lacks is not decoded.
+    """Makes the decoder; a part that the target lacks is not decoded.
 
     Raises:
         SchemaError: the versions do not resolve, or the target is no struct of the parts.
@@ -159,7 +159,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType, part: PartDecod
 
 
 def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEncoder:
-    """Make an encoder of rows of ``struct<key, value>``.
+    """Makes the encoder of rows of ``struct<key, value>``.
 
     Raises:
         SchemaError: rows of that type do not fit the schema.
@@ -178,7 +178,7 @@ def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEnco
 
 
 def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
-    """The types of the parts in a struct of parts."""
+    """Returns the types of the parts in a struct of parts."""
     names = [field.name for field in kind] if pa.types.is_struct(kind) else [""]
     if not set(names) <= set(_PARTS) or len(set(names)) < len(names):
         raise SchemaError(
@@ -189,7 +189,7 @@ def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
-    """Say in errors which part they are about."""
+    """Names the part in errors."""
     try:
         yield
     except (SchemaError, UnsupportedError) as error:
@@ -200,7 +200,7 @@ def _named(part: str) -> Iterator[None]:
 
 
 class _Halves(NamedTuple):
-    """Both parts of n rows, binary[n] each, and which rows are not laid out so, bool[n]."""
+    """Both parts of n rows, binary[n] each, and flags of the rows that have no such parts, bool[n]."""
 
     key: pa.BinaryArray
     value: pa.BinaryArray
@@ -210,7 +210,7 @@ class _Halves(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _KeyValueDecoder:
     type: pa.DataType
-    parts: Mapping[str, ValueDecoder]  # those that the type has
+    parts: Mapping[str, ValueDecoder]  # decoders of the parts that the type has
     is_separated: bool
 
     @property
@@ -232,7 +232,7 @@ class _KeyValueDecoder:
         else:
             halves = _split_inline(values, keys)
         columns, is_bad = self._columns(halves, work)
-        if self.is_separated:  # only good rows, so that most are decoded once
+        if self.is_separated:  # of good rows only, so that most rows are decoded once
             is_bad |= self._are_inline(values, keys, ~is_bad, work)
         is_null |= is_bad
         validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
@@ -255,7 +255,7 @@ class _KeyValueDecoder:
         return "both parts are values"
 
     def _columns(self, halves: _Halves, work: ValueWork) -> tuple[list[pa.Array], Flags]:
-        """Return the columns that the type has, and which rows are bad in any part."""
+        """Returns the columns that the type has, and flags of the rows that are bad in any part."""
         columns, is_bad = [], halves.is_bad.copy()
         for name, own in self.parts.items():
             found = own.decode(getattr(halves, name), halves.key, work)
@@ -267,7 +267,7 @@ class _KeyValueDecoder:
     def _are_inline(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, among: Flags, work: ValueWork
     ) -> Flags:
-        """Return which of some rows have no key and a payload that INLINE may be, or are refused; bool[n]."""
+        """Returns flags of the rows without a key whose payload may be INLINE, and of refused rows."""
         are_inline = among & _mask(keys.is_null()) & _mask(values.is_valid())
         rows = np.flatnonzero(are_inline)
         if len(rows):
@@ -285,7 +285,7 @@ _MIXED_UP = (
 
 
 def _split_inline(values: pa.BinaryArray, keys: pa.BinaryArray) -> _Halves:
-    """Take payloads of the encoding INLINE apart; null rows have null parts."""
+    """Splits payloads of the encoding INLINE; null rows have null parts."""
     has = _mask(values.is_valid())
     body = values.buffers()[2]
     if body is None or body.size < 2 * _LENGTH.size:
@@ -321,7 +321,7 @@ def _why_not_inline(value: bytes, key: bytes | None) -> str:
 
 
 def _mask(flags: pa.BooleanArray) -> Flags:
-    # Arrow's bits become bytes, which are the caller's to change.
+    # A copy, because callers change it.
     found: Flags = np.array(flags.to_numpy(zero_copy_only=False))
     return found
 

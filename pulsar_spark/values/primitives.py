@@ -48,18 +48,18 @@ from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDe
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
-Numbers: TypeAlias = "npt.NDArray[Any]"  # of the kind that a table below says
+Numbers: TypeAlias = "npt.NDArray[Any]"  # its type is in ``_FIXED``
 
 _NANOS_OF_DAY = 86_400_000_000_000
 _INSTANT = np.dtype([("seconds", ">i8"), ("nanos", ">i4")])
 _DATE_TIME = np.dtype([("day", ">i8"), ("nanos", ">i8")])
 _UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
-# Avro's order of promotions; string and binary become each other, too.
+# Avro's order of promotions; string and binary are also promoted to each other.
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
 
 class _Values(NamedTuple):
-    """Converted numbers, and which of them the other side cannot hold; None: it can hold all."""
+    """Converted numbers, and flags of those that the other side cannot hold; None: it holds all."""
 
     numbers: Numbers
     is_bad: Flags | None = None
@@ -70,10 +70,10 @@ class _Fixed(NamedTuple):
 
     Attributes:
         column: type of its columns.
-        stored: how a value is stored.
-        numbers: what numpy holds a column in.
-        write: a column -> stored values, meaningless in null rows; raises Misfit.
-        read: stored values -> numbers of the column; None: by numpy's cast.
+        stored: form of a stored value.
+        numbers: numpy's type of a column.
+        write: converts a column to stored values, meaningless in null rows; raises Misfit.
+        read: converts stored values to numbers of the column; None: numpy's cast.
         limits: for errors, the bounds that a bad value of the right length exceeds.
     """
 
@@ -86,17 +86,17 @@ class _Fixed(NamedTuple):
 
 
 def is_promotable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Avro's promotions turn each value of one type into the other, exactly or nearly."""
+    """Whether Avro's promotions convert each value of one type to the other, exactly or nearly."""
     if source in _NUMBERS and target in _NUMBERS:
         return _NUMBERS.index(source) <= _NUMBERS.index(target)
     return source == target or {source, target} == {pa.string(), pa.binary()}
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Return the type of a column of the schema's values.
+    """Returns the type of a column of the schema's values.
 
     Raises:
-        UnsupportedError: they are text that is not UTF-8.
+        UnsupportedError: the values are text that is not UTF-8.
     """
     charset = schema.properties.get("__charset", "UTF-8")  # of the Java client's StringSchema
     if charset not in ("UTF-8", "US-ASCII"):
@@ -108,7 +108,7 @@ def column_type(schema: Schema) -> pa.DataType:
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Make a decoder; ``writer`` and ``reader`` are of the same kind.
+    """Makes the decoder; ``writer`` and ``reader`` are of the same kind.
 
     Raises:
         SchemaError: the schema's values are no values of ``target``.
@@ -126,7 +126,7 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 
 def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
-    """Make an encoder of a column of the given type; timestamps may be of any zone.
+    """Makes the encoder of a column of the given type; timestamps may be of any zone.
 
     Raises:
         SchemaError: its values are no values of the schema.
@@ -152,7 +152,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
 
 
 def decode_texts(values: pa.BinaryArray) -> DecodedValues:
-    """Make strings of bytes; what is no UTF-8 is bad."""
+    """Decodes UTF-8 to strings; other bytes are bad."""
     try:
         return DecodedValues(values.cast(pa.string()))
     except pa.ArrowInvalid:
@@ -161,7 +161,7 @@ def decode_texts(values: pa.BinaryArray) -> DecodedValues:
 
 
 def why_no_text(value: bytes | None) -> str | None:
-    """Say what keeps bytes from being UTF-8; None: nothing."""
+    """Returns the reason why bytes are not UTF-8; None: they are."""
     try:
         if value is not None:
             value.decode("utf-8")
@@ -172,7 +172,7 @@ def why_no_text(value: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
-    """Gives bytes, or text where the column has that."""
+    """Decodes bytes, or text if the column is text."""
 
     type: pa.DataType
     cost: ClassVar = ValueCost()
@@ -244,7 +244,7 @@ class _FixedDecoder:
 def _stored_values(
     values: pa.BinaryArray, stored: np.dtype[np.generic]
 ) -> tuple[Numbers, Flags | None, Flags | None]:
-    """Return the n values, which rows have one (None: all), and which have bytes of another length."""
+    """Returns the n values, flags of the rows that have one (None: all), and flags of bad rows."""
     count, width = len(values), stored.itemsize
     data_buffer = values.buffers()[2]
     if not count or data_buffer is None:
@@ -279,7 +279,7 @@ class _FixedEncoder:
 
 
 def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
-    """Return values of one length as a binary array, null where ``has`` is false."""
+    """Returns values of one length as a binary array, null where ``has`` is false."""
     sizes = np.full(len(stored), stored.dtype.itemsize, np.int32)
     validity = None
     if has is not None:
@@ -296,7 +296,7 @@ def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
 
 
 def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Flags]:
-    """Return units * per_unit + rest, int64[n], and which are beyond int64. The rest is below 4 units."""
+    """Returns units * per_unit + rest, int64[n], and flags of results beyond int64; rest < 4 units."""
     limit = 2**63 // per_unit + 4
     micros = units * per_unit + rest  # wraps
     is_near = (units >= -limit) & (units <= limit)
@@ -317,7 +317,7 @@ def _read_millis(stored: Numbers) -> _Values:
 
 
 def _read_instant(stored: Numbers) -> _Values:
-    # Other nanoseconds than 0 up to 999,999,999 are no error of Java's, either.
+    # Like Java, accepts nanoseconds outside of 0 to 999,999,999.
     return _Values(
         *to_micros(stored["seconds"].astype(np.int64), 1_000_000, stored["nanos"].astype(np.int64) // 1000)
     )

@@ -1,8 +1,8 @@
-"""Types of rows -> schemas of the kinds AVRO and JSON: a new one, or a topic's own with more fields.
+"""Types of rows -> schemas of the kinds AVRO and JSON: a new schema, or a topic's schema with more fields.
 
-What is in a schema is never changed, because the broker tells versions apart by it: fields keep their order,
-and records their names. New fields come after the others, with default null, so that older and newer readers
-can use them.
+The existing part of a schema is never changed, because the broker compares versions by it: fields keep their
+order, and records their names. New fields follow the others, with default null, so that older and newer
+readers can use them.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ _PLAIN: Final[dict[str, object]] = {
 
 
 def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
-    """Make the schema of rows of a type: a record ``Row`` with a field for each column.
+    """Makes the schema of rows of a type: a record ``Row`` with a field for each column.
 
     Nullable columns are ``["null", T]`` with default null, others T. Structs are records ``Row_<path>``.
 
     Args:
         kind: AVRO or JSON.
-        rows: Arrow types as Spark makes them, with what is nullable.
+        rows: Arrow types as Spark makes them, with their nullability.
 
     Raises:
-        OptionError: no columns, a name that Avro does not allow, or a repeated one.
-        UnsupportedError: a column of a type that has no form in Avro, by its name.
+        OptionError: the rows have no columns, a name that Avro does not allow, or a repeated name.
+        UnsupportedError: Avro has no type for a column, which is named.
     """
     if len(rows) == 0:
         raise OptionError("the rows have no columns from which a schema could be created")
@@ -76,20 +76,20 @@ def schema_of(kind: SchemaType, rows: pa.StructType) -> Schema:
 
 
 def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
-    """Extend a topic's schema for rows of a type; None if it needs no new field.
+    """Extends a topic's schema for rows of a type; None: no new field is needed.
 
-    Columns without a field become new nullable fields after the existing ones. So do fields of structs,
+    Columns without a field become new nullable fields after the existing fields. So do fields of structs,
     wherever the topic's schema uses their record.
 
     Args:
-        existing: of kind AVRO or JSON.
+        existing: schema of kind AVRO or JSON.
         rows: see :func:`schema_of`.
 
     Raises:
-        SchemaError: the topic's schema is no record; columns of other types than their fields, or whose
-            names differ from a field's in case only; fields with neither a column nor a default. All of them
-            are listed.
-        OptionError, UnsupportedError: as :func:`schema_of`, of the new columns.
+        SchemaError: the topic's schema is not a record; columns have other types than their fields, or names
+            that differ from a field's in case only; fields have neither a column nor a default. All are
+            listed.
+        OptionError, UnsupportedError: as :func:`schema_of`, for the new columns.
     """
     record = parse(existing)
     if not isinstance(record, AvroRecord):
@@ -109,14 +109,14 @@ def merged(existing: Schema, rows: pa.StructType) -> Schema | None:
 
 
 class _Maker:
-    """Makes the parsed JSON of types; knows the names that are taken."""
+    """Makes the parsed JSON of types; keeps the names in use."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
         self._added: dict[tuple[str, str], pa.Field] = {}  # by record and name
 
     def record(self, rows: pa.StructType, path: str, name: str) -> dict[str, Any]:
-        """A record of a name that is free."""
+        """Makes a record; ``name`` is unused so far."""
         if name:
             self._taken.add(name)
         for field_name, count in Counter(field.name for field in rows).items():
@@ -130,7 +130,7 @@ class _Maker:
         return {"type": "record", "name": name, "fields": [self._field(each, path) for each in rows]}
 
     def add(self, definition: dict[str, Any], new: NewField) -> None:
-        """Add a nullable field to a record, unless it got the same one of another column already."""
+        """Adds a nullable field to a record, unless another column added the same field."""
         column = new.column.with_nullable(True)
         other = self._added.setdefault((new.record, column.name), column)
         if other is column:
@@ -171,7 +171,7 @@ class _Maker:
         return plain
 
     def _name(self, path: str) -> str:
-        """``Row_a_b`` of the path ``a[].b``; with a number after it where that is taken."""
+        """Returns ``Row_a_b`` for the path ``a[].b``, with a number if that name is in use."""
         name = "_".join([RECORD, *re.findall(r"[A-Za-z0-9_]+", path)])
         free, number = name, 1
         while free in self._taken:
@@ -181,7 +181,7 @@ class _Maker:
 
 
 def _names(avro: AvroType) -> set[str]:
-    """The names of all named types, without namespaces."""
+    """Returns the names of all named types, without namespaces."""
     names: set[str] = set()
     if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
         names.add(avro.name.rpartition(".")[2])
@@ -195,7 +195,7 @@ def _names(avro: AvroType) -> set[str]:
 
 
 def _records(tree: object, space: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The definitions of records in the parsed JSON of a schema, by their full names."""
+    """Yields the full names and definitions of records in the parsed JSON of a schema."""
     if isinstance(tree, list):
         for branch in tree:
             yield from _records(branch, space)

@@ -1,4 +1,4 @@
-"""Units of times, which columns have in microseconds."""
+"""Units of times; columns have microseconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Number = TypeVar("Number", int, "npt.NDArray[np.int64]")
 
 
 class TimeUnit(NamedTuple):
-    """What 1 stands for in a timestamp: ``factor`` / ``divisor`` microseconds, one of which is 1."""
+    """The unit of a timestamp: ``factor`` / ``divisor`` microseconds, of which one number is 1."""
 
     factor: int
     divisor: int
 
     def micros(self, value: Number) -> Number:
-        """Microseconds; what is left over is cut, towards the past."""
+        """Returns microseconds; a remainder is cut towards the past."""
         if self.divisor > 1:
             return value // self.divisor
         return value * self.factor if self.factor > 1 else value
@@ -33,13 +33,13 @@ _UNITS: Final = {"millis": MILLIS, "nanos": TimeUnit(1, 1000)}
 
 
 def unit_of(avro: AvroType | None) -> TimeUnit:
-    """The unit of a type; microseconds for what is no timestamp."""
+    """Returns the unit of a type; microseconds unless it is a timestamp."""
     name, _, unit = getattr(avro, "logical", "").rpartition("-")
     return _UNITS.get(unit, MICROS) if name.endswith("timestamp") else MICROS
 
 
 def time_kind(avro: AvroType | None) -> str:
-    """What kind of time a type has: ``date``, ``timestamp``, ``time-millis`` or ``time-micros``; or none."""
+    """Returns ``date``, ``timestamp``, ``time-millis`` or ``time-micros``; empty: another type."""
     name: str = getattr(avro, "logical", "") or getattr(avro, "form", "")
     if "timestamp" in name:
         return "timestamp"

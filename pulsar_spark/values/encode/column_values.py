@@ -1,4 +1,4 @@
-"""Values of columns as the type of the field that they go into, and which of them no field can hold."""
+"""Columns -> values of the type of their field; raises Misfit for a value that the field cannot hold."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pulsar_spark.values.avro.avro_types import AvroEnum
 
 
-_MAX_MICROS = ((1 << 63) - 1) // 1000  # whose nanoseconds are an int64
+_MAX_MICROS = ((1 << 63) - 1) // 1000  # largest time whose nanoseconds are an int64
 
 
 class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its row is known
     """A value that its field cannot hold.
 
     Attributes:
-        row: its number in the column that was looked at.
-        path: of the field.
-        what: what is wrong with it.
+        row: index of the value's row in the column.
+        path: path of the field.
+        what: the mistake.
     """
 
     def __init__(self, row: int, path: str, what: str) -> None:
@@ -35,18 +35,18 @@ class Misfit(Exception):  # noqa: N818 - it becomes a SchemaError as soon as its
         self.what = what
 
     def at(self, row: int) -> Misfit:
-        """The same of a column around this one, whose row holds the value."""
+        """Returns the misfit of a row that contains the value."""
         return Misfit(row, self.path, self.what)
 
     def error(self) -> SchemaError:
-        """What the caller of an encoder gets."""
+        """Returns the error for the caller of an encoder."""
         path = self.path if len(self.path) <= 200 else f"{self.path[:200]}..."
         place = f", field {path!a}" if path else ""
         return SchemaError(f"row {self.row} of the batch{place}: {self.what}")
 
 
 def too_large() -> OptionError:
-    """The error where one batch of rows has more bytes than a column holds."""
+    """Returns the error for rows that have more bytes than a column holds."""
     return OptionError(
         "the rows of one Arrow batch have more than 2 GiB",
         advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch",
@@ -54,32 +54,32 @@ def too_large() -> OptionError:
 
 
 def require(is_good: Flags, path: str, what: str) -> None:
-    """Raise the :class:`Misfit` of the first row that is not good."""
+    """Raises the :class:`Misfit` of the first row that is not good."""
     if not is_good.all():
         raise Misfit(int(np.argmin(is_good)), path, what)
 
 
 def mask(column: pa.BooleanArray) -> Flags:
-    """A column without nulls as bool[n]."""
+    """Returns a column without nulls as bool[n]."""
     found: Flags = column.to_numpy(zero_copy_only=False)
     return found
 
 
 def validity(column: pa.Array) -> Flags | None:
-    """Which rows are not null; None where all are."""
+    """Returns flags of the rows that are not null; None: no row is null."""
     return mask(column.is_valid()) if column.null_count else None
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Numbers of any type as float or double, meaningless in null rows.
+    """Returns numbers of any type as float or double, meaningless in null rows.
 
     Raises:
-        Misfit: an integer that would lose digits.
+        Misfit: an integer would lose digits.
     """
     numbers = _numbers(column)
     found = numbers.astype(kind)
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
-        # 2^63 as a float is no int64 any more; the comparison with the bound comes before the way back.
+        # 2^63 as a float is beyond int64, so it is compared before the conversion back.
         is_inside = (found >= -(2.0**63)) & (found < 2.0**63)
         back = np.where(is_inside, found, 0).astype(np.int64)
         name = "float" if kind is np.float32 else "double"
@@ -92,15 +92,15 @@ def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.ND
 
 
 def integers(column: pa.Array) -> Ints:
-    """Integers, days or microseconds as int64[n], those in null rows 0."""
+    """Returns integers, days or microseconds as int64[n], 0 in null rows."""
     return _numbers(column).astype(np.int64, copy=False)
 
 
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
-    """Whole numbers since midnight, of the unit of time-millis or time-micros.
+    """Returns whole numbers since midnight, in the unit of time-millis or time-micros.
 
     Raises:
-        Misfit: one that is not within a day.
+        Misfit: a time is not within a day.
     """
     numbers = integers(column)
     a_day = MICROS_OF_DAY // (1000 if logical == "time-millis" else 1)
@@ -109,10 +109,10 @@ def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def milliseconds(column: pa.Array, path: str) -> Ints:
-    """Microseconds as milliseconds.
+    """Returns microseconds as milliseconds.
 
     Raises:
-        Misfit: one that is not a whole number of milliseconds.
+        Misfit: a time is not a whole number of milliseconds.
     """
     micros = integers(column)
     millis = micros // 1000
@@ -126,10 +126,10 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
 
 
 def nanoseconds(column: pa.Array, path: str) -> Ints:
-    """Microseconds as nanoseconds.
+    """Returns microseconds as nanoseconds.
 
     Raises:
-        Misfit: one that is too far from 1970.
+        Misfit: a time is too far from 1970.
     """
     micros = integers(column)
     is_good = (micros >= -_MAX_MICROS) & (micros <= _MAX_MICROS)
@@ -138,16 +138,16 @@ def nanoseconds(column: pa.Array, path: str) -> Ints:
 
 
 def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa.Decimal128Array:
-    """The column in a type that holds all its values."""
+    """Returns the column in a type that holds all its values."""
     kind = pa.decimal128(precision, scale)
     return column if column.type == kind else column.cast(kind)
 
 
 def binary_column(column: pa.Array) -> pa.BinaryArray:
-    """Strings or binary, small or large, as binary.
+    """Returns strings or binary, small or large, as binary.
 
     Raises:
-        OptionError: more than 2 GiB.
+        OptionError: the values have more than 2 GiB.
     """
     try:
         return column.cast(pa.binary())
@@ -156,28 +156,24 @@ def binary_column(column: pa.Array) -> pa.BinaryArray:
 
 
 def string_column(column: pa.Array, path: str) -> pa.StringArray:
-    """Strings or binary, small or large, as strings.
+    """Returns strings or binary, small or large, as strings.
 
     Raises:
-        Misfit: one that is not UTF-8.
+        Misfit: a value is not UTF-8.
     """
     values = binary_column(column)
     try:
-        return values.cast(pa.string())  # looks at the bytes, which those of Spark's strings need not be
+        return values.cast(pa.string())  # checks the bytes, because Spark's strings may be invalid
     except pa.ArrowInvalid:
         require(~is_no_text(values), path, "text that is not UTF-8")
         raise
 
 
 def map_keys(column: pa.Array, path: str) -> pa.StringArray:
-    """The keys of maps.
-
-    Args:
-        column: strings.
-        path: of the map.
+    """Returns the keys of maps; ``path``: path of the map.
 
     Raises:
-        Misfit: null, or not UTF-8.
+        Misfit: a key is null, or not UTF-8.
     """
     has = validity(column)
     if has is not None:
@@ -186,10 +182,10 @@ def map_keys(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
-    """Binary for a field of fixed size.
+    """Returns binary for a field of fixed size.
 
     Raises:
-        Misfit: one of another size.
+        Misfit: a value has another size.
     """
     values = binary_column(column)
     is_good = mask(pc.equal(pc.binary_length(values), size).fill_null(True))
@@ -198,10 +194,10 @@ def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
 
 
 def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
-    """The index of each string among the symbols of an enum, 0 for null.
+    """Returns the index of each string among the symbols of an enum, 0 for null.
 
     Raises:
-        Misfit: one that is not a symbol.
+        Misfit: a string is not a symbol.
     """
     strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
@@ -213,7 +209,7 @@ def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
 
 
 def _numbers(column: pa.Array) -> np.typing.NDArray[np.generic]:
-    """Numbers, dates or times of the column's own width, 0 for null."""
+    """Returns numbers, dates or times in the width of the column, 0 for null."""
     if pa.types.is_temporal(column.type):
         column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
     filled = column.fill_null(0) if column.null_count else column

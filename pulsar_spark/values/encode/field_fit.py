@@ -1,8 +1,8 @@
-"""Which column of rows goes into which field of a schema of Avro's, and whether it fits there.
+"""Finds the field of each column of rows in a schema of Avro's JSON, and whether the column fits.
 
-Shared by all that write by such a schema: the kinds AVRO and JSON. A column fits a field that is read as the
-column's type, or as one that holds all its values: int -> long -> float -> double, string <-> bytes, wider
-decimals. Where single values may not fit (a large long in a double), that is found when they are written.
+A column fits a field of the same type, or of a type that holds all its values: int -> long -> float ->
+double, string <-> bytes, wider decimals. Single values that may not fit, such as a large long in a double,
+are found when they are written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pulsar_spark.values.avro.avro_types import (
     shown_name,
 )
 
-_MAX_LISTED = 50  # columns in the text of an error
+_MAX_LISTED = 50  # maximum columns in the text of an error
 
 _NAMES: Final = {
     pa.bool_(): "boolean",
@@ -55,7 +55,7 @@ _TIMES: Final = {
     **dict.fromkeys(TIMESTAMPS, "timestamp"),
     **dict.fromkeys(LOCAL_TIMESTAMPS, "timestamp_ntz"),
 }
-# Spark's names of the types that go into a field of other logical types, and of none.
+# Spark's names of the types that fit a field, by its logical type or its kind.
 _TEXTS: Final = frozenset(("string", "binary"))
 _INTS: Final = frozenset(("tinyint", "smallint", "int"))
 _LONGS: Final = _INTS | {"bigint"}
@@ -74,7 +74,7 @@ _FIT: Final = {
     "bytes": _TEXTS,
     "string": _TEXTS,
 }
-# Of these, the ones that a union's branch of the kind is for.
+# Spark's names of the types that fit a union's branch of the kind best.
 _EXACT: Final = {
     "boolean": frozenset(("boolean",)),
     "int": _INTS,
@@ -88,17 +88,17 @@ _EXACT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnFit:
-    """How the values of one column are written.
+    """The field of one column.
 
     Attributes:
-        path: of the field: names with dots between, ``[]`` for items, ``{}`` for values of a map; empty for
-            the root.
-        avro: what a value is written as. A union only where each member has its own column.
-        branch: the index of ``avro`` in the field's union; None where the field is none.
-        null: the index of null in the field's union; None where there is no null.
-        parts: of a record one for each field, None for one that has no column; of a union one for each column
-            of the struct; of an array or map one.
-        columns: for each part that is not None, its number in the struct.
+        path: path of the field: names with dots between, ``[]`` for items, ``{}`` for values of a map; empty
+            for the root.
+        avro: type of the written values; a union only if each member has a column.
+        branch: index of ``avro`` in the field's union; None: the field is no union.
+        null: index of null in the field's union; None: the field has no null.
+        parts: fits of a record's fields (None: no column), of a union's columns, or of the items of an array
+            or map.
+        columns: index in the struct of each part that is not None.
     """
 
     path: str
@@ -110,12 +110,12 @@ class ColumnFit:
 
 
 class NewField(NamedTuple):
-    """A column that a schema has no field for.
+    """A column without a field in the schema.
 
     Attributes:
-        record: full name of the record that it would be a field of.
-        path: of that record.
-        column: of the rows.
+        record: full name of the record that lacks the field.
+        path: path of that record.
+        column: column of the rows.
     """
 
     record: str
@@ -124,17 +124,17 @@ class NewField(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """What was found to be wrong, and columns without a field: None where they are wrong, too."""
+    """Mistakes, and columns without a field; None: such columns are mistakes."""
 
     problems: list[str]
     new: list[NewField] | None = None
 
 
 def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
-    """Find the field of each column.
+    """Finds the field of each column.
 
     Raises:
-        SchemaError: some columns do not fit, or fields have neither a column nor a default; lists all.
+        SchemaError: columns do not fit, or fields have neither a column nor a default; lists all of them.
     """
     report = _Report([])
     found = _fit(avro, kind, "", report)
@@ -144,10 +144,10 @@ def fit(avro: AvroType, kind: pa.DataType) -> ColumnFit:
 
 
 def new_fields(avro: AvroType, kind: pa.DataType) -> list[NewField]:
-    """Find the columns that have no field, at any depth; all others fit.
+    """Returns the columns that have no field, at any depth.
 
     Raises:
-        SchemaError: see :func:`fit`, but for those columns.
+        SchemaError: as :func:`fit`, but not for these columns.
     """
     new: list[NewField] = []
     report = _Report([], new)
@@ -167,7 +167,7 @@ def _misfits(problems: list[str]) -> SchemaError:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Spark's name of an Arrow type, for errors; Arrow's where Spark has none."""
+    """Returns Spark's name of an Arrow type for errors, or Arrow's if Spark has none."""
     if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None:
         return "timestamp"
     if pa.types.is_decimal128(kind):
@@ -182,7 +182,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def is_variant(kind: pa.StructType) -> bool:
-    """Whether a struct is how Spark hands over a value of a separate type: variant, geometry, geography."""
+    """Whether a struct is Spark's form of a variant, geometry or geography."""
     marks = (b"variant", b"geometry", b"geography")
     return any(mark in (field.metadata or {}) for field in kind for mark in marks)
 
@@ -249,7 +249,7 @@ def _record(avro: AvroRecord, kind: pa.StructType, path: str, report: _Report) -
 
 
 def _field_names(avro: AvroRecord) -> dict[str, str]:
-    """The fields of a record by all names that columns may have for them: aliases, too."""
+    """Returns the fields of a record by all names that columns may have for them, with aliases."""
     names = {field.name: field.name for field in avro.fields}
     for field in avro.fields:
         for alias in field.aliases:
@@ -286,7 +286,7 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
 
 
 def _is_exact(avro: AvroType, name: str) -> bool:
-    """Whether no other branch of a union can be as good for a column."""
+    """Whether no other branch of a union fits a column better."""
     if isinstance(avro, AvroPrimitive) and not avro.logical:
         return name in _EXACT[avro.kind]
     return not isinstance(avro, AvroEnum | AvroFixed)
@@ -342,11 +342,13 @@ _MAX_FIXED = 1 << 16  # bytes, because a schema may declare gigabytes; the sampl
 
 
 def sample_of(kind: pa.DataType, found: ColumnFit | None = None) -> object:
-    """Returns a value as pyarrow accepts it, with one item in each list and map.
+    """Returns a value that a field accepts, to test whether a schema can be written.
+
+    Lists and maps have one item. pyarrow accepts the value.
 
     Args:
         kind: Arrow type of the column.
-        found: field that the column fits; None: the schema is primitive.
+        found: field of the column; None: the schema is primitive.
     """
     avro = None if found is None else found.avro
     if found is None or isinstance(avro, AvroEnum | AvroFixed):

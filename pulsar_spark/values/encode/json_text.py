@@ -1,9 +1,9 @@
 """Plain values of columns -> the text of JSON, without quotes around it; null is empty.
 
-Texts are those that Java's readers of Pulsar's JSON schemas take for every type that a field of the kind has
-there, and that none of them takes for another value. So times are ISO-8601 text: a number would be seconds or
-milliseconds by the reader's type, and seconds before 1970 are read wrongly. Decimals are numbers with all
-their digits, binary is base64.
+Every text is one that Java's readers of Pulsar's JSON schemas accept for each type that such a field has
+there, and that none of them reads as another value. So times are ISO-8601 text, because a number would be
+seconds or milliseconds by the reader's type, and seconds before 1970 are read wrongly. Decimals are numbers
+with all their digits, binary is base64.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pulsar_spark.values.time_units import MICROS_OF_DAY
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 
-# What JSON's strings hold only after a backslash; the backslash itself is the first to be replaced.
+# Escapes of JSON's strings; the backslash is replaced first.
 _ESCAPES: Final = {
     "\\": "\\\\",
     '"': '\\"',
@@ -50,10 +50,10 @@ _IS_ESCAPED: Final = np.array([chr(code) in _ESCAPES for code in range(256)])
 
 
 def escaped(strings: pa.StringArray) -> pa.BinaryArray:
-    """The contents of JSON's strings.
+    """Returns the contents of JSON's strings.
 
     Raises:
-        OptionError: more than 2 GiB.
+        OptionError: the texts have more than 2 GiB.
     """
     offsets = offsets_of(strings)
     data = strings.buffers()[2]
@@ -72,17 +72,17 @@ def escaped(strings: pa.StringArray) -> pa.BinaryArray:
 
 
 def string_text(strings: pa.StringArray) -> list[Piece]:
-    """The piece of :func:`escaped`."""
+    """Writes strings, see :func:`escaped`."""
     return [texts(escaped(strings))]
 
 
 def plain_text(column: pa.Array) -> list[Piece]:
-    """Booleans, integers and decimals."""
+    """Writes booleans, integers and decimals."""
     return [texts(column.cast(pa.string()).cast(pa.binary()))]
 
 
 def time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
-    """``10:11:12.013``, which is a time of day; arguments and errors are those of ``times_of_day``."""
+    """Writes times of day as ``10:11:12.013``; arguments and errors are those of ``times_of_day``."""
     numbers = times_of_day(column, logical, path)
     if logical == "time-millis":
         millis = pa.array(numbers.astype(np.int32)).view(pa.time32("ms"))
@@ -92,10 +92,10 @@ def time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
 
 
 def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:
-    """Numbers of any type as float or double: with a point or an exponent, so that readers see what they are.
+    """Writes numbers of any type as float or double, with a point or an exponent for readers.
 
     Raises:
-        Misfit: NaN or infinity, which JSON does not support; or an integer that would lose digits.
+        Misfit: a number is NaN or infinite, which JSON does not support, or an integer would lose digits.
     """
     numbers = floats(column, kind, path)
     has = validity(column)
@@ -111,10 +111,10 @@ def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Pie
 
 
 def base64_text(values: pa.BinaryArray) -> list[Piece]:
-    """Base64 with padding; one call encodes all rows, each padded to whole groups of three bytes.
+    """Writes base64 with padding. One call encodes all rows, each padded to whole groups of three bytes.
 
     Raises:
-        OptionError: more than 2 GiB.
+        OptionError: the texts have more than 2 GiB.
     """
     sizes = lengths(values)
     padding = -sizes % 3
@@ -131,10 +131,10 @@ def base64_text(values: pa.BinaryArray) -> list[Piece]:
 
 
 def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
-    """``2023-11-14``.
+    """Writes dates as ``2023-11-14``.
 
     Raises:
-        Misfit: a year before 1 or after 9999.
+        Misfit: a year is before 1 or after 9999.
     """
     days = integers(column)
     _require_years(days, path)
@@ -142,14 +142,10 @@ def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
 
 
 def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
-    """``2023-11-14T22:13:20.123456``, with a Z after it where the type has a zone.
-
-    Args:
-        column: in microseconds.
-        path: of the field.
+    """Writes microseconds as ``2023-11-14T22:13:20.123456``, with a Z if the type has a zone.
 
     Raises:
-        Misfit: a year before 1 or after 9999.
+        Misfit: a year is before 1 or after 9999.
     """
     micros = integers(column)
     _require_years(micros // MICROS_OF_DAY, path)
@@ -164,7 +160,7 @@ def _require_years(days: Ints, path: str) -> None:
 
 
 def _matrix(strings: pa.StringArray, form: bytes) -> Cells:
-    """Strings of one length, in a form whose letters stand where they have others, or nothing."""
+    """Returns strings of one length as cells, with the letters T and Z of ``form``."""
     count = len(strings)
     row = np.frombuffer(form, np.uint8)
     data = np.empty((count, len(form)), np.uint8)
@@ -180,11 +176,11 @@ _NUMBER: Final = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def form_text(logical: str, path: str) -> tuple[Write, bytes]:
-    """What makes the text of a logical type, and what stands around it.
+    """Returns the writer of a logical type that only JSON has, and the text around each value.
 
     Args:
-        logical: json, number, char, chars, time-millis or time-micros.
-        path: of the field; what is made raises Misfit for values that are not of the type.
+        logical: json, number, char, chars, time-millis or time-micros, see ``json_types``.
+        path: path of the field; the writer raises Misfit for values that are not of the type.
     """
     if logical.startswith("time-"):
         return lambda column: time_text(column, logical, path), _QUOTE
@@ -224,7 +220,7 @@ def _require_number(strings: pa.StringArray, path: str) -> None:
 
 
 def _require_char(strings: pa.StringArray, path: str) -> None:
-    # What has four bytes in UTF-8 is two characters in Java.
+    # A character of four bytes in UTF-8 is two characters in Java.
     is_good = pc.and_(pc.equal(pc.utf8_length(strings), 1), pc.less(pc.binary_length(strings), 4))
     require(mask(is_good.fill_null(True)), path, "text that is not one character of Java")
 

@@ -25,19 +25,19 @@ _Words: TypeAlias = npt.NDArray[np.uint64]
 MAX_SIZE = 2**31 - 1  # bytes in one column of binary
 
 _WORD = np.dtype("<u8")
-_LOW = np.uint64((1 << 56) - 1)  # what the first 8 bytes of a varint hold
+_LOW = np.uint64((1 << 56) - 1)  # bits of the first 8 bytes of a varint
 _MORE = 0x8080808080808080
-_MAX_CONSTANT = 16  # bytes; a longer one is no matrix
+_MAX_CONSTANT = 16  # maximum bytes of a constant that is a matrix
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A few bytes a row.
+    """A few bytes in each row.
 
     Attributes:
         data: uint8[n, w].
-        used: bool[n, w], which of them there are; None where all are.
-        sizes: how many are used, int64[n] or one for all.
+        used: flags of the bytes that exist, bool[n, w]; None: all bytes.
+        sizes: number of bytes of each row, int64[n], or one number for all rows.
     """
 
     data: npt.NDArray[np.uint8]
@@ -51,14 +51,14 @@ Write: TypeAlias = Callable[[pa.Array], list[Piece]]
 
 
 def fixed(values: npt.NDArray[np.generic]) -> Cells:
-    """The bytes of n numbers, little-endian."""
+    """Returns the bytes of n numbers, little-endian."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     data = little.view(np.uint8).reshape(len(values), values.dtype.itemsize)
     return Cells(data, None, values.dtype.itemsize)
 
 
 def constant(value: bytes, count: int) -> Piece:
-    """The same bytes in each of ``count`` rows."""
+    """Returns the same bytes in each of ``count`` rows."""
     if len(value) > _MAX_CONSTANT:
         return EncodedField(pa.scalar(value, pa.binary()), len(value))
     row = np.frombuffer(value, np.uint8)
@@ -66,10 +66,10 @@ def constant(value: bytes, count: int) -> Piece:
 
 
 def varints(numbers: Ints) -> Cells:
-    """Avro's int and long: zigzag varints of 1 to 10 bytes.
+    """Returns Avro's int and long: zigzag varints of 1 to 10 bytes.
 
-    All bytes of a number at once: its 7-bit groups are spread over the bytes of a word, and the flags that
-    more bytes follow are what is set in the bytes above.
+    All bytes of a number are computed at once: its 7-bit groups are spread over the bytes of a word. The flag
+    that more bytes follow is set if a higher byte is not 0.
     """
     zigzag = (numbers.view(np.uint64) << np.uint64(1)) ^ (numbers >> 63).view(np.uint64)
     largest = int(zigzag.max(initial=0))
@@ -90,7 +90,7 @@ def varints(numbers: Ints) -> Cells:
 
 
 def decimals(column: pa.Decimal128Array) -> Cells:
-    """Avro's decimal as bytes: a length, and as few bytes of the two's complement, big-endian, as will do.
+    """Returns Avro's decimal as bytes: a length, and the shortest two's complement, big-endian.
 
     Args:
         column: n decimals; the result for a null is meaningless.
@@ -108,10 +108,10 @@ def decimals(column: pa.Decimal128Array) -> Cells:
 
 
 def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
-    """Avro's decimal as fixed: two's complement, big-endian, of ``size`` bytes that all values fit in.
+    """Returns Avro's decimal as fixed: two's complement, big-endian, of ``size`` bytes.
 
     Raises:
-        OptionError: more than 2 GiB in all.
+        OptionError: the rows have more than 2 GiB.
     """
     if len(column) * size > MAX_SIZE:
         raise too_large()
@@ -123,7 +123,7 @@ def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
 
 
 def masked(piece: Piece, has: Flags) -> Piece:
-    """The piece with nothing in the rows that lack it; a column of binary has nothing there already."""
+    """Returns the piece with the bytes of the flagged rows; a column of binary has no other bytes."""
     if isinstance(piece, EncodedField):
         return piece
     used = (
@@ -133,15 +133,15 @@ def masked(piece: Piece, has: Flags) -> Piece:
 
 
 def texts(column: pa.BinaryArray) -> EncodedField:
-    """The piece of binary or strings; null is empty."""
+    """Returns the piece of binary or strings; null is empty."""
     return EncodedField(column, lengths(column))
 
 
 def join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
-    """Put the pieces of each of ``count`` rows together.
+    """Joins the pieces of each of ``count`` rows.
 
     Raises:
-        OptionError: more than 2 GiB in all.
+        OptionError: the rows have more than 2 GiB.
     """
     fields: list[EncodedField] = []
     run: list[Cells] = []
@@ -157,11 +157,11 @@ def join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
 
 
 def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryArray:
-    """The bytes as ``binary``, a value from each offset to the next.
+    """Returns the bytes as ``binary``, a value from each offset to the next.
 
     Args:
-        rows: joined.
-        offsets: int64[n + 1], into the bytes of ``rows``; without them each row is a value.
+        rows: joined rows.
+        offsets: int64[n + 1], offsets in the bytes of ``rows``; None: each row is a value.
     """
     starts = rows.offsets if offsets is None else offsets
     return pa.Array.from_buffers(
@@ -172,7 +172,7 @@ def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryAr
 
 
 def spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
-    """The piece of n rows, of which those that ``has`` names have the bytes of ``rows``, in order."""
+    """Returns the piece of n rows, of which the flagged rows have the bytes of ``rows``, in order."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
     offsets = np.zeros(len(has) + 1, np.int64)
@@ -181,7 +181,7 @@ def spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
 
 
 def _spread(words: _Words) -> _Words:
-    """Move the 7-bit groups of numbers below 2^56 to the low bits of the 8 bytes."""
+    """Moves the 7-bit groups of numbers below 2^56 to the low bits of the 8 bytes."""
     for bits, shift in (
         (0x000000000FFFFFFF, 4),
         (0x00003FFF00003FFF, 2),
@@ -193,12 +193,12 @@ def _spread(words: _Words) -> _Words:
 
 
 def _wide_varints(groups: _Words, flags: _Words, high: _Words) -> Cells:
-    """Varints some of which have 9 or 10 bytes.
+    """Returns varints of which some have 9 or 10 bytes.
 
     Args:
-        groups: the 7-bit groups of the low 56 bits.
-        flags: the top bit of each byte, whether that group or one above it in the word is set.
-        high: the 8 bits above those.
+        groups: 7-bit groups of the low 56 bits.
+        flags: top bit of each byte, set if that group or a higher group of the word is not 0.
+        high: the 8 bits above the groups.
     """
     is_wide = high > 0
     is_widest = high > 0x7F
@@ -226,7 +226,7 @@ def _all_ones() -> int:
 
 
 def _bytes_of(words: _Words) -> Ints:
-    """Whole bytes in the bits that each number needs: 0 below 2^7, 1 below 2^15, up to 8."""
+    """Returns the whole bytes in the bits of each number: 0 below 2^7, 1 below 2^15, up to 8."""
     largest = int(words.max(initial=0))
     sizes = np.zeros(len(words), np.int64)
     for size in range(1, largest.bit_length() // 8 + 1):
@@ -235,7 +235,7 @@ def _bytes_of(words: _Words) -> Ints:
 
 
 def _big_endian(column: pa.Decimal128Array) -> npt.NDArray[np.uint8]:
-    """uint8[n, 16], the two's complement of each."""
+    """Returns the two's complement of each decimal, uint8[n, 16]."""
     data = np.frombuffer(column.buffers()[1], np.uint8)[
         16 * column.offset : 16 * (column.offset + len(column))
     ]
@@ -243,7 +243,7 @@ def _big_endian(column: pa.Decimal128Array) -> npt.NDArray[np.uint8]:
 
 
 def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
-    """One column of binary of the matrices that are side by side."""
+    """Returns one column of binary for adjacent matrices."""
     if not run:
         return []
     widths = [each.data.shape[1] for each in run]
@@ -265,9 +265,9 @@ def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
 def _side_by_side(
     parts: Sequence[npt.NDArray[np.uint8] | Flags | None], widths: Sequence[int], count: int
 ) -> npt.NDArray[np.uint8]:
-    """Matrices with ``count`` rows as one, ones for None.
+    """Joins matrices of ``count`` rows; None is a matrix of ones.
 
-    A row of a part is copied as one item, and not byte by byte: three times as fast as np.hstack.
+    A row of a part is copied as one item, not byte by byte, which is three times as fast as np.hstack.
     """
     whole = np.ones((count, sum(widths)), np.uint8)
     at = 0
@@ -336,18 +336,19 @@ def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:
 def members_of(
     column: pa.StructArray, path: str, *, is_nullable: bool
 ) -> tuple[list[pa.Array], list[Flags], Ints]:
-    """The members of a union that has a column for each.
+    """Returns the members of a union that has a column for each.
 
     Args:
         column: n rows.
-        path: of the union.
-        is_nullable: whether rows may have none of them.
+        path: path of the union.
+        is_nullable: True if rows may have no member.
 
     Returns:
-        A column for each member, which rows have it, and how many each row has: 0 or 1.
+        A column for each member, flags of the rows that have it, and the number of members of each row: 0 or
+            1.
 
     Raises:
-        Misfit: a row has several members, or none where one is needed.
+        Misfit: a row has several members, or none although the field is not nullable.
     """
     members = column.flatten()
     has = [mask(member.is_valid()) for member in members]
@@ -359,10 +360,10 @@ def members_of(
 
 
 def items_of(column: pa.ListArray | pa.MapArray) -> tuple[pa.Array, Ints]:
-    """The items of all rows, those of a map as structs; and where those of each row begin, int64[n + 1].
+    """Returns the items of all rows, structs for a map, and the start of each row's items, int64[n + 1].
 
     Args:
-        column: without nulls.
+        column: lists or maps without nulls.
     """
     offsets = column.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])

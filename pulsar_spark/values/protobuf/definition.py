@@ -1,4 +1,4 @@
-"""ProtobufDefinition: the messages and enums that a PROTOBUF_NATIVE schema defines, by full name.
+"""ProtobufDefinition: messages and enums of a PROTOBUF_NATIVE schema; descriptor file -> schema.
 
 The schema's data is JSON: ``fileDescriptorSet``, a serialized FileDescriptorSet in base64, and
 ``rootMessageTypeName``, the full name of the values' message.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 WAY_OUT = "Use valueFormat=raw, and decode the values in the query"
 MESSAGES = frozenset({FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP})
-# As Spark's from_protobuf with upcast.unsigned.ints.
+# As in Spark's from_protobuf with upcast.unsigned.ints.
 UNSIGNED = pa.decimal128(20, 0)
 SCALARS: dict[int, pa.DataType] = {
     FieldDescriptorProto.TYPE_DOUBLE: pa.float64(),
@@ -59,17 +59,17 @@ _TIME_FIELDS = [
 _TIMES = {"Timestamp": pa.timestamp("us", "UTC"), "Duration": pa.duration("us")}
 _MAX_NUMBER = 2**29 - 1
 _RESERVED = range(19_000, 20_000)
-_MAX_TYPES = 10_000  # messages and enums each
-_MAX_TEXT = 1_000  # characters of a name, with what it is in, and of a default
+_MAX_TYPES = 10_000  # maximum messages, and maximum enums
+_MAX_TEXT = 1_000  # maximum characters of a full name, and of a default
 
 
 class DefinedMessage(NamedTuple):
     """A message.
 
     Attributes:
-        name: full, without the leading point.
-        proto: its descriptor.
-        syntax: "proto2", "proto3", or what this version does not know.
+        name: full name, without the leading point.
+        proto: descriptor of the message.
+        syntax: "proto2", "proto3", or a syntax that this version does not know.
     """
 
     name: str
@@ -78,7 +78,7 @@ class DefinedMessage(NamedTuple):
 
     @property
     def time(self) -> pa.DataType | None:
-        """The type of a column of it where Spark's from_protobuf makes a time of it, by name and fields."""
+        """Type of the column, if Spark's from_protobuf reads a time, by name and fields; None: a struct."""
         if len(self.proto.field) != len(_TIME_FIELDS):
             return None
         fields = [(field.name, field.type, field.label) for field in self.proto.field]
@@ -89,9 +89,9 @@ class DefinedEnum(NamedTuple):
     """An enum.
 
     Attributes:
-        name: full, without the leading point.
-        names: number -> the first name that it has.
-        is_closed: whether other numbers are no values of it, as in proto2.
+        name: full name, without the leading point.
+        names: first name of each number.
+        is_closed: True if other numbers are no values of the enum, as in proto2.
     """
 
     name: str
@@ -101,12 +101,12 @@ class DefinedEnum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProtobufDefinition:
-    """What a schema defines.
+    """The definition of a schema.
 
     Attributes:
         root: full name of the values' message.
-        messages: by full name.
-        enums: by full name.
+        messages: messages by full name.
+        enums: enums by full name.
     """
 
     root: str
@@ -114,23 +114,23 @@ class ProtobufDefinition:
     enums: Mapping[str, DefinedEnum]
 
     def message_of(self, field: FieldDescriptorProto, path: str) -> DefinedMessage:
-        """Return the message that a field is of.
+        """Returns the message of a field.
 
         Raises:
-            UnsupportedError: it is not there.
+            UnsupportedError: the schema does not define it.
         """
         return self._named(self.messages, field, path)
 
     def enum_of(self, field: FieldDescriptorProto, path: str) -> DefinedEnum:
-        """Return the enum that a field is of.
+        """Returns the enum of a field.
 
         Raises:
-            UnsupportedError: it is not there.
+            UnsupportedError: the schema does not define it.
         """
         return self._named(self.enums, field, path)
 
     def type_of(self, field: FieldDescriptorProto) -> int:
-        """Return a field's type; a field may name a message or enum alone."""
+        """Returns the type of a field, which may have only the name of a message or enum."""
         if field.HasField("type"):
             return field.type
         is_enum = field.type_name.removeprefix(".") in self.enums
@@ -147,11 +147,11 @@ class ProtobufDefinition:
 
 
 def parse(schema: Schema) -> ProtobufDefinition:
-    """Read a schema's definition.
+    """Parses the definition of a schema.
 
     Raises:
-        SchemaError: it is malformed.
-        UnsupportedError: it is larger than any that this version reads.
+        SchemaError: the definition is malformed.
+        UnsupportedError: the definition is larger than this version reads.
     """
     try:
         told: Any = parse_json(schema.data)
@@ -177,7 +177,7 @@ def parse(schema: Schema) -> ProtobufDefinition:
 
 
 def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
-    """Yield all messages of a file, those in others, too.
+    """Yields all messages of a file, with messages in others.
 
     Raises:
         SchemaError: a name is too long, or not UTF-8.
@@ -192,11 +192,11 @@ def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
 
 
 def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorProto]:
-    """Return a message's fields by name, in the order of their definition.
+    """Returns the fields of a message by name, in the order of their definition.
 
     Raises:
-        SchemaError: two share a name or a number, or a number is none of a field.
-        UnsupportedError: the message is of a syntax that this version does not know.
+        SchemaError: fields share a name or a number, or a number is invalid.
+        UnsupportedError: this version does not know the syntax of the message.
     """
     if message.syntax not in ("proto2", "proto3"):
         raise UnsupportedError(
@@ -215,7 +215,7 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorPr
 
 
 def has_presence(message: DefinedMessage, field: FieldDescriptorProto, kind: int) -> bool:
-    """Whether a singular field that is absent differs from one with its type's default."""
+    """Whether an absent singular field differs from a field with its type's default."""
     return message.syntax == "proto2" or kind in MESSAGES or field.HasField("oneof_index")
 
 
@@ -226,10 +226,10 @@ def default_of(
     target: pa.DataType,
     path: str,
 ) -> pa.Scalar | None:
-    """Return what proto2 gives for a field that is absent, as ``target``; None: nothing.
+    """Returns the default of an absent field in proto2, as ``target``; None: it has none.
 
     Raises:
-        SchemaError: it is not a value of the field's type, ``natural``.
+        SchemaError: the default is not a value of the field's type, ``natural``.
     """
     text = field.default_value
     if natural is None or message.syntax != "proto2" or not field.HasField("default_value"):
@@ -252,7 +252,7 @@ def default_of(
 
 
 def malformed(why: str) -> SchemaError:
-    """Make the error for a definition that cannot be read."""
+    """Returns the error for a malformed definition."""
     return SchemaError(f"malformed Protobuf schema: {why}", advice=WAY_OUT)
 
 
@@ -294,18 +294,19 @@ _MAKE_IT = "Make the file with protoc --include_imports --descriptor_set_out=FIL
 
 
 def protobuf_schema(descriptors: bytes, message: str) -> Schema:
-    """Make the schema of values that are a message of a descriptor set.
+    """Makes the schema of values that are a message of a descriptor set that protoc wrote.
 
-    It has the file that defines the message and what that imports, without comments: tasks get all of it.
+    The schema has the file that defines the message and its imports, without comments, because tasks receive
+    all of it.
 
     Args:
-        descriptors: a serialized FileDescriptorSet.
-        message: its full name.
+        descriptors: serialized FileDescriptorSet.
+        message: full name of the message.
 
     Raises:
-        OptionError: it is not a descriptor set, lacks the message or a file that is imported, or has several
+        OptionError: the bytes are not a descriptor set, lack the message or an imported file, or have several
             messages of that name.
-        SchemaError: a name in it is too long, or not UTF-8.
+        SchemaError: a name is too long, or not UTF-8.
     """
     try:
         given = FileDescriptorSet.FromString(descriptors)
@@ -340,7 +341,7 @@ def protobuf_schema(descriptors: bytes, message: str) -> Schema:
 
 
 def _needed(root: FileDescriptorProto, files: dict[str, FileDescriptorProto]) -> set[str]:
-    """The names of a file and of all that it imports, directly or not."""
+    """Returns the names of a file and of all files that it imports, directly or not."""
     found = {root.name}
     left = [root]
     while left:

@@ -1,6 +1,6 @@
-"""The memory that items of repeated fields and maps in a payload take, found without parsing it.
+"""The memory that items of repeated fields and maps in a payload use, found without parsing it.
 
-They take memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
+Items use memory twice: in protobuf's runtime, which parses a whole payload at once, and then as columns. The
 runtime doubles the capacity of an array as it grows and keeps the old memory: at most three times the items.
 Texts and bytes are also copied on their way to columns.
 """
@@ -38,13 +38,14 @@ _ELEMENT_SIZES = {_F.TYPE_BOOL: 1, _F.TYPE_STRING: 16, _F.TYPE_BYTES: 16} | dict
 )
 _HEADER = 40  # bytes of a message or of an array, beside its fields or items
 _NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
-COPIES = 3  # of a payload: Python's bytes, and texts in the runtime and on their way to columns
-MESSAGE_WORK = 1.6  # units that a message in a repeated field takes
-_FIELD_WORK = 0.45  # and any field on the wire, because it is found here and then read
-_PACKED_WORK = 0.125  # and an item that is packed, which is only read
-PAID_WORK = 0.2  # and that each byte pays for: honest messages have ten and more
-_MAX_DEPTH = 100  # that the runtime takes
-_NOT_LAST = bytes(range(128, 256))  # bytes of a varint that others follow
+COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and on their way to columns
+# Units of work of a message in a repeated field, of any field on the wire, and of a packed item.
+MESSAGE_WORK = 1.6
+_FIELD_WORK = 0.45
+_PACKED_WORK = 0.125
+PAID_WORK = 0.2  # units of work that each byte allows; honest messages have ten and more bytes
+_MAX_DEPTH = 100  # maximum depth of messages in the runtime
+_NOT_LAST = bytes(range(128, 256))  # bytes of a varint before its last byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,10 @@ class CountedField:
     """A field with items, or with messages that may have some.
 
     Attributes:
-        width: bytes that an item takes; 0 of a field that is not repeated.
-        fields: of its messages.
-        packed: bytes of an item that is packed, 0: a varint; None where items are never packed.
-        has_messages: whether its items are messages.
+        width: bytes of an item; 0: the field is not repeated.
+        fields: counted fields of its messages.
+        packed: bytes of a packed item, 0: a varint; None: items are never packed.
+        has_messages: True if its items are messages.
     """
 
     width: int
@@ -68,12 +69,12 @@ CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by their numbers
 
 
 def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescriptorProto) -> CountedFields:
-    """Make what is counted of a message.
+    """Returns the counted fields of a message by their numbers.
 
     Args:
-        struct: how it is read.
-        own: its descriptor.
-        file: has those of the messages in it, ``.M0`` and so on.
+        struct: reader of the message.
+        own: descriptor of the message.
+        file: file with the descriptors of the messages in it, ``.M0`` and so on.
     """
     defined = {field.number: field for field in own.field}
     found = {}
@@ -99,7 +100,7 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
 
 
 def _message_size(message: DescriptorProto) -> int:
-    """Bytes, about, that the runtime takes for a message, whatever is set."""
+    """Returns the approximate bytes of a message in the runtime, whatever fields are set."""
     return _HEADER + sum(
         8 if field.label == _F.LABEL_REPEATED else _ELEMENT_SIZES.get(field.type, 8)
         for field in message.field
@@ -107,7 +108,7 @@ def _message_size(message: DescriptorProto) -> int:
 
 
 def _added_text(reader: TypeReader) -> int:
-    """Bytes, at most, of text that a value gets from the schema: names of enums and defaults."""
+    """Returns the maximum bytes that the schema adds to a value: names of enums, and defaults."""
     if isinstance(reader, EnumReader):
         unknown = len(reader.unknown.encode()) + 12  # the number after it
         return max([unknown, *(len(name.encode()) for name in reader.names.values())])
@@ -122,7 +123,7 @@ def _added_text(reader: TypeReader) -> int:
 
 
 def row_cost(root: StructReader, message: DescriptorProto) -> int:
-    """Bytes, at most, that a payload takes whatever its size: in the runtime, and as text of the schema."""
+    """Returns the maximum bytes of an empty payload: its message, and text of the schema."""
     return _message_size(message) + _added_text(root)
 
 
@@ -143,7 +144,7 @@ def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
-    """Take the room of a payload and all its items, until none is left; what is malformed ends it, too.
+    """Uses the room of a payload and all its items, until none is left or the payload is malformed.
 
     Fields on the wire and their items also count as work.
     """
@@ -151,13 +152,13 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
     at, end = 0, len(payload)
     above: list[tuple[CountedFields, int]] = []  # messages that this one is in
     try:
-        # Millions of fields may have two bytes each, so this loop looks up no attribute that it need not.
+        # Millions of fields may have two bytes each, so this loop looks up few attributes.
         while left >= 0 and work >= 0:
             while at >= end:
                 if not above:
                     return
                 fields, end = above.pop()
-            tag = payload[at]  # of one byte, as most are
+            tag = payload[at]  # most tags have one byte
             at += 1
             if tag >= 0x80:
                 tag, at = _varint(payload, at - 1)
@@ -213,7 +214,7 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 
 
 def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
-    """How many bytes of each of n payloads may begin an item of a repeated field of messages, int64[n]."""
+    """Returns the bytes in each payload that may begin a message in a repeated field, int64[n]."""
     begins = np.zeros(256, np.bool_)
     open_fields = [fields]
     while open_fields:
@@ -229,7 +230,7 @@ def _packed(items: bytes, size: int) -> int:
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    """Read one; returns it and the position after it; IndexError after the end."""
+    """Returns a varint and the position after it; raises IndexError at the end of the payload."""
     number = payload[at]
     at += 1
     if number < 0x80:

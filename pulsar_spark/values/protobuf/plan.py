@@ -1,4 +1,9 @@
-"""ProtobufPlan: which readers read the fields that are asked for, and the file that a parser is made from."""
+"""ProtobufPlan: readers of the requested fields, and the file for their parser; which versions resolve.
+
+Protobuf's runtime reads a field's bytes as its descriptors say: numbers that are too large lose their upper
+bits, zigzag numbers become others, and fields of another wire type are absent. So the types of both versions
+are compared.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +45,8 @@ from pulsar_spark.values.protobuf.readers import (
 )
 
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
-_MAX_FIELDS = 10_000  # columns, those in others too
-_MAX_DEPTH = 48  # messages in each other
+_MAX_FIELDS = 10_000  # maximum columns, with columns in others
+_MAX_DEPTH = 48  # maximum messages in each other
 _REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
 _KEYS = frozenset(SCALARS) - {
@@ -53,26 +58,26 @@ _KEYS = frozenset(SCALARS) - {
 
 
 class _Place(NamedTuple):
-    """Where in the tree of fields something is.
+    """A place in the tree of fields.
 
     Attributes:
         path: names of the fields, joined by points.
-        above: full names of the messages that it is in.
+        above: full names of the messages around the place.
     """
 
     path: str
     above: tuple[str, ...]
 
     def of(self, name: str) -> str:
-        """Path of a field here."""
+        """Returns the path of a field here."""
         return f"{self.path}.{name}" if self.path else name
 
 
 @dataclass(slots=True)
 class ProtobufPlan:
-    """Readers of the fields that are asked for, and the file that a parser of them is made from.
+    """Readers of the requested fields, and the file for their parser.
 
-    A target of None asks for all fields, in their types.
+    A target of None requests all fields, in their types.
     """
 
     definition: ProtobufDefinition
@@ -81,15 +86,15 @@ class ProtobufPlan:
     fields: int = 0
 
     def root(self, target: pa.DataType | None) -> StructReader:
-        """Plan the fields of the values' message; raises what ``decoder`` does."""
+        """Plans the values' message; raises as ``decoder``."""
         message = self.definition.messages[self.definition.root]
         return self._struct(message, self._message(), target, _Place("", ()))
 
     def parser(self) -> Any:
-        """Make the class of a message whose field f1 is any number of roots.
+        """Makes the class of a message whose field f1 is any number of roots.
 
         Raises:
-            UnsupportedError: a message has more fields than Protobuf's runtime takes.
+            UnsupportedError: a message has more fields than Protobuf's runtime accepts.
         """
         for message in self.file.message_type:
             if not message.field:  # upb takes fields of number 0 in such a message
@@ -113,7 +118,7 @@ class ProtobufPlan:
     def _struct(
         self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
     ) -> StructReader:
-        """Plan a message; ``own`` gets the fields that are asked for."""
+        """Plans a message; adds the requested fields to ``own``."""
         if message.name in place.above or len(place.above) == _MAX_DEPTH:
             why = (
                 "contains itself"
@@ -143,7 +148,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plan a field of a message; None: it has no column."""
+        """Plans a field of a message; None: it has no column."""
         path = place.of(defined.name)
         self.fields += 1
         if self.fields > _MAX_FIELDS:
@@ -186,7 +191,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> TypeReader | None:
-        """Plan the values of a field that is not a map, and add it to ``own``; None: they have no column."""
+        """Plans the values of a field that is not a map, and adds it to ``own``; None: it has no column."""
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
@@ -224,7 +229,7 @@ class ProtobufPlan:
         target: pa.DataType | None,
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
-        """Plan a map; None: its values have no column."""
+        """Plans a map; None: its values have no column."""
         fields = fields_of(entry, place.path)
         if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
             raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
@@ -243,7 +248,7 @@ class ProtobufPlan:
         if key is None or value is None:
             return None
         column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
-        # Arrow's keys are never null, those of bad rows neither.
+        # Arrow's keys are never null, even in bad rows.
         no_text = pa.scalar("").cast(key.type) if key_kind == FieldDescriptorProto.TYPE_STRING else None
         parts = [
             SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),
@@ -264,7 +269,7 @@ class ProtobufPlan:
         return TimeReader(message.time, seconds, nanos)
 
     def _closed(self, enum: DefinedEnum) -> str:
-        """Define an enum whose other numbers the runtime takes for unknown fields; returns its name."""
+        """Defines an enum whose other numbers are unknown fields for the runtime; returns its name."""
         name = self.enums.get(enum.name)
         if name is None:
             name = self.enums[enum.name] = f"E{len(self.enums)}"
@@ -277,7 +282,7 @@ class ProtobufPlan:
 def _asked_for(
     fields: Iterable[str], target: pa.DataType | None, place: _Place
 ) -> list[tuple[str, pa.DataType | None]]:
-    """Return the fields of a message that are asked for, and the types that they are to be of."""
+    """Returns the requested fields of a message, and their requested types."""
     if target is None:
         return [(name, None) for name in fields]
     if not pa.types.is_struct(target):
@@ -293,7 +298,6 @@ def _asked_for(
 
 
 def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name: str = "") -> None:
-    """Define a field of our file."""
     own = message.field.add(name=f"f{number}", number=number)
     own.type, own.label = kind, label  # type: ignore[assignment]
     if type_name:
@@ -301,7 +305,7 @@ def _add(message: DescriptorProto, number: int, kind: int, label: int, type_name
 
 
 def _join_oneof(message: DescriptorProto, index: int) -> None:
-    """Let the last field be of a oneof, of whose fields the last one on the wire counts."""
+    """Puts the last field into a oneof, of which the last field on the wire counts."""
     name = f"o{index}"
     names = [oneof.name for oneof in message.oneof_decl]
     if name not in names:
@@ -318,7 +322,7 @@ def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
 
 
 _F = FieldDescriptorProto
-# What fields of a type may become, beside the type itself: the same on the wire, and no value is lost.
+# Types that fields of a type may become: their form on the wire is the same, and no value is lost.
 _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
     _F.TYPE_BOOL: (_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64),
     _F.TYPE_ENUM: (_F.TYPE_INT32, _F.TYPE_INT64),
@@ -331,15 +335,15 @@ _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
 
 
 def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target: pa.StructType) -> None:
-    """Check that the fields of a column mean the same in both versions, as far as the writer has them.
+    """Checks that the fields of a column mean the same in both versions, as far as the writer has them.
 
     Args:
-        writer: the version of the values.
-        reader: the version that they are read by.
-        target: the column's type, whose fields the reader has.
+        writer: version that the values were written with.
+        reader: version that the values are read by.
+        target: type of the column, whose fields the reader has.
 
     Raises:
-        SchemaError: one does not; with its path.
+        SchemaError: a field means something else; has its path.
     """
     if writer != reader:
         root = reader.messages[reader.root]
@@ -354,7 +358,7 @@ class _Checker:
         self._by_name: dict[str, dict[str, _F]] = {}  # the reader's
 
     def message(self, theirs: DefinedMessage, own: DefinedMessage, target: pa.DataType, path: str) -> None:
-        # Each message is looked through once: it may be large, and in many fields.
+        # Fields of each message are looked up once, because it may be large, and in many fields.
         if theirs.name not in self._by_number:
             self._by_number[theirs.name] = {field.number: field for field in theirs.proto.field}
         if own.name not in self._by_name:

@@ -11,16 +11,16 @@ Types are those of Spark's ``from_protobuf``, which users know, without its opti
     repeated; map                             list; map, the last entry of a key
     ========================================  ==================================================
 
-An absent field is null, or the default that proto2 names. One without presence, as most of proto3, is also
-null where it is zero or empty: on the wire that is the same. Wrappers and Any are structs as other messages.
+An absent field is null, or the default of proto2. A field without presence, as most of proto3, is also null
+if it is zero or empty, which is the same on the wire. Wrappers and Any are structs, as other messages.
 
-Payloads are read by the reader's descriptors, as protobuf does it everywhere: fields that those do not define
-are left out, and fields that the writer did not know are absent. A field whose type has changed must mean the
-same, see ``versions``. A payload is bad if it is not protobuf,
-lacks a required field, has text that is not UTF-8, or a time that a column cannot hold.
+Payloads are read by the reader's descriptors, as protobuf does everywhere: fields that the reader does not
+define are left out, and fields that the writer did not know are absent. A field whose type has changed must
+mean the same, see ``plan``. A payload is bad if it is not protobuf, lacks a required field, has text that is
+not UTF-8, or a time that a column cannot hold.
 
-Descriptors of a topic never reach protobuf's runtime. Our own file descriptor is made of the requested
-fields, with our own names, in its own pool that is freed with the decoder.
+Descriptors of a topic never reach protobuf's runtime. The runtime gets a file of the requested fields with
+our names, in a pool that is freed with the decoder.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ from pulsar_spark.values.value_bounds import (
     rows_to_check,
 )
 
-_MAX_JOINED = 4096  # bytes a payload, on average, of those that are parsed in one call
+_MAX_JOINED = 4096  # maximum average bytes of payloads that are parsed in one call
 
 
 def column_type(schema: Schema) -> pa.DataType:
-    """Return the type of a column of the schema's values.
+    """Returns the type of a column of the schema's values.
 
     Raises:
         SchemaError: the schema is malformed.
-        UnsupportedError: it has a message within itself, or too many fields.
+        UnsupportedError: a message contains itself, or the schema has too many fields.
     """
     return ProtobufPlan(parse(schema)).root(None).type
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
-    """Make a decoder by the reader's descriptors.
+    """Makes the decoder by the reader's descriptors.
 
     Raises:
-        SchemaError: a schema is malformed, their messages have different names, a field cannot be read as
-            another type, or the target is no type of the reader's values.
-        UnsupportedError: as :func:`column_type`, of the fields that the target has.
+        SchemaError: a schema is malformed, the messages have different names, a field cannot be read as
+            another type, or the target does not fit.
+        UnsupportedError: as :func:`column_type`, for the fields of the target.
     """
     definition, written = parse(reader), parse(writer)
     if written.root != definition.root:
@@ -98,10 +98,10 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 @dataclass(frozen=True, slots=True)
 class _ProtobufDecoder:
     root: StructReader
-    parser: Any  # class of a message whose field f1 is any number of payloads
+    parser: Any  # class of a message whose repeated field f1 contains payloads
     counted: CountedFields
     cost: ValueCost
-    unchecked: int | None  # bytes of a payload that is never too large as columns
+    unchecked: int | None  # maximum bytes of a payload that is never too large as columns
 
     @property
     def type(self) -> pa.DataType:
@@ -144,7 +144,7 @@ class _ProtobufDecoder:
         return self.root.read(messages).why.removeprefix(".")
 
     def _too_large(self, values: pa.BinaryArray, work: ValueWork) -> list[int]:
-        """Indexes of payloads that would take too much memory or time, before any of it is taken."""
+        """Returns the indexes of payloads that would use too much memory or time, before they use any."""
         rows = rows_to_check(values, self.unchecked)
         if work.is_limited:
             most = MESSAGE_WORK * most_messages(values, self.counted)
@@ -160,7 +160,7 @@ class _ProtobufDecoder:
         return found
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[list[Any], npt.NDArray[np.bool_]]:
-        """Parse payloads; return the messages of those that can be, and which those are."""
+        """Parses payloads; returns the messages, and flags of the payloads that are messages."""
         if values.nbytes <= _MAX_JOINED * len(values):
             joined = bytes(join(bytes_field(b"\x0a", values), len(values)).buffer)
             try:

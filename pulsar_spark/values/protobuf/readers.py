@@ -1,8 +1,8 @@
 """Parsed messages -> columns, a field of all messages at a time.
 
-Readers of values take a list of what protobuf's runtime has of a field: numbers, bytes, messages. Readers of
-fields take messages and read one field of each. In the parsed messages, texts are bytes and the field of
-number n is the attribute ``f<n>``.
+Readers of values receive a list of the values that protobuf's runtime has of a field: numbers, bytes,
+messages. Readers of fields receive messages and read one field of each. In parsed messages, texts are bytes,
+and the field of number n is the attribute ``f<n>``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FieldReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumberReader:
-    """Numbers, bools and bytes: ``natural`` is what the runtime has, ``type`` what it is promoted to."""
+    """Numbers, bools and bytes; ``natural``: type in the runtime, which is promoted to ``type``."""
 
     type: pa.DataType
     natural: pa.DataType
@@ -96,7 +96,7 @@ class NumberReader:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Texts, which the runtime has as bytes."""
+    """Texts, which are bytes in the runtime."""
 
     type: pa.DataType
 
@@ -110,7 +110,7 @@ class TextReader:
 
 @dataclass(frozen=True, slots=True)
 class EnumReader:
-    """Names of enums; numbers without one are named by ``unknown`` and the number, as Java does."""
+    """Names of enums; a number without a name is ``unknown`` and the number, as in Java."""
 
     type: pa.DataType
     names: Mapping[int, str]
@@ -126,7 +126,7 @@ class EnumReader:
 
 @dataclass(frozen=True, slots=True)
 class TimeReader:
-    """Messages of seconds and nanoseconds; what is finer than a microsecond is cut towards zero."""
+    """Messages of seconds and nanoseconds; fractions of a microsecond are cut towards zero."""
 
     type: pa.DataType
     seconds: Callable[[Any], int]
@@ -167,7 +167,7 @@ class StructReader:
 
 
 class Presence(Enum):
-    """What a singular field that is absent, or has its type's default, is."""
+    """The value of a singular field that is absent, or has its type's default."""
 
     ALWAYS = auto()  # the default
     NOT_ZERO = auto()  # null in both cases
@@ -176,15 +176,15 @@ class Presence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SingularReader:
-    """A field that a message has once, or not.
+    """A field that a message has at most once.
 
     Attributes:
-        name: of the field.
-        attribute: of the parsed messages.
-        reader: of its values.
-        presence: what it is where it is absent.
-        default: instead of null.
-        is_required: whether a message without it is bad.
+        name: name of the field.
+        attribute: attribute of the parsed messages.
+        reader: reader of its values.
+        presence: value of an absent field.
+        default: default instead of null.
+        is_required: True if a message without the field is bad.
     """
 
     name: str
@@ -251,7 +251,7 @@ class RepeatedReader:
 class MapReader:
     """A map, which is a repeated field of entries.
 
-    Of those with the same key the last one counts. A row is bad where any of them is, as to protobuf itself.
+    The last entry of a key counts. A row is bad if any entry is bad, as in protobuf.
     """
 
     name: str
@@ -299,7 +299,7 @@ def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
 
 
 def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
-    """Which rows have items that are bad."""
+    """Returns flags of the rows that have bad items."""
     if is_bad is None:
         return None
     rows: Flags = np.zeros(len(sizes), np.bool_)
