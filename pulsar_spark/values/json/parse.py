@@ -36,6 +36,8 @@ MAX_DEPTH: Final = 1000  # nested brackets of a payload, as in Jackson
 _TOO_DEEP: Final = f"more than {MAX_DEPTH} brackets in each other"
 _MAX_DIGITS: Final = 640  # of an integer; Python always reads as many, whatever its limit is set to
 _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
+# Of these, the standard library reads what others call malformed.
+_ONLY_UNUSUAL: Final = (b"NaN", b"Infinity", rb"\ud", rb"\uD", BOM_UTF8)
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
 _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
 _STEP: Final = np.zeros(256, np.int8)  # of the depth, at a bracket
@@ -97,10 +99,8 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
         # The standard library takes several times as long for malformed JSON, of which a producer may send
-        # millions. It reads only these texts that another library calls malformed.
-        if type(error) is _MALFORMED and not (
-            b"NaN" in payload or b"Infinity" in payload or b"\\u" in payload or payload.startswith(BOM_UTF8)
-        ):
+        # millions.
+        if type(error) is _MALFORMED and not any(map(payload.count, _ONLY_UNUSUAL)):
             raise ValueError("malformed JSON") from None
     return _parse_unusual(payload, keeps_text)
 

@@ -144,7 +144,7 @@ def test_malformed_json_costs_one_reader(monkeypatch):
         raise AssertionError(payload)
 
     monkeypatch.setattr(parse, "_parse_unusual", never)
-    payloads = [b"{", b'{"a":1', b"{}}", b"[1,]", b"nan", b"", b"{'a':1}"]
+    payloads = [b"{", b'{"a":1', b"{}}", b"[1,]", b"nan", b"", b"{'a':1}", b'["\\u00f6",']
     for some in (payloads, [*payloads, b"-1"]):
         values, bad = parse_all(pa.array(some, pa.binary()), keeps_text=False)
         assert bad == list(range(len(payloads)))
