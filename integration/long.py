@@ -18,6 +18,7 @@ from integration.helpers.versions import NEWEST_LINE, OLDEST_LINE
 # How often each fault run breaks something: enough for each kind of fault, in at most about ten minutes.
 CHAOS_TIMES = {
     "cluster": 10,
+    "clusters": 4,
     "cuts": 200,
     "large": 100,
     "login": 4,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from integration.chaos.cluster import cluster
+from integration.chaos.clusters import clusters
 from integration.chaos.cuts import cuts
 from integration.chaos.large import large
 from integration.chaos.login import login
@@ -38,6 +39,7 @@ Run = Callable[[int, int], Iterable[tuple[object, ...]]]
 
 RUNS: dict[str, Run] = {
     "cluster": cluster,
+    "clusters": clusters,
     "cuts": cuts,
     "large": large,
     "login": login,

@@ -115,7 +115,7 @@ class QueryPlanner:
                 positions = start_before(started, end.positions, self._options)
                 self._loss_check.check_first_end(started.subscription, end.positions)
                 self._start_is_durable = True  # when latest() is called
-            self._fresh = Offsets(started.subscription.name, positions)
+            self._fresh = Offsets(started.subscription.name, positions, self._witnesses.at_start(positions))
         return self._fresh
 
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:

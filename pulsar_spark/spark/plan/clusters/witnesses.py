@@ -81,6 +81,16 @@ class Witnesses:
         self._is_gone = False  # the checkpoint's witness is deleted: the next one replaces it
         self._young: tuple[Witness, float] | None = None  # the next witness, and since when it is known
 
+    def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
+        """The witness of a new query: the last message that it leaves out; one request, if there is any.
+
+        Raises:
+            BrokerError: the broker did not answer.
+        """
+        topic = next((topic for topic, each in positions.items() if each.is_message), None)
+        entry = None if topic is None else self._client.entry_at(topic, positions[topic])
+        return None if topic is None or entry is None or entry.corrupt else Witness.of(topic, entry)
+
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
         """The witness of the next offsets: an entry at hand that they cover, or the old one.
 

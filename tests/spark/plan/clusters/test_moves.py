@@ -90,6 +90,18 @@ def test_it_goes_on_after_what_it_has_read(ledger, caplog):
     assert pair.topic("b").cursors["s"] == last(spark).positions[T]
 
 
+def test_a_query_that_has_read_nothing_yet_moves():
+    """It began at the end of its topic."""
+    pair = Pair()
+    pair.topic("a").produce(3, time=TIME)
+    spark = SimulatedSpark(pair.a, predefinedSubscription="s", publishTimeMargin="0")
+    spark.drain()
+    pair.topic("a").produce(2, time=TIME)
+    pair.copy()
+    move(spark, pair.b)
+    assert pair.origins(spark.drain()) == [("a", at("10:3")), ("a", at("10:4"))]
+
+
 def test_the_move_itself_has_no_rows_and_is_checkpointed_first():
     pair = Pair()
     spark = begun(pair)
