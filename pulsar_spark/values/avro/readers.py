@@ -261,45 +261,16 @@ def _record_reader(step: steps.RecordStep) -> Reader:
 
 
 def _union_reader(step: steps.UnionStep) -> Reader:
-    if any(isinstance(each, steps.MemberStep) for each in step.branches):
-        return _members_reader(step)
-    kind = step.type
-    branches = [None if isinstance(each, str) else reader(each) for each in step.branches]
-    is_null = [isinstance(each, steps.NullStep) for each in step.branches]
-
-    def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
-        which, after = read_short_varints(payloads, position, rows)
-        count = len(position)
-        first = int(which[0]) if count else -1
-        read_first = branches[first] if 0 <= first < len(branches) else None
-        if read_first is not None and (which == first).all():
-            return read_first(payloads, after, rows)
-        place = np.full(count, -1, np.int32)
-        parts = []
-        base = 0
-        for number, mine in rows_by_branch(which, len(branches)):
-            read_branch = branches[number] if 0 <= number < len(branches) else None
-            if read_branch is None:
-                fail_some(payloads, rows, mine, count)
-                continue
-            if is_null[number]:
-                continue
-            part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
-            place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
-            base += len(mine)
-            parts.append(part)
-        return _placed(parts, place, kind), after
-
-    return read
-
-
-def _members_reader(step: steps.UnionStep) -> Reader:
-    """Reads a union into a struct with a column for each member; makes each column once."""
+    """Reads a union; of members, into a struct that has a column for each, which is made once."""
     kind = step.type
     assert kind is not None
-    branches = [reader(each.inner) if isinstance(each, steps.MemberStep) else None for each in step.branches]
-    indexes = [each.index if isinstance(each, steps.MemberStep) else -1 for each in step.branches]
+    is_struct = any(isinstance(each, steps.MemberStep) for each in step.branches)
+    branches: list[Reader | None] = []
+    for each in step.branches:
+        inner = each.inner if isinstance(each, steps.MemberStep) else each
+        branches.append(None if isinstance(inner, str) else reader(inner))
     is_null = [isinstance(each, steps.NullStep) for each in step.branches]
+    columns = [each.index if isinstance(each, steps.MemberStep) else 0 for each in step.branches]
 
     def read(payloads: AvroPayloads, position: Ints, rows: Rows) -> tuple[pa.Array, Ints]:
         which, after = read_short_varints(payloads, position, rows)
@@ -310,23 +281,28 @@ def _members_reader(step: steps.UnionStep) -> Reader:
         for number, mine in rows_by_branch(which, len(branches)):
             read_branch = branches[number] if 0 <= number < len(branches) else None
             if read_branch is None:
-                if not (0 <= number < len(branches) and is_null[number]):
-                    fail_some(payloads, rows, mine, count)
+                fail_some(payloads, rows, mine, count)
                 continue
+            if is_null[number]:
+                continue
+            if len(mine) == count and not is_struct:
+                return read_branch(payloads, after, rows)
             part, after[mine] = read_branch(payloads, after[mine], mine if rows is None else rows[mine])
             is_valid[mine] = True
-            index = indexes[number]
+            index = columns[number]
             if index >= 0:
                 place = places.setdefault(index, np.full(count, -1, np.int32))
                 base = sum(map(len, parts.setdefault(index, [])))
                 place[mine] = np.arange(base, base + len(mine), dtype=np.int32)
                 parts[index].append(part)
-        columns = [
-            _placed(parts[i], places[i], field.type) if i in parts else pa.nulls(count, field.type)
+        if not is_struct:
+            return (_placed(parts[0], places[0]) if parts else pa.nulls(count, kind)), after
+        fields = [
+            _placed(parts[i], places[i]) if i in parts else pa.nulls(count, field.type)
             for i, field in enumerate(kind)
         ]
         validity = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little"))
-        return pa.Array.from_buffers(kind, count, [validity], children=columns), after
+        return pa.Array.from_buffers(kind, count, [validity], children=fields), after
 
     return read
 
@@ -344,10 +320,8 @@ def _member_reader(step: steps.MemberStep) -> Reader:
     return read
 
 
-def _placed(parts: list[pa.Array], place: Places, kind: pa.DataType) -> pa.Array:
+def _placed(parts: list[pa.Array], place: Places) -> pa.Array:
     """Returns the rows of the concatenated parts at the given places; -1: null."""
-    if not parts:
-        return pa.nulls(len(place), kind)
     whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
     return whole.take(pa.array(place, mask=place < 0))
 

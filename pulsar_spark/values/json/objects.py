@@ -225,17 +225,12 @@ class _Columns:
 
     def _not_bad(self, values: list[Any], owner: Ints) -> list[Any]:
         """Returns the values, null where the owner is bad."""
-        if not self.is_bad.any():
-            return values
-        is_bad = self.is_bad[owner].tolist()
-        return [None if bad else value for value, bad in zip(values, is_bad, strict=True)]
+        return _without(values, self.is_bad[owner]) if self.is_bad.any() else values
 
     def _not_spent(self, values: list[Any], owner: Ints) -> list[Any]:
         """Returns the values, null where the payload used too much."""
-        if not self._budget.any_spent:
-            return values
-        is_spent = self._budget.is_spent[self._payload_of[owner]].tolist()
-        return [None if spent else value for value, spent in zip(values, is_spent, strict=True)]
+        budget = self._budget
+        return _without(values, budget.is_spent[self._payload_of[owner]]) if budget.any_spent else values
 
     def _record(self, node: JsonRecord, values: list[Any], owner: Ints) -> pa.Array:
         values, has_null = self._only(dict, "an object", values, owner)
@@ -437,6 +432,11 @@ class _Columns:
             indexes = [index for index, value in enumerate(values) if value in bad]
             self._fail(owner, indexes, lambda index: bad[values[index]])
         return list(map(found.get, values))
+
+
+def _without(values: list[Any], flags: Flags) -> list[Any]:
+    """Returns the values, null where the flag is set."""
+    return [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
 
 
 def _values(key: str, values: list[Any]) -> list[Any]:
