@@ -28,33 +28,34 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.values.definition_json import parse_json
 
+_F = FieldDescriptorProto
 T = TypeVar("T")
 
 WAY_OUT = "Use valueFormat=raw, and decode the values in the query"
-MESSAGES = frozenset({FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_GROUP})
+MESSAGES = frozenset({_F.TYPE_MESSAGE, _F.TYPE_GROUP})
 # As in Spark's from_protobuf with upcast.unsigned.ints.
 UNSIGNED = pa.decimal128(20, 0)
 SCALARS: dict[int, pa.DataType] = {
-    FieldDescriptorProto.TYPE_DOUBLE: pa.float64(),
-    FieldDescriptorProto.TYPE_FLOAT: pa.float32(),
-    FieldDescriptorProto.TYPE_INT64: pa.int64(),
-    FieldDescriptorProto.TYPE_SINT64: pa.int64(),
-    FieldDescriptorProto.TYPE_SFIXED64: pa.int64(),
-    FieldDescriptorProto.TYPE_UINT64: UNSIGNED,
-    FieldDescriptorProto.TYPE_FIXED64: UNSIGNED,
-    FieldDescriptorProto.TYPE_INT32: pa.int32(),
-    FieldDescriptorProto.TYPE_SINT32: pa.int32(),
-    FieldDescriptorProto.TYPE_SFIXED32: pa.int32(),
-    FieldDescriptorProto.TYPE_UINT32: pa.int64(),
-    FieldDescriptorProto.TYPE_FIXED32: pa.int64(),
-    FieldDescriptorProto.TYPE_BOOL: pa.bool_(),
-    FieldDescriptorProto.TYPE_STRING: pa.string(),
-    FieldDescriptorProto.TYPE_BYTES: pa.binary(),
-    FieldDescriptorProto.TYPE_ENUM: pa.string(),
+    _F.TYPE_DOUBLE: pa.float64(),
+    _F.TYPE_FLOAT: pa.float32(),
+    _F.TYPE_INT64: pa.int64(),
+    _F.TYPE_SINT64: pa.int64(),
+    _F.TYPE_SFIXED64: pa.int64(),
+    _F.TYPE_UINT64: UNSIGNED,
+    _F.TYPE_FIXED64: UNSIGNED,
+    _F.TYPE_INT32: pa.int32(),
+    _F.TYPE_SINT32: pa.int32(),
+    _F.TYPE_SFIXED32: pa.int32(),
+    _F.TYPE_UINT32: pa.int64(),
+    _F.TYPE_FIXED32: pa.int64(),
+    _F.TYPE_BOOL: pa.bool_(),
+    _F.TYPE_STRING: pa.string(),
+    _F.TYPE_BYTES: pa.binary(),
+    _F.TYPE_ENUM: pa.string(),
 }
 _TIME_FIELDS = [
-    ("seconds", FieldDescriptorProto.TYPE_INT64, FieldDescriptorProto.LABEL_OPTIONAL),
-    ("nanos", FieldDescriptorProto.TYPE_INT32, FieldDescriptorProto.LABEL_OPTIONAL),
+    ("seconds", _F.TYPE_INT64, _F.LABEL_OPTIONAL),
+    ("nanos", _F.TYPE_INT32, _F.LABEL_OPTIONAL),
 ]
 _TIMES = {"Timestamp": pa.timestamp("us", "UTC"), "Duration": pa.duration("us")}
 _MAX_NUMBER = 2**29 - 1
@@ -113,7 +114,7 @@ class ProtobufDefinition:
     messages: Mapping[str, DefinedMessage]
     enums: Mapping[str, DefinedEnum]
 
-    def message_of(self, field: FieldDescriptorProto, path: str) -> DefinedMessage:
+    def message_of(self, field: _F, path: str) -> DefinedMessage:
         """Returns the message of a field.
 
         Raises:
@@ -121,7 +122,7 @@ class ProtobufDefinition:
         """
         return self._named(self.messages, field, path)
 
-    def enum_of(self, field: FieldDescriptorProto, path: str) -> DefinedEnum:
+    def enum_of(self, field: _F, path: str) -> DefinedEnum:
         """Returns the enum of a field.
 
         Raises:
@@ -129,14 +130,14 @@ class ProtobufDefinition:
         """
         return self._named(self.enums, field, path)
 
-    def type_of(self, field: FieldDescriptorProto) -> int:
+    def type_of(self, field: _F) -> int:
         """Returns the type of a field, which may have only the name of a message or enum."""
         if field.HasField("type"):
             return field.type
         is_enum = field.type_name.removeprefix(".") in self.enums
-        return FieldDescriptorProto.TYPE_ENUM if is_enum else FieldDescriptorProto.TYPE_MESSAGE
+        return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
 
-    def _named(self, defined: Mapping[str, T], field: FieldDescriptorProto, path: str) -> T:
+    def _named(self, defined: Mapping[str, T], field: _F, path: str) -> T:
         try:
             return defined[field.type_name.removeprefix(".")]
         except KeyError:
@@ -191,7 +192,7 @@ def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
         left.extend((name, inner) for inner in proto.nested_type)
 
 
-def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorProto]:
+def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
     """Returns the fields of a message by name, in the order of their definition.
 
     Raises:
@@ -214,14 +215,14 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, FieldDescriptorPr
     return fields
 
 
-def has_presence(message: DefinedMessage, field: FieldDescriptorProto, kind: int) -> bool:
+def has_presence(message: DefinedMessage, field: _F, kind: int) -> bool:
     """Whether an absent singular field differs from a field with its type's default."""
     return message.syntax == "proto2" or kind in MESSAGES or field.HasField("oneof_index")
 
 
 def default_of(
     message: DefinedMessage,
-    field: FieldDescriptorProto,
+    field: _F,
     natural: pa.DataType | None,
     target: pa.DataType,
     path: str,

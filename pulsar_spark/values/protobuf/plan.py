@@ -44,17 +44,13 @@ from pulsar_spark.values.protobuf.readers import (
     TypeReader,
 )
 
+_F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
 _MAX_FIELDS = 10_000  # maximum columns, with columns in others
 _MAX_DEPTH = 48  # maximum messages in each other
-_REPEATED = FieldDescriptorProto.LABEL_REPEATED
-_OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
-_KEYS = frozenset(SCALARS) - {
-    FieldDescriptorProto.TYPE_DOUBLE,
-    FieldDescriptorProto.TYPE_FLOAT,
-    FieldDescriptorProto.TYPE_BYTES,
-    FieldDescriptorProto.TYPE_ENUM,
-}
+_REPEATED = _F.LABEL_REPEATED
+_OPTIONAL = _F.LABEL_OPTIONAL
+_KEYS = frozenset(SCALARS) - {_F.TYPE_DOUBLE, _F.TYPE_FLOAT, _F.TYPE_BYTES, _F.TYPE_ENUM}
 
 
 class _Place(NamedTuple):
@@ -98,15 +94,13 @@ class ProtobufPlan:
         """
         for message in self.file.message_type:
             if not message.field:  # upb takes fields of number 0 in such a message
-                _add(message, 1, FieldDescriptorProto.TYPE_INT32, _OPTIONAL)
+                _add(message, 1, _F.TYPE_INT32, _OPTIONAL)
         rows = self.file.message_type.add(name="Rows")
-        _add(rows, 1, FieldDescriptorProto.TYPE_MESSAGE, _REPEATED, ".M0")
+        _add(rows, 1, _F.TYPE_MESSAGE, _REPEATED, ".M0")
         pool = descriptor_pool.DescriptorPool()
         try:
             pool.Add(self.file)
-        except (
-            TypeError
-        ) as error:  # values of one message may take 64 KiB there, without their texts and lists
+        except TypeError as error:  # a message of more than 64 KiB, without its texts and lists
             raise UnsupportedError(
                 f"a message of the topic's schema has too many fields for Protobuf: {error}", advice=_CHOOSE
             ) from None
@@ -120,11 +114,8 @@ class ProtobufPlan:
     ) -> StructReader:
         """Plans a message; adds the requested fields to ``own``."""
         if message.name in place.above or len(place.above) == _MAX_DEPTH:
-            why = (
-                "contains itself"
-                if message.name in place.above
-                else f"is more than {_MAX_DEPTH} messages deep"
-            )
+            is_within = message.name in place.above
+            why = "contains itself" if is_within else f"is more than {_MAX_DEPTH} messages deep"
             raise UnsupportedError(
                 f"field {place.path} of the topic's schema is of message {message.name}, which {why}",
                 advice=f"Leave the field out with .schema(...), or: {WAY_OUT}",
@@ -143,7 +134,7 @@ class ProtobufPlan:
     def _field(
         self,
         message: DefinedMessage,
-        defined: FieldDescriptorProto,
+        defined: _F,
         own: DescriptorProto,
         target: pa.DataType | None,
         place: _Place,
@@ -160,7 +151,7 @@ class ProtobufPlan:
         attribute = f"f{defined.number}"
         is_repeated = defined.label == _REPEATED
         kind = self.definition.type_of(defined)
-        if is_repeated and kind == FieldDescriptorProto.TYPE_MESSAGE:
+        if is_repeated and kind == _F.TYPE_MESSAGE:
             entry = self.definition.message_of(defined, path)
             if entry.proto.options.map_entry:
                 return self._map(entry, defined, own, target, inside)
@@ -179,13 +170,13 @@ class ProtobufPlan:
             _join_oneof(own, defined.oneof_index)
         presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
         default = default_of(message, defined, SCALARS.get(kind), reader.type, path)
-        is_required = defined.label == FieldDescriptorProto.LABEL_REQUIRED
+        is_required = defined.label == _F.LABEL_REQUIRED
         single = SingularReader(defined.name, attribute, reader, presence, default, is_required)
         return single, reader.type
 
     def _value(
         self,
-        defined: FieldDescriptorProto,
+        defined: _F,
         kind: int,
         own: DescriptorProto,
         target: pa.DataType | None,
@@ -207,24 +198,23 @@ class ProtobufPlan:
         column = natural if target is None else target
         if not is_promotable(natural, column):
             raise _other_type(place.path, str(natural), column)
-        if kind == FieldDescriptorProto.TYPE_ENUM:
+        if kind == _F.TYPE_ENUM:
             enum = self.definition.enum_of(defined, place.path)
             name = self._closed(enum) if enum.is_closed else ""
-            own_kind = kind if enum.is_closed else FieldDescriptorProto.TYPE_INT32
+            own_kind = kind if enum.is_closed else _F.TYPE_INT32
             _add(own, defined.number, own_kind, label, name)
             return EnumReader(column, enum.names, f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}")
         if natural != pa.string():
             _add(own, defined.number, kind, label)
             return TextReader(column) if column == pa.string() else NumberReader(column, natural)
-        _add(
-            own, defined.number, FieldDescriptorProto.TYPE_BYTES, label
-        )  # the runtime would refuse the message
+        # As text, the runtime would refuse the whole message.
+        _add(own, defined.number, _F.TYPE_BYTES, label)
         return TextReader(column) if column == natural else NumberReader(column, pa.binary())
 
     def _map(
         self,
         entry: DefinedMessage,
-        defined: FieldDescriptorProto,
+        defined: _F,
         own: DescriptorProto,
         target: pa.DataType | None,
         place: _Place,
@@ -240,7 +230,7 @@ class ProtobufPlan:
             raise _other_type(place.path, "a map", target)
         wanted = (None, None) if target is None else (target.key_type, target.item_type)
         inner = self._message()
-        _add(own, defined.number, FieldDescriptorProto.TYPE_MESSAGE, _REPEATED, f".{inner.name}")
+        _add(own, defined.number, _F.TYPE_MESSAGE, _REPEATED, f".{inner.name}")
         key = self._value(fields["key"], key_kind, inner, wanted[0], _Place(place.of("key"), place.above))
         value = self._value(
             fields["value"], value_kind, inner, wanted[1], _Place(place.of("value"), place.above)
@@ -249,7 +239,7 @@ class ProtobufPlan:
             return None
         column = pa.map_(key.type, pa.field("value", value.type)) if target is None else target
         # Arrow's keys are never null, even in bad rows.
-        no_text = pa.scalar("").cast(key.type) if key_kind == FieldDescriptorProto.TYPE_STRING else None
+        no_text = pa.scalar("").cast(key.type) if key_kind == _F.TYPE_STRING else None
         parts = [
             SingularReader("key", f"f{fields['key'].number}", key, Presence.ALWAYS, no_text),
             SingularReader("value", f"f{fields['value'].number}", value, Presence.ALWAYS),
@@ -321,7 +311,6 @@ def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
     )
 
 
-_F = FieldDescriptorProto
 # Types that fields of a type may become: their form on the wire is the same, and no value is lost.
 _MAY_BECOME: Final[dict[int, tuple[int, ...]]] = {
     _F.TYPE_BOOL: (_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64),
