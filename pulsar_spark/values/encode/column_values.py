@@ -71,11 +71,7 @@ def validity(column: pa.Array) -> Flags | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Returns numbers of any type as float or double, meaningless in null rows.
-
-    Raises:
-        Misfit: an integer would lose digits.
-    """
+    """Returns numbers as float or double, any for null; raises Misfit if an integer loses digits."""
     numbers = _numbers(column)
     found = numbers.astype(kind)
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
@@ -97,11 +93,7 @@ def integers(column: pa.Array) -> Ints:
 
 
 def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
-    """Returns whole numbers since midnight, in the unit of time-millis or time-micros.
-
-    Raises:
-        Misfit: a time is not within a day.
-    """
+    """Returns numbers since midnight, in the unit of ``logical``; raises Misfit beyond a day."""
     numbers = integers(column)
     a_day = MICROS_OF_DAY // (1000 if logical == "time-millis" else 1)
     require((numbers >= 0) & (numbers < a_day), path, "a time of day that is not between 0 and 24 hours")
@@ -109,11 +101,7 @@ def times_of_day(column: pa.Array, logical: str, path: str) -> Ints:
 
 
 def milliseconds(column: pa.Array, path: str) -> Ints:
-    """Returns microseconds as milliseconds.
-
-    Raises:
-        Misfit: a time is not a whole number of milliseconds.
-    """
+    """Returns microseconds as milliseconds; raises Misfit for a remainder."""
     micros = integers(column)
     millis = micros // 1000
     require(
@@ -126,11 +114,7 @@ def milliseconds(column: pa.Array, path: str) -> Ints:
 
 
 def nanoseconds(column: pa.Array, path: str) -> Ints:
-    """Returns microseconds as nanoseconds.
-
-    Raises:
-        Misfit: a time is too far from 1970.
-    """
+    """Returns microseconds as nanoseconds; raises Misfit for a time too far from 1970."""
     micros = integers(column)
     is_good = (micros >= -_MAX_MICROS) & (micros <= _MAX_MICROS)
     require(is_good, path, "a time outside the years 1678 to 2262 of nanoseconds")
@@ -144,11 +128,7 @@ def decimal_column(column: pa.Decimal128Array, precision: int, scale: int) -> pa
 
 
 def binary_column(column: pa.Array) -> pa.BinaryArray:
-    """Returns strings or binary, small or large, as binary.
-
-    Raises:
-        OptionError: the values have more than 2 GiB.
-    """
+    """Returns strings or binary, small or large, as binary; raises OptionError beyond 2 GiB."""
     try:
         return column.cast(pa.binary())
     except pa.ArrowInvalid:
@@ -156,11 +136,7 @@ def binary_column(column: pa.Array) -> pa.BinaryArray:
 
 
 def string_column(column: pa.Array, path: str) -> pa.StringArray:
-    """Returns strings or binary, small or large, as strings.
-
-    Raises:
-        Misfit: a value is not UTF-8.
-    """
+    """Returns strings or binary, small or large, as strings; raises Misfit for bytes that are not UTF-8."""
     values = binary_column(column)
     try:
         return values.cast(pa.string())  # checks the bytes, because Spark's strings may be invalid
@@ -170,11 +146,7 @@ def string_column(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def map_keys(column: pa.Array, path: str) -> pa.StringArray:
-    """Returns the keys of maps; ``path``: path of the map.
-
-    Raises:
-        Misfit: a key is null, or not UTF-8.
-    """
+    """Returns the keys of maps; raises Misfit for null, or bytes that are not UTF-8."""
     has = validity(column)
     if has is not None:
         require(has, path, "a map with null as a key")
@@ -182,11 +154,7 @@ def map_keys(column: pa.Array, path: str) -> pa.StringArray:
 
 
 def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
-    """Returns binary for a field of fixed size.
-
-    Raises:
-        Misfit: a value has another size.
-    """
+    """Returns binary for a field of fixed size; raises Misfit for another size."""
     values = binary_column(column)
     is_good = mask(pc.equal(pc.binary_length(values), size).fill_null(True))
     require(is_good, path, f"a binary value that does not have the {size} bytes of the topic's type")
@@ -194,11 +162,7 @@ def sized_column(column: pa.Array, size: int, path: str) -> pa.BinaryArray:
 
 
 def symbol_numbers(column: pa.Array, enum: AvroEnum, path: str) -> Ints:
-    """Returns the index of each string among the symbols of an enum, 0 for null.
-
-    Raises:
-        Misfit: a string is not a symbol.
-    """
+    """Returns the index of each string among the symbols, 0 for null; raises Misfit for others."""
     strings = string_column(column, path)
     places = pc.index_in(strings, pa.array(enum.symbols, pa.string()))
     if places.null_count > strings.null_count:

@@ -50,11 +50,7 @@ _IS_ESCAPED: Final = np.array([chr(code) in _ESCAPES for code in range(256)])
 
 
 def escaped(strings: pa.StringArray) -> pa.BinaryArray:
-    """Returns the contents of JSON's strings.
-
-    Raises:
-        OptionError: the texts have more than 2 GiB.
-    """
+    """Returns the contents of JSON's strings; raises OptionError beyond 2 GiB."""
     offsets = offsets_of(strings)
     data = strings.buffers()[2]
     if data is not None:
@@ -92,10 +88,9 @@ def time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
 
 
 def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Piece]:
-    """Writes numbers of any type as float or double, with a point or an exponent for readers.
+    """Writes numbers as float or double, with a point or an exponent for readers.
 
-    Raises:
-        Misfit: a number is NaN or infinite, which JSON does not support, or an integer would lose digits.
+    Raises Misfit for NaN and infinity, which JSON does not support, and for an integer that loses digits.
     """
     numbers = floats(column, kind, path)
     has = validity(column)
@@ -113,8 +108,7 @@ def float_text(column: pa.Array, kind: type[np.floating], path: str) -> list[Pie
 def base64_text(values: pa.BinaryArray) -> list[Piece]:
     """Writes base64 with padding. One call encodes all rows, each padded to whole groups of three bytes.
 
-    Raises:
-        OptionError: the texts have more than 2 GiB.
+    Raises OptionError beyond 2 GiB.
     """
     sizes = lengths(values)
     padding = -sizes % 3
@@ -131,11 +125,7 @@ def base64_text(values: pa.BinaryArray) -> list[Piece]:
 
 
 def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
-    """Writes dates as ``2023-11-14``.
-
-    Raises:
-        Misfit: a year is before 1 or after 9999.
-    """
+    """Writes dates as ``2023-11-14``; raises Misfit for a year before 1 or after 9999."""
     days = integers(column)
     _require_years(days, path)
     return [_matrix(pa.array(days.astype(np.int32)).view(pa.date32()).cast(pa.string()), b"0000-00-00")]
@@ -144,8 +134,7 @@ def date_text(column: pa.Date32Array, path: str) -> list[Piece]:
 def timestamp_text(column: pa.TimestampArray, path: str) -> list[Piece]:
     """Writes microseconds as ``2023-11-14T22:13:20.123456``, with a Z if the type has a zone.
 
-    Raises:
-        Misfit: a year is before 1 or after 9999.
+    Raises Misfit for a year before 1 or after 9999.
     """
     micros = integers(column)
     _require_years(micros // MICROS_OF_DAY, path)

@@ -110,8 +110,7 @@ def decimals(column: pa.Decimal128Array) -> Cells:
 def fixed_decimals(column: pa.Decimal128Array, size: int) -> Cells:
     """Returns Avro's decimal as fixed: two's complement, big-endian, of ``size`` bytes.
 
-    Raises:
-        OptionError: the rows have more than 2 GiB.
+    Raises OptionError beyond 2 GiB.
     """
     if len(column) * size > MAX_SIZE:
         raise too_large()
@@ -138,11 +137,7 @@ def texts(column: pa.BinaryArray) -> EncodedField:
 
 
 def join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
-    """Joins the pieces of each of ``count`` rows.
-
-    Raises:
-        OptionError: the rows have more than 2 GiB.
-    """
+    """Joins the pieces of each of ``count`` rows; raises OptionError beyond 2 GiB."""
     fields: list[EncodedField] = []
     run: list[Cells] = []
     for piece in pieces:
@@ -290,12 +285,7 @@ class RowEncoder:
     write: Write
 
     def encode(self, rows: pa.Array) -> EncodedValues:
-        """Encodes n rows.
-
-        Raises:
-            SchemaError: a row does not fit the schema.
-            OptionError: the rows have more than 2 GiB.
-        """
+        """Encodes n rows; raises SchemaError for a row that does not fit, and OptionError beyond 2 GiB."""
         try:
             return EncodedValues(to_binary(joined(self.write, rows)))
         except Misfit as misfit:

@@ -146,11 +146,7 @@ def _text(leaf: JsonLeaf, value: Any) -> str:
 
 
 def utf8(value: str) -> bytes:
-    """Returns the UTF-8 of a text.
-
-    Raises:
-        BadJsonError: the text has half of a surrogate pair.
-    """
+    """Returns the UTF-8 of a text; raises BadJsonError for half of a surrogate pair."""
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -162,11 +158,7 @@ def _bytes(leaf: JsonLeaf, value: Any) -> bytes:
 
 
 def decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
-    """Returns the bytes that a text in UTF-8 encodes.
-
-    Raises:
-        BadJsonError: the text encodes no bytes of the leaf.
-    """
+    """Returns the bytes that a text in UTF-8 encodes; raises BadJsonError if there are none."""
     data = _decoded(value, leaf.is_base64)
     if leaf.size is not None and len(data) != leaf.size:
         raise BadJsonError(f"{len(data)} bytes instead of {leaf.size}")

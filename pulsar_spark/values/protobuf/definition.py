@@ -115,19 +115,11 @@ class ProtobufDefinition:
     enums: Mapping[str, DefinedEnum]
 
     def message_of(self, field: _F, path: str) -> DefinedMessage:
-        """Returns the message of a field.
-
-        Raises:
-            UnsupportedError: the schema does not define it.
-        """
+        """Returns the message of a field; raises UnsupportedError if the schema does not define it."""
         return self._named(self.messages, field, path)
 
     def enum_of(self, field: _F, path: str) -> DefinedEnum:
-        """Returns the enum of a field.
-
-        Raises:
-            UnsupportedError: the schema does not define it.
-        """
+        """Returns the enum of a field; raises UnsupportedError if the schema does not define it."""
         return self._named(self.enums, field, path)
 
     def type_of(self, field: _F) -> int:
@@ -178,11 +170,7 @@ def parse(schema: Schema) -> ProtobufDefinition:
 
 
 def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
-    """Yields all messages of a file, with messages in others.
-
-    Raises:
-        SchemaError: a name is too long, or not UTF-8.
-    """
+    """Yields all messages of a file, with nested messages; raises SchemaError for an invalid name."""
     syntax = file.syntax or "proto2"
     left = [(file.package, message) for message in file.message_type]
     while left:
