@@ -4,6 +4,7 @@ import copy
 import datetime as dt
 import decimal
 import json
+import random
 import struct
 
 import pyarrow as pa
@@ -236,6 +237,24 @@ def random_case(rng, count, depth=3):
     tree = random_record(rng, depth)
     avro = parse(schema_of_tree(tree))
     return tree, avro, [random_value(rng, avro) for _ in range(count)]
+
+
+def check_written(seed, encoded, read, expected):
+    """Check that rows of a random schema, also in a slice, are written as payloads that are read again.
+
+    ``encoded`` writes rows by a tree, ``read`` reads a payload by it as ``expected`` of a value and its type.
+    """
+    rng = random.Random(seed)
+    tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))
+    rows = column(values, avro)
+    payloads = encoded(tree, rows)
+    assert payloads.type == pa.binary()
+    assert payloads.null_count == 0
+    assert [read(tree, payload) for payload in payloads.to_pylist()] == [
+        expected(value, avro) for value in values
+    ]
+    start, stop = sorted((rng.randint(0, len(rows)), rng.randint(0, len(rows))))
+    assert encoded(tree, rows.slice(start, stop - start)).to_pylist() == payloads.to_pylist()[start:stop]
 
 
 def mutated(rng, tree):

@@ -3,7 +3,6 @@
 import decimal
 import io
 import json
-import random
 
 import fastavro
 import numpy as np
@@ -15,7 +14,7 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro import avro_write
 from pulsar_spark.values.avro.avro_types import column_type
 from tests.loops import for_each
-from tests.values.random_avro import bare, column, random_case, record, schema_of_tree
+from tests.values.random_avro import bare, check_written, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 
@@ -43,15 +42,7 @@ def one(kind, values, of=None):
 
 @for_each("seed", range(150))
 def test_any_schema_and_any_rows(seed):
-    rng = random.Random(seed)
-    tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))
-    rows = column(values, avro)
-    payloads = encoded(tree, rows)
-    assert payloads.type == pa.binary()
-    assert payloads.null_count == 0
-    assert [read(tree, payload) for payload in payloads.to_pylist()] == [bare(value) for value in values]
-    start, stop = sorted((rng.randint(0, len(rows)), rng.randint(0, len(rows))))
-    assert encoded(tree, rows.slice(start, stop - start)).to_pylist() == payloads.to_pylist()[start:stop]
+    check_written(seed, encoded, read, lambda value, _: bare(value))
 
 
 def test_the_bytes_are_those_of_fastavro():

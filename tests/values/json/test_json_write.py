@@ -4,7 +4,6 @@ import base64
 import datetime as dt
 import decimal
 import json
-import random
 import struct
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.json import json_write
 from tests.loops import for_each
-from tests.values.random_avro import column, random_case, record, schema_of_tree
+from tests.values.random_avro import check_written, record, schema_of_tree
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 LETTERS = "".join(map(chr, [*range(0x80), 0x80, 0x9F, 0xE9, 0x2028, 0x2029, 0xFFFF, 0x1F600]))
@@ -90,15 +89,7 @@ class Float:
 
 @for_each("seed", range(150))
 def test_any_schema_and_any_rows(seed):
-    rng = random.Random(seed)
-    tree, avro, values = random_case(rng, rng.choice((1, 7, 40)))
-    rows = column(values, avro)
-    payloads = encoded(tree, rows)
-    assert payloads.type == pa.binary()
-    assert payloads.null_count == 0
-    assert [read(payload) for payload in payloads.to_pylist()] == [expected(value, avro) for value in values]
-    start, stop = sorted((rng.randint(0, len(rows)), rng.randint(0, len(rows))))
-    assert encoded(tree, rows.slice(start, stop - start)).to_pylist() == payloads.to_pylist()[start:stop]
+    check_written(seed, encoded, lambda _, payload: read(payload), expected)
 
 
 def test_nulls_are_left_out():
