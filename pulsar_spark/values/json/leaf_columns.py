@@ -189,7 +189,7 @@ _PLAIN: Final = {
 
 
 def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
-    """Makes the array of values of ``leaves.convert``."""
+    """Makes the array of values of ``LeafForm.convert``."""
     if leaf.kind is JsonKind.DECIMAL:
         column = pa.array(values, pa.binary(16))
         return pa.Array.from_buffers(leaf.type, len(column), column.buffers())

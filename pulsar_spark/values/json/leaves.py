@@ -11,7 +11,7 @@ import binascii
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -35,19 +35,6 @@ _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}
 
 class BadJsonError(Exception):
     """A value is not one of its node; the text is the mistake."""
-
-
-def convert(leaf: JsonLeaf, value: Any) -> Any:
-    """Returns the value for the leaf's Arrow array.
-
-    Args:
-        leaf: leaf that is neither null nor JSON of any form.
-        value: parsed value of a type in ``TYPES``.
-
-    Raises:
-        BadJsonError: the value is not one of the leaf.
-    """
-    return _CONVERTERS[leaf.kind](leaf, value)
 
 
 def _number(value: Any, wanted: str) -> re.Match[str]:
@@ -283,37 +270,30 @@ def _decimal(leaf: JsonLeaf, value: Any) -> bytes:
     return whole.to_bytes(16, "little", signed=True)
 
 
-_CONVERTERS: Final[dict[JsonKind, Callable[[JsonLeaf, Any], Any]]] = {
-    JsonKind.BOOLEAN: _boolean,
-    JsonKind.INTEGER: _whole,
-    JsonKind.FLOAT: _float,
-    JsonKind.TEXT: _text,
-    JsonKind.BYTES: _bytes,
-    JsonKind.DATE: _day,
-    JsonKind.TIMESTAMP: _timestamp,
-    JsonKind.TIME: _time,
-    JsonKind.DECIMAL: _decimal,
-}
+class LeafForm(NamedTuple):
+    """The forms of a kind of leaf.
+
+    Attributes:
+        types: Python types of its parsed values; values of other types are bad.
+        wanted: words of errors for a value of the kind.
+        convert: returns the value for the leaf's Arrow array; raises BadJsonError.
+    """
+
+    types: frozenset[type]
+    wanted: str
+    convert: Callable[[JsonLeaf, Any], Any]
+
+
 _NUMBERS: Final = frozenset((str, int, bytes))
-# Python types of parsed values, by kind of the leaf; values of other types are bad.
-TYPES: Final[dict[JsonKind, frozenset[type]]] = {
-    JsonKind.NULL: frozenset(),
-    JsonKind.BOOLEAN: frozenset((bool, str)),
-    JsonKind.BYTES: frozenset((str,)),
-    JsonKind.DATE: _NUMBERS | {tuple},
-    JsonKind.TIMESTAMP: _NUMBERS | {tuple},
-    JsonKind.TIME: _NUMBERS | {tuple},
-} | dict.fromkeys((JsonKind.INTEGER, JsonKind.FLOAT, JsonKind.TEXT, JsonKind.DECIMAL), _NUMBERS)
-# Words of errors, by kind of the leaf.
-WANTED: Final[dict[JsonKind, str]] = {
-    JsonKind.NULL: "null",
-    JsonKind.BOOLEAN: "true or false",
-    JsonKind.INTEGER: "a whole number",
-    JsonKind.FLOAT: "a number",
-    JsonKind.TEXT: "text",
-    JsonKind.BYTES: "text",
-    JsonKind.DATE: "a date",
-    JsonKind.TIMESTAMP: "a timestamp",
-    JsonKind.TIME: "a time of day",
-    JsonKind.DECIMAL: "a number",
+FORMS: Final = {
+    JsonKind.NULL: LeafForm(frozenset(), "null", lambda _, value: value),
+    JsonKind.BOOLEAN: LeafForm(frozenset((bool, str)), "true or false", _boolean),
+    JsonKind.INTEGER: LeafForm(_NUMBERS, "a whole number", _whole),
+    JsonKind.FLOAT: LeafForm(_NUMBERS, "a number", _float),
+    JsonKind.TEXT: LeafForm(_NUMBERS, "text", _text),
+    JsonKind.BYTES: LeafForm(frozenset((str,)), "text", _bytes),
+    JsonKind.DATE: LeafForm(_NUMBERS | {tuple}, "a date", _day),
+    JsonKind.TIMESTAMP: LeafForm(_NUMBERS | {tuple}, "a timestamp", _timestamp),
+    JsonKind.TIME: LeafForm(_NUMBERS | {tuple}, "a time of day", _time),
+    JsonKind.DECIMAL: LeafForm(_NUMBERS, "a number", _decimal),
 }

@@ -50,7 +50,7 @@ from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
 from pulsar_spark.values.json.leaf_columns import LeftError
-from pulsar_spark.values.json.leaves import TYPES, WANTED, BadJsonError, convert, shown
+from pulsar_spark.values.json.leaves import FORMS, BadJsonError, shown
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -402,7 +402,7 @@ class _Columns:
                 return column
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
             pass
-        if float in kinds and bytes in TYPES[leaf.kind]:
+        if float in kinds and bytes in FORMS[leaf.kind].types:
             # A float that is not whole is never an integer, so its text is not needed.
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
@@ -411,11 +411,11 @@ class _Columns:
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
         """Returns the values for the leaf's array; each distinct value is converted once."""
-        types = TYPES[leaf.kind]
+        types, wanted, convert = FORMS[leaf.kind]
         values = self._not_bad(values, owner)
         if tuple in types:
             values = [tuple(value) if _has_numbers(value) else value for value in values]
-        values = self._of_types(types, WANTED[leaf.kind], values, owner)
+        values = self._of_types(types, wanted, values, owner)
         first = _first(values)
         self._budget.take_work(self._payload_of[owner[list(first.values())]], _UNITS)
         if self._budget.any_spent:

@@ -9,8 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.values.json import leaves, objects
+from pulsar_spark.values.json import leaves
 from pulsar_spark.values.json.objects import ObjectReader, explain
+from pulsar_spark.values.json.tree import JsonKind
 from tests.loops import for_each
 from tests.values.json_payloads import JAVA, plain, read_objects, tree_of
 from tests.work import calls
@@ -226,8 +227,9 @@ def nested_unions(depth):
 
 def test_a_value_of_nested_unions_is_read_once_at_each_level(monkeypatch):
     numbers = []
-    convert = leaves.convert
-    monkeypatch.setattr(objects, "convert", lambda *of: numbers.append(of) or convert(*of))
+    form = leaves.FORMS[JsonKind.INTEGER]
+    counted = form._replace(convert=lambda *of: numbers.append(of) or form.convert(*of))
+    monkeypatch.setitem(leaves.FORMS, JsonKind.INTEGER, counted)
     text = '"1"'
     for _ in range(10):
         text = f'{{"x":{text},"added":0}}'
