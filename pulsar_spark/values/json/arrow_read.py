@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
-from pulsar_spark.values.json.leaf_columns import LeftError, column_of, leave_unless, plain_type
+from pulsar_spark.values.json.leaves import LeftError, column_of, leave_unless, plain_type
 from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"

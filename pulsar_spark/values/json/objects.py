@@ -47,10 +47,8 @@ import pyarrow as pa
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
-from pulsar_spark.values.json import leaf_columns
 from pulsar_spark.values.json.budget import JsonBudget
-from pulsar_spark.values.json.leaf_columns import LeftError
-from pulsar_spark.values.json.leaves import FORMS, BadJsonError, shown
+from pulsar_spark.values.json.leaves import FORMS, BadJsonError, LeftError, made_column, shown, usual_column
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
     JsonArray,
@@ -397,7 +395,7 @@ class _Columns:
             texts = [None if value is None else text_of(value) for value in values]
             return pa.array(texts, pa.string()).cast(leaf.type)
         try:
-            column = leaf_columns.usual_column(leaf, kinds, values)
+            column = usual_column(leaf, kinds, values)
             if column is not None:
                 return column
         except (LeftError, pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
@@ -407,7 +405,7 @@ class _Columns:
             is_integer = leaf.kind is JsonKind.INTEGER
             if not is_integer or any(type(value) is float and value.is_integer() for value in values):
                 raise TextNeededError
-        return leaf_columns.made_column(leaf, self._converted(leaf, values, owner))
+        return made_column(leaf, self._converted(leaf, values, owner))
 
     def _converted(self, leaf: JsonLeaf, values: list[Any], owner: Ints) -> list[Any]:
         """Returns the values for the leaf's array; each distinct value is converted once."""
