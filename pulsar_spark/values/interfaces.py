@@ -1,8 +1,8 @@
 """The interfaces of each kind of schema: ValueDecoder, payloads -> column; ValueEncoder, column -> payloads.
 
-Arrow types of columns are those that Spark has for the same type (``pyspark.sql.pandas.types``): strings are
+Arrow types of columns are those of Spark (``pyspark.sql.pandas.types``): strings are
 ``string``, times ``timestamp("us", "UTC")`` or ``timestamp("us")``, items of lists are named ``element``. All
-fields are nullable, those inside others too, whatever the schema says.
+fields are nullable, also nested fields, whatever the schema says.
 """
 
 from __future__ import annotations

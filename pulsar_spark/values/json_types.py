@@ -1,4 +1,4 @@
-"""Avro's types as JSON has them: what Java's classes write where their schema says something else.
+"""Avro's types as JSON has them, because Java's classes write other JSON than their schema implies.
 
 Java's client makes the schema of a class by Avro's reflection and writes its JSON by Jackson, which know
 nothing of each other:
@@ -19,7 +19,7 @@ nothing of each other:
     strings                     records
     ==========================  ==================  ====================  ===============================
 
-So trees of JSON have logical types that no others have: json, char, chars, number, time-millis, time-micros.
+So trees of JSON have more logical types: json, char, chars, number, time-millis, time-micros.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def _binary(stored: Numbers, has: Flags | None) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(sizes), [validity, pa.py_buffer(offsets), data])
 
 
-# ---------------------------------------------------------------------------------------- what numbers mean
+# ---------------------------------------------------------------------------------------- numbers
 
 
 def to_micros(units: Numbers, per_unit: int, rest: Numbers | int) -> tuple[Numbers, Flags]:

@@ -1,5 +1,5 @@
 """Values of schemas in Avro's JSON: their types, AVRO payloads -> columns, and columns -> payloads.
 
-To read, two schemas are resolved to a tree of steps, which runs over all rows at once. Owns what bytes mean
-and which of them are wrong. Must not know Pulsar's schemas around Avro's.
+``resolve`` makes a tree of steps of two schemas, which ``readers`` run over all rows at once. Owns the
+meaning of bytes, and which of them are wrong. Must not know Pulsar's schemas around Avro's.
 """

@@ -1,5 +1,4 @@
-"""What all encoders by Avro's schemas share: which column goes into which field, and columns as bytes.
+"""Shared by all encoders by Avro's schemas: the field of each column, and columns as bytes.
 
-Owns what fits: types of columns in types of fields, and single values. Must not know whether Avro or JSON is
-written; only defaults, which JSON leaves out, are Avro's bytes.
+Owns which types and values of columns fit a field. Must not know whether Avro or JSON is written.
 """

@@ -200,7 +200,7 @@ def _is_json(text: str | None) -> bool:
 
 
 def _no_json(name: str) -> object:
-    raise ValueError(name)  # Python takes NaN, Infinity and -Infinity, most others do not
+    raise ValueError(name)  # Python accepts NaN, Infinity and -Infinity, but most libraries do not
 
 
 def _require_number(strings: pa.StringArray, path: str) -> None:

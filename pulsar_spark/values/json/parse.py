@@ -1,12 +1,13 @@
-"""The text of JSON -> Python's objects, by a library; and back, for values of any form.
+"""The text of JSON -> Python's objects, and back for JSON of any form.
 
-``msgspec`` parses what it can. The standard library's ``json`` takes the rest: NaN and infinities, which
-Python's client writes, halves of surrogate pairs, and integers of more digits than Python reads. It takes all
-where msgspec is not installed, because that has no wheel for every machine. Both give the same objects.
+``msgspec`` parses most payloads. The standard library's ``json`` parses the rest: NaN and infinities, which
+Python's client writes, halves of surrogate pairs, and integers of more digits than Python reads. It parses
+all payloads if msgspec is not installed, because msgspec has no wheel for every machine. Both make the same
+objects.
 
-Objects are those of ``json``, with one exception: a number whose text counts is bytes, its text. These are
-``-0``, integers of more digits than Python reads, and numbers beyond all floats. ``keeps_text`` adds NaN,
-infinities, and numbers with a point or an exponent. Of a name twice in an object the last counts.
+Objects are those of ``json``, but a number whose text counts is its text, as bytes. Such numbers are ``-0``,
+integers of more digits than Python reads, and numbers beyond all floats; with ``keeps_text`` also NaN,
+infinities, and numbers with a point or an exponent. If an object has a name twice, the last value counts.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ except ImportError:
 
 _Result = TypeVar("_Result")
 
-MAX_DEPTH: Final = 1000  # nested brackets of a payload, as in Jackson
+MAX_DEPTH: Final = 1000  # maximum nested brackets, as in Jackson
 _TOO_DEEP: Final = f"more than {MAX_DEPTH} brackets in each other"
-_MAX_DIGITS: Final = 640  # of an integer; Python always reads as many, whatever its limit is set to
+_MAX_DIGITS: Final = 640  # digits of an integer that Python always reads, whatever its limit
 _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
-# Of these, the standard library reads what others call malformed.
+# The standard library parses payloads with these texts, which are malformed for msgspec.
 _ONLY_UNUSUAL: Final = (b"NaN", b"Infinity", rb"\ud", rb"\uD", BOM_UTF8)
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
 _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
-_STEP: Final = np.zeros(256, np.int8)  # of the depth, at a bracket
+_STEP: Final = np.zeros(256, np.int8)  # change of the depth at each byte
 _STEP[list(_OPENING)], _STEP[list(_CLOSING)] = 1, -1
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|NaN')
 
 
 def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any], list[int]]:
-    """Parse n payloads; returns n values, and the rows of those that ``parse`` refuses: they are null."""
+    """Parses n payloads; returns n values, and the rows that ``parse`` refuses, whose value is None."""
     some = payloads.to_pylist()
     is_usual = _are_usual(payloads, some)
     if not payloads.null_count:
@@ -68,10 +69,10 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
 
 
 def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
-    """Return the value of a payload.
+    """Returns the value of a payload.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, or ``is_too_deep``; ``refusal`` says which.
+        ValueError: the payload is not JSON in UTF-8, or is too deep; ``refusal`` returns the reason.
     """
     if is_too_deep(payload):
         raise ValueError(_TOO_DEEP)
@@ -81,7 +82,7 @@ def parse(payload: bytes, *, keeps_text: bool = True) -> Any:
 
 
 def refusal(payload: bytes) -> str:
-    """Say why ``parse`` refuses a payload."""
+    """Returns the reason why ``parse`` refuses a payload."""
     if is_too_deep(payload):
         return _TOO_DEEP
     try:
@@ -98,18 +99,18 @@ def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
-        # The standard library takes several times as long for malformed JSON, of which a producer may send
-        # millions.
+        # The standard library takes several times as long for malformed JSON, which a producer may send in
+        # millions of messages.
         if type(error) is _MALFORMED and not any(map(payload.count, _ONLY_UNUSUAL)):
             raise ValueError("malformed JSON") from None
     return _parse_unusual(payload, keeps_text)
 
 
 def _are_usual(payloads: pa.BinaryArray, some: list[bytes | None]) -> bool:
-    """Whether a library may parse n payloads unseen: none has a -0, or is too deep."""
+    """Whether a library may parse n payloads directly, because none has a -0, or is too deep."""
     body, offsets = bytes_and_offsets(payloads)
     first, sizes = offsets[:-1], np.diff(offsets)
-    # A number may only end where its payload ends if the payload is a number, or is cut.
+    # Payloads are joined, so none may be a number: it could continue in the next payload.
     return bool(
         np.isin(body[first[sizes > 0]], _CONTAINERS).all()
         and _MINUS_ZERO.search(body.data) is None
@@ -130,7 +131,7 @@ def _finite(text: str) -> float | bytes:
     return number if isfinite(number) else text.encode()
 
 
-# By ``keeps_text``.
+# Arguments of the decoders, by ``keeps_text``.
 _HOOKS: Final[dict[bool, dict[str, Any]]] = {
     False: {"parse_float": _finite, "parse_constant": float},
     True: {"parse_float": str.encode, "parse_constant": str.encode},
@@ -158,18 +159,18 @@ if msgspec is not None:
 
 
 def _at_any_depth(call: Callable[[Any], _Result], value: Any) -> _Result:
-    """Call what goes ``MAX_DEPTH`` deep into Python's stack, from a place that is up to as deep."""
+    """Calls a function that needs ``MAX_DEPTH`` levels of Python's stack, from up to as many levels."""
     try:
         return call(value)
     except RecursionError:
-        # Not set back: another thread may parse at the same time.
+        # The limit is not restored, because another thread may parse at the same time.
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * MAX_DEPTH))
         return call(value)
 
 
 def is_too_deep(payload: bytes) -> bool:
     """Whether a payload, if it is JSON, nests more than ``MAX_DEPTH`` brackets."""
-    # Brackets come in pairs.
+    # Each opening bracket of JSON has a closing bracket, so a short payload is not too deep.
     if len(payload) <= 2 * MAX_DEPTH or sum(map(payload.count, _OPENING)) <= MAX_DEPTH:
         return False
     data = np.frombuffer(payload, np.uint8)
@@ -183,7 +184,7 @@ def is_too_deep(payload: bytes) -> bool:
 
 
 def _escape(slashes: Ints) -> Flags:
-    """Which of the backslashes at ascending positions escape the next character."""
+    """Returns flags of the backslashes, at ascending positions, that escape the next character."""
     index = np.arange(len(slashes))
     is_first = np.append(True, np.diff(slashes) != 1)
     first = np.maximum.accumulate(np.where(is_first, index, 0))
@@ -192,10 +193,10 @@ def _escape(slashes: Ints) -> Flags:
 
 
 def text_of(value: Any) -> str:
-    """Return the JSON of a parsed value, without spaces; numbers are as they were."""
+    """Returns the JSON of a parsed value, without spaces, with the text of its numbers."""
     try:
         return _text_of(value, is_ascii=False)
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can be
+    except UnicodeEncodeError:  # half of a surrogate pair, which must be escaped
         return _text_of(value, is_ascii=True)
 
 

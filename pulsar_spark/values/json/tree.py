@@ -147,7 +147,7 @@ JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
 
 
 def item_size(node: JsonArray | JsonMap) -> int:
-    """Returns the bytes that an item counts: those of its column, or half of those in reading."""
+    """Returns the bytes that an item counts: its column's, or half of the bytes that reading takes."""
     width = _row_width(node.item) if isinstance(node, JsonArray) else 5 + _row_width(node.value)
     return max(item_width(node.type), width // 2)
 

@@ -1,4 +1,4 @@
-"""Values of PROTOBUF_NATIVE schemas: what a topic's descriptors say, and parsed messages -> columns.
+"""Values of PROTOBUF_NATIVE schemas: the definitions of a topic's descriptors, and parsed messages -> columns.
 
-Owns descriptors that others have written, which never reach protobuf's runtime as they are.
+Owns the topic's descriptors, which others wrote and which never reach protobuf's runtime as they are.
 """

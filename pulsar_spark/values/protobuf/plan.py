@@ -78,7 +78,7 @@ class ProtobufPlan:
 
     definition: ProtobufDefinition
     file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
-    enums: dict[str, str] = field(default_factory=dict)  # full names -> those in the file
+    enums: dict[str, str] = field(default_factory=dict)  # full name -> name in the file
     fields: int = 0
 
     def root(self, target: pa.DataType | None) -> StructReader:
