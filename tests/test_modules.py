@@ -25,7 +25,7 @@ REASONS = {
     "wire/fields/field_walk.py": "a step of decoding: tests/wire/fields/test_batch_walk.py",
     "wire/pulsar_pb2.py": "generated: tests/test_generated.py",
     "values/encode/pieces.py": "a step of encoding: tests/values/avro/test_avro_write.py",
-    "values/encode/json_text.py": "a step of encoding: tests/values/json/test_json_write.py",
+    "values/json/json_text.py": "a step of encoding: tests/values/json/test_json_write.py",
     "values/encode/column_values.py": "a step of encoding: tests/values/avro/test_avro_write.py",
     "values/protobuf/readers.py": "a step: tests/values/protobuf/test_protobuf_native.py",
     "values/protobuf/plan.py": "a step: tests/values/protobuf/test_protobuf_native.py",

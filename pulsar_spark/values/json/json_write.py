@@ -32,12 +32,13 @@ from pulsar_spark.values.avro.avro_types import (
     field_path,
 )
 from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
-from pulsar_spark.values.encode import column_values, json_text, pieces
+from pulsar_spark.values.encode import column_values, pieces
 from pulsar_spark.values.encode.column_values import Misfit
 from pulsar_spark.values.encode.field_fit import ColumnFit, fit
-from pulsar_spark.values.encode.json_text import form_text
 from pulsar_spark.values.encode.pieces import Piece, RowEncoder, Write
 from pulsar_spark.values.interfaces import ValueEncoder
+from pulsar_spark.values.json import json_text
+from pulsar_spark.values.json.json_text import form_text
 from pulsar_spark.values.json_types import is_pairs, parse
 
 # bytes: the same text in every row.
