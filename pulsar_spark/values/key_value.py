@@ -178,7 +178,6 @@ def encoder(schema: Schema, source: pa.DataType, part: PartEncoder) -> ValueEnco
 
 
 def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
-    """Returns the types of the parts in a struct of parts."""
     names = [field.name for field in kind] if pa.types.is_struct(kind) else [""]
     if not set(names) <= set(_PARTS) or len(set(names)) < len(names):
         raise SchemaError(
@@ -189,7 +188,6 @@ def _fields(kind: pa.DataType, what: str) -> dict[str, pa.DataType]:
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
-    """Names the part in errors."""
     try:
         yield
     except (SchemaError, UnsupportedError) as error:

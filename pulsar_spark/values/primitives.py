@@ -172,8 +172,6 @@ def why_no_text(value: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
-    """Decodes bytes, or text if the column is text."""
-
     type: pa.DataType
     cost: ClassVar = ValueCost()
 

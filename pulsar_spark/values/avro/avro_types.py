@@ -282,8 +282,6 @@ def _common_number(members: tuple[AvroType, ...]) -> pa.DataType | None:
 
 
 class _Parser:
-    """One pass over the JSON, in the order of Avro's own parsers."""
-
     def __init__(self) -> None:
         self._named: dict[str, tuple[AvroType, int, int]] = {}  # type, size and depth, by full name
         self._open: dict[str, list[AvroRecord]] = {}  # records that are being parsed

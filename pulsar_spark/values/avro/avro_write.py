@@ -116,8 +116,6 @@ def _sized(values: pa.BinaryArray) -> list[Piece]:
 
 
 def _required(write: Write, path: str) -> Write:
-    """Writes a field that is not nullable."""
-
     def write_all(column: pa.Array) -> list[Piece]:
         has = column_values.validity(column)
         if has is not None:
@@ -128,7 +126,6 @@ def _required(write: Write, path: str) -> Write:
 
 
 def _branch(write: Write, branch: int) -> Write:
-    """Writes a union whose rows all use one branch."""
     head = varint(branch)
     return lambda column: [pieces.constant(head, len(column)), *write(column)]
 
@@ -150,7 +147,6 @@ def _nullable(write: Write, branch: int, null: int, *, is_scalar: bool) -> Write
 
 
 def _members(found: ColumnFit) -> Write:
-    """Writes a union that has a column for each member; each row has one of them."""
     parts = [part for part in found.parts if part is not None]
     branches = np.array([part.branch for part in parts], np.int64)
     writers = [_plain_writer(part) for part in parts]

@@ -364,8 +364,6 @@ class _NullError(Exception):
 
 
 class _Maker:
-    """Appends checked values."""
-
     def __init__(self) -> None:
         self.data = bytearray()
         self._symbols: dict[str, dict[str, int]] = {}  # numbers of symbols, by enum

@@ -171,14 +171,12 @@ def _number(payloads: AvroPayloads, end: Ints, size: Ints) -> Ints:
 
 
 def _is_above(low: Ints, high: Ints, bound: int) -> Flags:
-    """Whether numbers of two words are greater than the bound."""
     equal = low.view(np.uint64) > np.uint64(bound & _WORD)
     above: Flags = (high > bound >> 64) | ((high == bound >> 64) & equal)
     return above
 
 
 def _is_below(low: Ints, high: Ints, bound: int) -> Flags:
-    """Whether numbers of two words are less than the bound."""
     equal = low.view(np.uint64) < np.uint64(bound & _WORD)
     below: Flags = (high < bound >> 64) | ((high == bound >> 64) & equal)
     return below

@@ -238,7 +238,6 @@ def _big_endian(column: pa.Decimal128Array) -> npt.NDArray[np.uint8]:
 
 
 def _merged(run: Sequence[Cells], count: int) -> list[EncodedField]:
-    """Returns one column of binary for adjacent matrices."""
     if not run:
         return []
     widths = [each.data.shape[1] for each in run]

@@ -118,7 +118,6 @@ class ArrowReader:
             return [done for part in parts for done in self._read(values, part)]
 
     def _column(self, values: pa.BinaryArray) -> pa.Array:
-        """Returns the column of n payloads, each of which is braced."""
         lines = pc.binary_join_element_wise(values, b"", b"\n").cast(pa.string())  # all must be UTF-8
         text = lines.buffers()[2]
         if np.count_nonzero(np.frombuffer(text, np.uint8)) < text.size:
@@ -186,7 +185,6 @@ def _item_width(node: JsonNode) -> int:
 
 
 def _are_braced(values: pa.BinaryArray) -> Flags:
-    """Returns flags of the payloads that begin and end with a brace."""
     offsets = offsets_of(values).astype(np.int64)
     body = np.frombuffer(values.buffers()[2] or b" ", np.uint8)
     last = len(body) - 1

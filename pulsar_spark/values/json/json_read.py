@@ -76,7 +76,6 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
 
 @lru_cache(maxsize=256)
 def _of_tree(tree: JsonNode) -> _JsonDecoder:
-    """Returns one decoder for all versions that are read alike."""
     return _JsonDecoder(tree)
 
 

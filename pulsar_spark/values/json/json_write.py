@@ -210,7 +210,6 @@ def _default_text(field: AvroField, path: str, defaults: Defaults) -> bytes:
 
 
 def _members(found: ColumnFit) -> Write:
-    """Writes a union that has a column for each member; a row has the value of one member, or null."""
     writers = [_writer(part) for part in found.parts if part is not None]
 
     def write(column: pa.StructArray) -> list[Piece]:
@@ -290,14 +289,12 @@ def _values(writer: _Writer, column: pa.Array, before: bytes) -> list[Piece]:
 
 
 def _is_later(starts: Ints) -> Flags:
-    """Returns flags of the items that are not the first of their row."""
     found = np.ones(int(starts[-1]), np.bool_)
     found[starts[:-1][np.diff(starts) > 0]] = False
     return found
 
 
 def _where(has: Flags, text: bytes) -> list[_Part]:
-    """Writes the text in the flagged rows."""
     return [_choice([b"", text], has)] if text else []
 
 
@@ -309,7 +306,6 @@ def _choice(table: Sequence[bytes], numbers: npt.NDArray[np.int8] | Flags) -> En
 
 
 def _pieces(parts: Sequence[_Part]) -> list[Piece]:
-    """Joins adjacent texts of the parts."""
     found: list[Piece] = []
     text = b""
     for part in parts:

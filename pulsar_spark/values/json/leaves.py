@@ -187,7 +187,6 @@ def _integers(value: tuple[Any, ...], fewest: int, most: int) -> list[int]:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Returns the days since 1970."""
     try:
         return (date(year, month, day) - _EPOCH).days
     except (ValueError, OverflowError) as error:

@@ -222,11 +222,9 @@ class _Columns:
         return [value if type(value) in known else None for value in values] if bad else values
 
     def _not_bad(self, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns the values, null where the owner is bad."""
         return _without(values, self.is_bad[owner]) if self.is_bad.any() else values
 
     def _not_spent(self, values: list[Any], owner: Ints) -> list[Any]:
-        """Returns the values, null where the payload used too much."""
         budget = self._budget
         return _without(values, budget.is_spent[self._payload_of[owner]]) if budget.any_spent else values
 
@@ -433,12 +431,10 @@ class _Columns:
 
 
 def _without(values: list[Any], flags: Flags) -> list[Any]:
-    """Returns the values, null where the flag is set."""
     return [None if flag else value for value, flag in zip(values, flags.tolist(), strict=True)]
 
 
 def _values(key: str, values: list[Any]) -> list[Any]:
-    """Returns the member of each record, None where a record lacks it."""
     try:
         return list(map(itemgetter(key), values))
     except KeyError:
@@ -470,7 +466,6 @@ def _places(offsets: Any, name: Callable[[int], str]) -> Callable[[int], tuple[s
 
 
 def _has_numbers(value: Any) -> bool:
-    """Whether a value is a list of numbers."""
     if type(value) is not list:
         return False
     kinds = set(map(type, value))

@@ -272,7 +272,6 @@ class ProtobufPlan:
 def _asked_for(
     fields: Iterable[str], target: pa.DataType | None, place: _Place
 ) -> list[tuple[str, pa.DataType | None]]:
-    """Returns the requested fields of a message, and their requested types."""
     if target is None:
         return [(name, None) for name in fields]
     if not pa.types.is_struct(target):

@@ -299,7 +299,6 @@ def _nested(kind: pa.DataType, sizes: Ints, items: pa.Array) -> pa.Array:
 
 
 def _of_rows(is_bad: Flags | None, sizes: Ints) -> Flags | None:
-    """Returns flags of the rows that have bad items."""
     if is_bad is None:
         return None
     rows: Flags = np.zeros(len(sizes), np.bool_)
