@@ -12,7 +12,7 @@ import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats, value_bounds
-from pulsar_spark.values.protobuf.items import COPIES, take_items
+from pulsar_spark.values.protobuf.costs import COPIES, take_items
 from pulsar_spark.values.value_bounds import (
     ValueCost,
     ValueParts,

@@ -39,8 +39,7 @@ from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema
 from pulsar_spark.unparsable import UNPARSABLE
 from pulsar_spark.values.interfaces import DecodedValues, ValueDecoder
-from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
-from pulsar_spark.values.protobuf.items import (
+from pulsar_spark.values.protobuf.costs import (
     MESSAGE_WORK,
     PAID_WORK,
     CountedFields,
@@ -50,6 +49,7 @@ from pulsar_spark.values.protobuf.items import (
     row_cost,
     take_items,
 )
+from pulsar_spark.values.protobuf.definition import WAY_OUT, parse
 from pulsar_spark.values.protobuf.plan import ProtobufPlan, check_fields
 from pulsar_spark.values.protobuf.readers import ReadColumn, StructReader
 from pulsar_spark.values.value_bounds import (
