@@ -119,8 +119,7 @@ def walker(step: Step) -> Walker:
     return walker(step.inner)
 
 
-def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
-    """Returns a varint and the position after it."""
+def _read_varint(value: AvroValue, position: int) -> tuple[int, int]:
     whole, end = value.bytes, value.end
     raw = shift = 0
     while True:
@@ -141,10 +140,10 @@ def read_varint(value: AvroValue, position: int) -> tuple[int, int]:
 
 def read_block(value: AvroValue, position: int, cost: int) -> tuple[int, int]:
     """Returns the number of items of a block, each of which uses ``cost`` credit, and their position."""
-    count, position = read_varint(value, position)
+    count, position = _read_varint(value, position)
     if count < 0:
         count = -count
-        _, position = read_varint(value, position)
+        _, position = _read_varint(value, position)
     if cost:
         value.credit -= count * cost
         if value.credit < 0:
@@ -167,13 +166,13 @@ def _boolean(step: BooleanStep) -> Walker:
 
 def _integer(step: IntegerStep) -> Walker:
     if step.type is None:
-        return lambda value, position: read_varint(value, position)[1]
+        return lambda value, position: _read_varint(value, position)[1]
     factor = step.unit.factor
     most = (1 << 31) - 1 if step.is_int else _MAX_LONG // factor
     least = -most if factor > 1 else -most - 1
 
     def walk(value: AvroValue, position: int) -> int:
-        number, position = read_varint(value, position)
+        number, position = _read_varint(value, position)
         if not least <= number <= most:
             raise BadAvroError("a number that is out of range")
         return position
@@ -199,7 +198,7 @@ def _bytes(step: BytesStep) -> Walker:
         if fixed is not None:
             end = fixed(value, position)
         else:
-            size, position = read_varint(value, position)
+            size, position = _read_varint(value, position)
             end = position + size
             if size < 0 or end > value.end:
                 raise BadAvroError(f"{size} bytes are required, but {value.end - position} are left")
@@ -232,7 +231,7 @@ def _check_decimal(raw: bytes, precision: int) -> None:
 
 def _enum(step: EnumStep) -> Walker:
     def walk(value: AvroValue, position: int) -> int:
-        index, position = read_varint(value, position)
+        index, position = _read_varint(value, position)
         if step.type is not None:
             if not 0 <= index < len(step.symbols):
                 raise BadAvroError(f"symbol {index}, but the enum has {len(step.symbols)}")
@@ -260,7 +259,7 @@ def _recursive(step: RecursiveStep) -> Walker:
                 if avro.fields:
                     open_types.append((avro.fields[at].type, 0))
             elif isinstance(avro, AvroUnion):
-                index, position = read_varint(value, position)
+                index, position = _read_varint(value, position)
                 if not 0 <= index < len(avro.branches):
                     raise BadAvroError(f"branch {index}, but the union has {len(avro.branches)}")
                 open_types.append((avro.branches[index], 0))
@@ -338,7 +337,7 @@ def _union(step: UnionStep) -> Walker:
     branches = [each if isinstance(each, str) else walker(each) for each in step.branches]
 
     def walk(value: AvroValue, position: int) -> int:
-        index, position = read_varint(value, position)
+        index, position = _read_varint(value, position)
         if not 0 <= index < len(branches):
             raise BadAvroError(f"branch {index}, but the union has {len(branches)}")
         branch = branches[index]

@@ -233,7 +233,7 @@ def _char(_avro: AvroPrimitive, json: object) -> str:
 
 def _number(avro: AvroPrimitive, json: object) -> str:
     value = _bytes(replace(avro, logical=""), json)
-    return str(decimal_of(avro, _checked(value, 0 < len(value) <= _MAX_NUMBER)))
+    return str(_decimal_of(avro, _checked(value, 0 < len(value) <= _MAX_NUMBER)))
 
 
 # For logical types that only JSON has: converts a schema's default to the column's text.
@@ -289,7 +289,7 @@ def _item(avro: AvroType, value: Default, target: pa.DataType) -> object:
         assert isinstance(value, dict)
         return [(key, _item(avro.values, each, target.item_type)) for key, each in value.items()]
     if isinstance(value, bytes):
-        return decimal_of(avro, value) if pa.types.is_decimal(target) else value
+        return _decimal_of(avro, value) if pa.types.is_decimal(target) else value
     if isinstance(value, int) and pa.types.is_floating(target):
         return float(value)
     return unit_of(avro).micros(value) if isinstance(value, int) and pa.types.is_timestamp(target) else value
@@ -299,13 +299,12 @@ def _member(avro: AvroUnion, value: Branch, target: pa.DataType) -> object:
     branch = avro.branches[value.number]
     if is_null(branch) or not is_member_struct(avro):
         return _item(branch, value.value, target)
-    name = f"member{member_number(avro, value.number)}"
+    name = f"member{_member_number(avro, value.number)}"
     index = target.get_field_index(name)
     return {name: _item(branch, value.value, target[index].type)} if index >= 0 else {}
 
 
-def member_number(avro: AvroUnion, branch: int) -> int:
-    """Returns the index of a branch among the members, which are the branches without null."""
+def _member_number(avro: AvroUnion, branch: int) -> int:
     return branch - sum(is_null(each) for each in avro.branches[:branch])
 
 
@@ -314,8 +313,7 @@ def has_null(avro: AvroType) -> bool:
     return any(map(is_null, avro.branches)) if isinstance(avro, AvroUnion) else is_null(avro)
 
 
-def decimal_of(avro: AvroType, value: bytes) -> Decimal:
-    """Returns the number that the bytes of a decimal encode."""
+def _decimal_of(avro: AvroType, value: bytes) -> Decimal:
     assert isinstance(avro, AvroPrimitive | AvroFixed)
     number = _unscaled(value)
     digits = tuple(int(digit) for digit in str(abs(number)))

@@ -1,7 +1,7 @@
 """Values of n rows -> bytes: pieces of rows, which are put together row by row.
 
 A *piece* is a part of every row's bytes: :class:`Cells` where it is short, an ``EncodedField`` where it is in
-a buffer already. :func:`join_rows` puts the pieces of each row together. Items of arrays, and columns that
+a buffer already. ``_join_rows`` puts the pieces of each row together. Items of arrays, and columns that
 some rows have, are rows within rows.
 """
 
@@ -136,7 +136,7 @@ def texts(column: pa.BinaryArray) -> EncodedField:
     return EncodedField(column, lengths(column))
 
 
-def join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
+def _join_rows(pieces: Sequence[Piece], count: int) -> EncodedMessages:
     """Joins the pieces of each of ``count`` rows; raises OptionError beyond 2 GiB."""
     fields: list[EncodedField] = []
     run: list[Cells] = []
@@ -166,7 +166,7 @@ def to_binary(rows: EncodedMessages, offsets: Ints | None = None) -> pa.BinaryAr
     )
 
 
-def spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
+def _spread_rows(rows: EncodedMessages, has: Flags) -> EncodedField:
     """Returns the piece of n rows, of which the flagged rows have the bytes of ``rows``, in order."""
     sizes = np.zeros(len(has), np.int64)
     sizes[has] = np.diff(rows.offsets)
@@ -295,7 +295,7 @@ def joined(write: Write, column: pa.Array) -> EncodedMessages:
     """Returns the bytes of each row of a column."""
     if len(column) == 0:
         return EncodedMessages(memoryview(b""), np.zeros(1, np.int64))
-    return join_rows(write(column), len(column))
+    return _join_rows(write(column), len(column))
 
 
 def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
@@ -304,7 +304,7 @@ def of_some(write: Write, column: pa.Array, has: Flags) -> Piece:
         found = joined(write, column.filter(pa.array(has)))
     except Misfit as misfit:
         raise misfit.at(int(np.flatnonzero(has)[misfit.row])) from None
-    return spread_rows(found, has)
+    return _spread_rows(found, has)
 
 
 def of_items(write: Write, items: pa.Array, starts: Ints) -> Piece:

@@ -49,8 +49,7 @@ _ESCAPES: Final = {
 _IS_ESCAPED: Final = np.array([chr(code) in _ESCAPES for code in range(256)])
 
 
-def escaped(strings: pa.StringArray) -> pa.BinaryArray:
-    """Returns the contents of JSON's strings; raises OptionError beyond 2 GiB."""
+def _escaped(strings: pa.StringArray) -> pa.BinaryArray:
     offsets = offsets_of(strings)
     data = strings.buffers()[2]
     if data is not None:
@@ -68,8 +67,8 @@ def escaped(strings: pa.StringArray) -> pa.BinaryArray:
 
 
 def string_text(strings: pa.StringArray) -> list[Piece]:
-    """Writes strings, see :func:`escaped`."""
-    return [texts(escaped(strings))]
+    """Writes strings with JSON's escapes; raises OptionError beyond 2 GiB."""
+    return [texts(_escaped(strings))]
 
 
 def plain_text(column: pa.Array) -> list[Piece]:
@@ -77,7 +76,7 @@ def plain_text(column: pa.Array) -> list[Piece]:
     return [texts(column.cast(pa.string()).cast(pa.binary()))]
 
 
-def time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
+def _time_text(column: pa.Array, logical: str, path: str) -> list[Piece]:
     """Writes times of day as ``10:11:12.013``; arguments and errors are those of ``times_of_day``."""
     numbers = times_of_day(column, logical, path)
     if logical == "time-millis":
@@ -172,7 +171,7 @@ def form_text(logical: str, path: str) -> tuple[Write, bytes]:
         path: path of the field; the writer raises Misfit for values that are not of the type.
     """
     if logical.startswith("time-"):
-        return lambda column: time_text(column, logical, path), _QUOTE
+        return lambda column: _time_text(column, logical, path), _QUOTE
     quote = _QUOTE if logical in ("char", "chars") else b""
     make = string_text if quote else plain_text
     check = _CHECKS.get(logical)

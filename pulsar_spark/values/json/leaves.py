@@ -133,12 +133,11 @@ def _text(leaf: JsonLeaf, value: Any) -> str:
         if value not in leaf.symbols:
             raise BadJsonError("text that is not a symbol of the enum")
         return leaf.symbols[value]
-    utf8(value)
+    _utf8(value)
     return value
 
 
-def utf8(value: str) -> bytes:
-    """Returns the UTF-8 of a text; raises BadJsonError for half of a surrogate pair."""
+def _utf8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -146,11 +145,10 @@ def utf8(value: str) -> bytes:
 
 
 def _bytes(leaf: JsonLeaf, value: Any) -> bytes:
-    return decode_bytes(leaf, utf8(value))
+    return _decode_bytes(leaf, _utf8(value))
 
 
-def decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
-    """Returns the bytes that a text in UTF-8 encodes; raises BadJsonError if there are none."""
+def _decode_bytes(leaf: JsonLeaf, value: bytes) -> bytes:
     data = _decoded(value, leaf.is_base64)
     if leaf.size is not None and len(data) != leaf.size:
         raise BadJsonError(f"{len(data)} bytes instead of {leaf.size}")
@@ -343,7 +341,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     """
     if leaf.kind is JsonKind.FLOAT:
         leave_unless(np.isfinite(_numbers_of(column, np.float64)).all())
-        return float_column(leaf, column)
+        return _float_column(leaf, column)
     if leaf.kind in TIMES and column.type == pa.string():
         return _written_time_column(leaf, column)
     if leaf.kind is JsonKind.TIMESTAMP:
@@ -357,7 +355,7 @@ def column_of(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     return column if column.type == leaf.type else column.cast(leaf.type)
 
 
-def float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
+def _float_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     """As ``column_of``, for float64; keeps NaN and infinities."""
     if leaf.type == pa.float64():
         return column
@@ -393,7 +391,7 @@ def _bytes_column(leaf: JsonLeaf, column: pa.Array) -> pa.Array:
     """Decodes each distinct text once, because anybody may repeat a text."""
     encoded = column.dictionary_encode()
     try:
-        values = [decode_bytes(leaf, text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
+        values = [_decode_bytes(leaf, text) for text in encoded.dictionary.cast(pa.binary()).to_pylist()]
     except BadJsonError:
         raise LeftError from None
     return pa.array(values, leaf.type).take(encoded.indices)
@@ -412,7 +410,7 @@ def decimal_column(kind: pa.Decimal128Type, texts: pa.StringArray) -> pa.Array:
     return texts.cast(kind)
 
 
-def instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
+def _instant_column(leaf: JsonLeaf, texts: pa.StringArray) -> pa.Array:
     """Converts texts of seconds with a point, as ``decimal_column``; leaves times before 1970."""
     nanos = decimal_column(_NANOS, texts)
     words = np.frombuffer(nanos.buffers()[1], np.int64).reshape(-1, 2)  # low, high
@@ -446,7 +444,7 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
             texts = [b"%d" % value if type(value) is int else value for value in values]
         return decimal_column(leaf.type, pa.array(texts, pa.string()))
     if leaf.kind is JsonKind.TIMESTAMP and kinds == {bytes}:
-        return instant_column(leaf, pa.array(values, pa.string()))
+        return _instant_column(leaf, pa.array(values, pa.string()))
     plain = plain_type(leaf, times_are_text=str in kinds)
     if plain is None or kinds != _PLAIN[plain.id]:
         return None
@@ -461,7 +459,7 @@ def _parsed_float_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) ->
     for row in np.flatnonzero(~np.isfinite(_numbers_of(column, np.float64))).tolist():
         # Leaves only a number beyond all floats.
         leave_unless(type(values[row]) is float or values[row].decode() in NOT_FINITE)
-    return float_column(leaf, column)
+    return _float_column(leaf, column)
 
 
 _PLAIN: Final = {pa.string().id: {str}, pa.bool_().id: {bool}, pa.int32().id: {int}, pa.int64().id: {int}}
