@@ -18,15 +18,14 @@ import pyarrow as pa
 from pulsar_spark.errors import OptionError, SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values.avro.avro_types import (
-    AvroArray,
     AvroEnum,
     AvroFixed,
-    AvroMap,
     AvroRecord,
     AvroType,
-    AvroUnion,
+    branch_name,
     field_path,
     full_name,
+    parts_of,
     shown_name,
 )
 from pulsar_spark.values.encode.field_fit import (
@@ -182,16 +181,9 @@ class _Maker:
 
 def _names(avro: AvroType) -> set[str]:
     """Returns the names of all named types, without namespaces."""
-    names: set[str] = set()
-    if isinstance(avro, AvroRecord | AvroEnum | AvroFixed):
-        names.add(avro.name.rpartition(".")[2])
-    if isinstance(avro, AvroRecord):
-        return names.union(*(_names(field.type) for field in avro.fields))
-    if isinstance(avro, AvroUnion):
-        return names.union(*map(_names, avro.branches))
-    if isinstance(avro, AvroArray):
-        return names | _names(avro.items)
-    return names | _names(avro.values) if isinstance(avro, AvroMap) else names
+    is_named = isinstance(avro, AvroRecord | AvroEnum | AvroFixed)
+    own = {branch_name(avro).rpartition(".")[2]} if is_named else set[str]()
+    return own.union(*map(_names, parts_of(avro)))
 
 
 def _records(tree: object, space: str) -> Iterator[tuple[str, dict[str, Any]]]:

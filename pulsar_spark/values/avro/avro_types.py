@@ -7,7 +7,7 @@ Pulsar's broker accepts any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -177,20 +177,21 @@ def column_type(schema: Schema) -> pa.DataType:
     return arrow_type(parse(schema))
 
 
+def parts_of(avro: AvroType) -> Sequence[AvroType]:
+    """Returns the types that a type consists of."""
+    if isinstance(avro, AvroRecord):
+        return [each.type for each in avro.fields]
+    if isinstance(avro, AvroArray | AvroMap):
+        return (avro.items if isinstance(avro, AvroArray) else avro.values,)
+    return avro.branches if isinstance(avro, AvroUnion) else ()
+
+
 def recursive_types(avro: AvroType) -> Iterator[AvroRecursive]:
     """Yields the types in a type that have no column."""
     if isinstance(avro, AvroRecursive):
         yield avro
-    elif isinstance(avro, AvroRecord):
-        for each in avro.fields:
-            yield from recursive_types(each.type)
-    elif isinstance(avro, AvroUnion):
-        for branch in avro.branches:
-            yield from recursive_types(branch)
-    elif isinstance(avro, AvroArray):
-        yield from recursive_types(avro.items)
-    elif isinstance(avro, AvroMap):
-        yield from recursive_types(avro.values)
+    for each in parts_of(avro):
+        yield from recursive_types(each)
 
 
 def arrow_type(avro: AvroType) -> pa.DataType:

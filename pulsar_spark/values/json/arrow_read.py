@@ -21,7 +21,7 @@ import pyarrow.json as pj
 
 from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets, offsets_of, parts_by_size
 from pulsar_spark.values.json.leaves import LeftError, column_of, leave_unless, plain_type
-from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord
+from pulsar_spark.values.json.tree import JsonArray, JsonLeaf, JsonNode, JsonRecord, parts_of
 
 _OPEN, _CLOSE, _I, _N, _LOWER_N, _A, _F, _MINUS = b"{}INnaf-"
 _MAY_FOLLOW: Final = np.isin(np.arange(256), list(b" \t\n\r,]}"))  # bytes after a number
@@ -170,18 +170,13 @@ def _line_type(node: JsonNode, times_are_text: bool) -> pa.DataType | None:
 
 def _width(node: JsonNode) -> int:
     """Returns the number of values in a row, without values in items."""
-    return 1 + sum(_width(member.node) for member in node.members) if isinstance(node, JsonRecord) else 1
+    return 1 + sum(map(_width, parts_of(node))) if isinstance(node, JsonRecord) else 1
 
 
 def _item_width(node: JsonNode) -> int:
     """Returns the maximum number of values in a record that is an item; 0 if no item is a record."""
-    if isinstance(node, JsonArray):
-        return max(_width(node.item) if isinstance(node.item, JsonRecord) else 0, _item_width(node.item))
-    return (
-        max((_item_width(member.node) for member in node.members), default=0)
-        if isinstance(node, JsonRecord)
-        else 0
-    )
+    own = _width(node.item) if isinstance(node, JsonArray) and isinstance(node.item, JsonRecord) else 0
+    return max([own, *map(_item_width, parts_of(node))])
 
 
 def _are_braced(values: pa.BinaryArray) -> Flags:

@@ -154,10 +154,8 @@ def item_size(node: JsonArray | JsonMap) -> int:
 
 def _row_width(node: JsonNode) -> int:
     """Returns the bytes of a value while it is read, without its text and its items."""
-    if isinstance(node, JsonRecord):
-        return 1 + sum(_row_width(member.node) for member in node.members)
-    if isinstance(node, JsonUnion):
-        return 1 + sum(map(_row_width, node.members))
+    if isinstance(node, JsonRecord | JsonUnion):
+        return 1 + sum(map(_row_width, parts_of(node)))
     if isinstance(node, JsonLeaf):
         return _WIDTHS.get(node.kind) or 1 + node.type.bit_width // 8
     return 5
