@@ -54,6 +54,32 @@ def test_an_unfinished_batch_is_read_again_just_as_it_was(pulsar_in_spark, peer,
     assert admin.backlog(topic, subscription) == 0
 
 
+def test_a_checkpoint_of_the_first_version_goes_on(pulsar_in_spark, peer, admin, topic, checkpoint):
+    """Its offsets have no witness; the last micro-batch is unfinished when the new version starts."""
+    sink = Collector(fail_at={1})
+    peer.produce(topic, records(0, 100), batch_size=30)
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    peer.produce(topic, records(100, 50), batch_size=30)
+    with pytest.raises(StreamingQueryException, match="InjectedError"):
+        drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    for file in (checkpoint / "offsets").glob("[0-9]*"):
+        *lines, text = file.read_text().splitlines()
+        offset = json.loads(text)
+        del offset["witness"]
+        file.write_text("\n".join([*lines, json.dumps(offset)]))
+        # Hadoop's file system would refuse the changed file.
+        file.with_name(f".{file.name}.crc").unlink()
+    peer.produce(topic, records(150, 50))
+    sink.fail_at.clear()
+    drain(pulsar_in_spark.stream(topic), sink, checkpoint)
+    first, again = sink.batches[1]
+    assert first == again
+    assert sink.values == texts(0, 200)
+    assert "witness" in last_offset(checkpoint)
+    (subscription,) = admin.durable_subscriptions(topic)
+    assert admin.backlog(topic, subscription) == 0
+
+
 def test_a_latest_start_is_kept_though_no_batch_with_rows_ever_finished(
     pulsar_in_spark, peer, topic, checkpoint
 ):
