@@ -18,7 +18,7 @@ from integration.broker.waiting import wait_until
 from integration.chaos.harness import batches, driver, producing, rows_by_topic
 from integration.helpers.peer import Peer
 
-_OPTIONS: list[dict[str, str]] = [{}, {"maxMessagesPerTrigger": "300"}, {"minPartitions": "9"}]
+_OPTIONS: list[dict[str, str]] = [{}, {"maxMessagesPerTrigger": "3000"}, {"minPartitions": "9"}]
 _NOT_COPIED = "have not been copied to this cluster"
 _MOVED = "the query moves from cluster 'a'"
 

@@ -148,3 +148,18 @@ def test_clients_may_write_what_seems_to_be_a_copy(two_clusters, geo_topic):
     entry = client.probe_entry(partition, client.bounds(partition).last)
     assert str(entry.source.position) == "3:1"
     wait_until(lambda: two_clusters.backlog("b", geo_topic) == 0)
+
+
+def test_moves_there_and_back_are_exact_where_replication_is_drained(two_clusters, geo_topic):
+    """Producers move with the query, which has a few micro-batches in each cluster."""
+    rows, start = [], None
+    for turn, name in enumerate("ababab"):
+        produce(two_clusters, name, geo_topic, range(40 * turn, 40 * turn + 40))
+        options = {"publishTimeMargin": "0", "maxMessagesPerTrigger": "10"}
+        with Triggers(two_clusters.broker(name).service_url, geo_topic, **options) as triggers:
+            for batch in triggers.available_now(start):
+                rows += triggers.rows(batch)
+                start = logged(batch.end)
+        two_clusters.await_replicated(name, geo_topic)
+    assert start.left.moves == 5
+    assert numbers_by_key(rows) == expected(range(240))

@@ -2,13 +2,22 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.errors import BusyError, DataLossError, NotReadyError, OptionError, UnsupportedError
+from pulsar_spark.errors import (
+    BusyError,
+    DataLossError,
+    NotReadyError,
+    OptionError,
+    OtherClusterError,
+    UnsupportedError,
+)
 from pulsar_spark.ids import MessageId
+from pulsar_spark.spark import older_spark
 from pulsar_spark.spark.older_spark import OlderStreamReader
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.stream import QueryPlanner
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -353,3 +362,10 @@ def test_the_report_goes_to_the_file_of_the_planner(cluster, topic, monkeypatch)
     spark = SimulatedOlderSpark(cluster, startingOffsets="earliest")
     spark.run()
     assert reports
+
+
+def test_a_run_whose_end_is_known_cannot_move_to_another_cluster():
+    old, end = Offsets("s", {}), Offsets("s", {})
+    older_spark._require_progress(old, end, end)
+    with pytest.raises(OtherClusterError, match="Run the query once with another trigger"):
+        older_spark._require_progress(old, replace(end, left=Left(1)), end)

@@ -42,7 +42,8 @@ class LossCheck:
         reporter: reports the losses, and keeps those that are warnings.
         holding: scalable topics that kept what the query's subscription had not read when it was opened.
         absent: partitions of the checkpoint that were reported as absent or deleted.
-        has_moved: whether the query has just come from another cluster, so that its subscription is missing.
+        has_moved: whether the query has just come from another cluster, so that its subscription is missing,
+            or stands where it left.
         why_unsure: why the cluster may be another one, in which case nothing at a restart is fine; or empty.
     """
 
@@ -188,7 +189,7 @@ class LossCheck:
             if found.was_removed:
                 subscription.remove(topic)
             raise
-        if found.verdict is LossVerdict.MOVED and not (found.was_removed and self.has_moved):
+        if found.verdict is LossVerdict.MOVED and not self.has_moved:
             # A new cluster gives its ledgers the numbers of the old one.
             unless = f", unless the cluster is a new one: messages up to {position} are not read"
             _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")

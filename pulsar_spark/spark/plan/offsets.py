@@ -41,10 +41,12 @@ class LeftCluster(NamedTuple):
     Attributes:
         time_ms: publish time after which it read no message there, in ms since 1970.
         positions: last message taken there, by topic partition.
+        witness: an entry of that cluster, by which the query recognizes it when it returns; None: it cannot.
     """
 
     time_ms: int
     positions: Mapping[TopicName, MessageId]
+    witness: Witness | None = None
 
 
 class Left(NamedTuple):
@@ -173,6 +175,7 @@ def _positions(data: Json, topics: object) -> dict[TopicName, MessageId]:
 def _left_to_json(left: Left) -> Json:
     clusters = {
         name: {"time": each.time_ms, "topics": positions_to_json(each.positions)}
+        | ({} if each.witness is None else {"witness": _witness_to_json(each.witness)})
         for name, each in sorted(left.clusters.items())
     }
     return {"moves": left.moves, "clusters": clusters}
@@ -183,7 +186,7 @@ def _left(data: Json) -> Left:
         return _NOWHERE
     try:
         clusters = {
-            name: LeftCluster(int(each["time"]), _positions(data, each["topics"]))
+            name: LeftCluster(int(each["time"]), _positions(data, each["topics"]), _witness(each))
             for name, each in data["left"]["clusters"].items()
         }
         return Left(int(data["left"]["moves"]), clusters)

@@ -110,6 +110,7 @@ def restart_query(
                 loss_check, found, topic, processed[topic], answers, missing
             ):
                 checkpoint.report_absent(loss_check, topic)
+        loss_check.has_moved = False
         loss_check.reporter.log_noted()
     except BaseException:  # also SystemExit, by which Spark ends the planner
         found.close()

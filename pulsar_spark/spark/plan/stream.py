@@ -109,13 +109,13 @@ class QueryPlanner:
             started = start_query(
                 self._client, self._calls, self._options, self._topics.partitions, self._scalable.empty
             )
-            self._track(started)
-            positions = started.positions
+            name, positions = self._track(started).name, started.positions
             if end is not None:
                 positions = start_before(started, end.positions, self._options)
                 self._loss_check.check_first_end(started.subscription, end.positions)
                 self._start_is_durable = True  # when latest() is called
-            self._fresh = Offsets(started.subscription.name, positions, self._witnesses.at_start(positions))
+            witness = self._witnesses.at_start(positions) if end is None else None
+            self._fresh = Offsets(name, positions, witness)
         return self._fresh
 
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
@@ -156,7 +156,7 @@ class QueryPlanner:
         try:
             subscription = self._current(start) or self._follow(Checkpoint.finished(start))
         except MovedError as error:
-            return self._moves.moved(start, error.cluster, self._topics.partitions)
+            return self._moves.moved(start, error, self._topics.partitions)
         self._fresh_is_planned = True
         if self._is_first_checkpoint_due(start):
             return start
@@ -329,7 +329,7 @@ class QueryPlanner:
             try:
                 subscription = self._follow(Checkpoint.unfinished(start, end))
             except MovedError as error:
-                copied = self._moves.replay(start, end, error.cluster, self._topics.partitions)
+                copied = self._moves.replay(start, end, error, self._topics.partitions)
                 return self._micro_batches.split(copied)
         self._start_is_durable = self._start_is_durable or start == self._fresh
         known = subscription.partitions.keys() | self._loss_check.absent

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_spark.client import Witness
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Left, LeftCluster, OffsetCache, Offsets
@@ -101,13 +102,20 @@ def test_offsets_that_follow_one_another_are_written_like_each_alone(found):
 
 
 def test_where_other_clusters_were_left_is_written_and_read():
-    left = Left(2, {"b": LeftCluster(7, {B2: MessageId(3, 4)}), "a": LeftCluster(5, {A: MessageId(1, 2, 3)})})
+    witness = Witness(A, MessageId(1, 1), 4)
+    left = Left(
+        2, {"b": LeftCluster(7, {B2: MessageId(3, 4)}), "a": LeftCluster(5, {A: MessageId(1, 2, 3)}, witness)}
+    )
     offsets = Offsets("s", {A: MessageId(1, 2)}, left=left)
     json_ = offsets.to_json()
     assert json_["left"] == {
         "moves": 2,
         "clusters": {
-            "a": {"time": 5, "topics": {"persistent://public/default/a": {"-1": "1:2:3"}}},
+            "a": {
+                "time": 5,
+                "topics": {"persistent://public/default/a": {"-1": "1:2:3"}},
+                "witness": {"topic": "persistent://public/default/a#-1", "id": "1:1", "time": 4},
+            },
             "b": {"time": 7, "topics": {"persistent://public/default/b": {"2": "3:4"}}},
         },
     }

@@ -24,7 +24,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OtherClusterError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.clusters.witnesses import copied_partition, iso_time
+from pulsar_spark.spark.plan.clusters.witnesses import MovedError, copied_partition, iso_time
 from pulsar_spark.spark.plan.loss_check import LossCheck
 from pulsar_spark.spark.plan.offsets import Left, LeftCluster, Offsets
 from pulsar_spark.spark.plan.ranges import Range, plan_ranges
@@ -69,12 +69,15 @@ class Moves:
         self._margin_ms = round(1000 * options.publish_time_margin)
         self._loss_check = loss_check
 
-    def moved(self, start: Offsets, cluster: str, topics: Collection[TopicName]) -> Offsets:
+    def moved(self, start: Offsets, found: MovedError, topics: Collection[TopicName]) -> Offsets:
         """The positions in this cluster that continue those of a finished micro-batch; warns once.
+
+        A query that returns continues where it left, because it has read all up to there. Own entries after
+        that may have had no copies in the other cluster.
 
         Args:
             start: end of the micro-batch.
-            cluster: name of the cluster that it is of.
+            found: names of the cluster that it is of, and of this one if the query returns.
             topics: existing partitions.
 
         Raises:
@@ -84,29 +87,39 @@ class Moves:
         left = {topic: each for topic, each in start.positions.items() if topic in topics}
         for topic in sorted(start.positions.keys() - left.keys()):
             Checkpoint.finished(start).report_absent(self._loss_check, topic)
+        self._loss_check.has_moved, cluster = True, found.cluster
+        others = {name: each for name, each in start.left.clusters.items() if name != found.here}
+        now = Left(
+            start.left.moves + 1,
+            {**others, cluster: LeftCluster(self._now_ms(), left, start.witness)},
+        )
+        if found.here is not None:
+            old = start.left.clusters[found.here]
+            _log.warning(
+                "the query returns from cluster %r to cluster %r, and continues where it left that. Messages "
+                "of %r since then are read again if they had been copied to %r",
+                *(cluster, found.here, found.here, cluster),
+            )
+            back = {topic: each for topic, each in old.positions.items() if topic in left}
+            return Offsets(start.subscription, back, old.witness, now)
         places = run_for_each(
             {topic: partial(self._place, topic, cluster, each) for topic, each in left.items()}
         )
         for topic, place in places.items():
             self._require_copies(topic, place.copied, left[topic])
-        self._loss_check.has_moved = True
         self._warn(cluster, places)
-        return Offsets(
-            start.subscription,
-            {topic: place.position for topic, place in places.items()},
-            _witness(places),
-            Left(start.left.moves + 1, {**start.left.clusters, cluster: LeftCluster(self._now_ms(), left)}),
-        )
+        positions = {topic: place.position for topic, place in places.items()}
+        return Offsets(start.subscription, positions, _witness(places), now)
 
     def replay(
-        self, start: Offsets, end: Offsets, cluster: str, topics: Collection[TopicName]
+        self, start: Offsets, end: Offsets, found: MovedError, topics: Collection[TopicName]
     ) -> list[Range]:
         """The ranges of copies of a micro-batch that did not finish in another cluster.
 
         Args:
             start: start of the micro-batch.
             end: end of the micro-batch.
-            cluster: name of the cluster that both are of.
+            found: names of the cluster that both are of, and of this one if the query returns.
             topics: existing partitions.
 
         Raises:
@@ -114,6 +127,7 @@ class Moves:
             DataLossError: messages of the micro-batch were not copied, or their copies are gone.
             BrokerError: the broker did not answer.
         """
+        cluster = found.cluster
         if start.subscription != end.subscription:
             raise OtherClusterError(
                 f"the checkpoint is of cluster {cluster!r}, where the first micro-batch did not finish",
@@ -124,16 +138,19 @@ class Moves:
             if each.topic not in topics:
                 Checkpoint(end, start.positions, {}).report_absent(self._loss_check, each.topic)
         calls = {each.topic: partial(self._replayed, each, cluster) for each in asked if each.topic in topics}
-        found, ranges = run_for_each(calls), []
+        answers, ranges = run_for_each(calls), []
+        back = {} if found.here is None else start.left.clusters[found.here].positions
         for each in asked:
-            before, after, replayed = found.get(each.topic, (None, None, None))
+            before, after, replayed = answers.get(each.topic, (None, None, None))
             if before is None or after is None:
                 continue
-            self._require_copies(each.topic, before, each.start)
+            if found.here is None:
+                self._require_copies(each.topic, before, each.start)
             if not after.has_arrived(each.end):
                 copied = max(each.start, after.position or each.start)
                 self._loss_check.reporter.lost(each.topic, LostRange(copied, each.end, _LATE))
             if replayed is not None:
+                replayed = replayed._replace(start=max(replayed.start, back.get(each.topic, replayed.start)))
                 ranges.append(replayed._replace(copies=(*copies_of(end.left, each.topic), *replayed.copies)))
         _log.warning(
             "a micro-batch that did not finish on cluster %r runs again, on copies of its messages", cluster
@@ -169,7 +186,8 @@ class Moves:
             "the query moves from cluster %r to the one of %s. The last message of %r that has been copied "
             "there: %s%s. Messages after it are read when they arrive. Messages of all other clusters are "
             "read again if they were published at most %g s before the last copy that the query had read, "
-            "or later; if some took longer to reach %r, they may be left out: set publishTimeMargin",
+            "or later, or if there is no such copy; if some took longer to reach %r, they may be left out: "
+            "set publishTimeMargin",
             *(cluster, self._options.client.service_url, cluster, "; ".join(copied), more),
             *(self._options.publish_time_margin, cluster),
         )

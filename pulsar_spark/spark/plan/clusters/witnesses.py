@@ -8,7 +8,7 @@ the witness only when it has been known for ``publishTimeMargin``.
     the cluster has                                              a restart
     the witness                                                  continues
     another entry there, and one copy of the witness elsewhere   moves the query to this cluster
-    another entry there, and no copy, or several                 is refused; so is a second move
+    another entry there, and no copy, or several                 is refused; so is a second move, but back
     nothing there, the subscription, and a copy elsewhere        is refused, because who may produce can write
                                                                  an entry that seems to be a copy
     nothing there, no subscription, and a copy elsewhere         moves the query to this cluster
@@ -37,7 +37,7 @@ from pulsar_spark.client import (
 from pulsar_spark.errors import OtherClusterError, PulsarError, TopicNotFoundError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.options.source import SourceOptions
-from pulsar_spark.spark.plan.offsets import Offsets
+from pulsar_spark.spark.plan.offsets import Left, Offsets
 from pulsar_spark.spark.plan.partition import Partition
 
 # Maximum probes of a run for its first witness.
@@ -56,11 +56,13 @@ class MovedError(Exception):
 
     Args:
         cluster: name of the other cluster.
+        here: name of this cluster if the query was here before.
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, here: str | None) -> None:
         super().__init__(cluster)
         self.cluster = cluster
+        self.here = here
 
 
 class Witnesses:
@@ -172,16 +174,17 @@ class Witnesses:
             self._is_gone = verdict is WitnessVerdict.GONE
             if verdict is WitnessVerdict.SAME:
                 return
-            clusters = self._copied_from(witness)
+            clusters, here = self._copied_from(witness), self._returned_to(checkpoint.left)
             is_held = self._is_gone and bool(clusters) and self._client.has_subscription(witness.topic, name)
             is_other = not self._is_gone or bool(clusters) or self._is_original_here(witness)
         except TopicNotFoundError:
             return
         except PulsarError as error:
             raise error.located(str(witness.topic)) from error
-        if len(clusters) == 1 and not self._client.read_compacted and not checkpoint.left.moves:
-            if not is_held:
-                raise MovedError(clusters[0])
+        is_known = here is not None or not checkpoint.left.moves
+        if len(clusters) == 1 and is_known and not self._client.read_compacted:
+            if here is not None or not is_held:
+                raise MovedError(clusters[0], here)
             raise OtherClusterError(
                 f"the message that this query has read is not there any more, and a copy of it from cluster "
                 f"{clusters[0]!r} is, but also the query's subscription {name}",
@@ -192,6 +195,14 @@ class Witnesses:
             )
         if is_other:
             raise self._error(witness)
+
+    def _returned_to(self, left: Left) -> str | None:
+        """The name of this cluster if it has the witness with which the query left it before."""
+        for name, each in left.clusters.items():
+            old = each.witness
+            if old is not None and old.judge(self._client.entry_at(old.topic, old.id)) is WitnessVerdict.SAME:
+                return name
+        return None
 
     def _is_original_here(self, witness: Witness) -> bool:
         """Whether this cluster's own entry is the one of which the query has read a copy."""

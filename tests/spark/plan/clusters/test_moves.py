@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pulsar_spark.client import Source, Witness
+from pulsar_spark.client import Source
 from pulsar_spark.errors import DataLossError, OtherClusterError
 from pulsar_spark.spark.plan.offsets import Offsets
 from tests.spark.plan.simulated_cluster import SimulatedCluster
@@ -41,12 +41,12 @@ class Pair:
             target.entries[-1] = replace(target.entries[-1], source=Source(name, each.id))
         self.sent[name, number] = last
 
-    def origins(self, rows):
-        """Where rows of `b` were produced."""
-        found = []
+    def origins(self, rows, name="b"):
+        """Where rows of a cluster were produced."""
+        found, topics = [], (self.a if name == "a" else self.b).topics
         for topic, place in rows:
-            (entry,) = [each for each in self.b.topics[topic].entries if each.id == place]
-            found.append(("b", place) if entry.source is None else tuple(entry.source))
+            (entry,) = [each for each in topics[topic].entries if each.id == place]
+            found.append((name, place) if entry.source is None else tuple(entry.source))
         return found
 
 
@@ -181,6 +181,20 @@ def test_an_unfinished_micro_batch_has_the_same_rows(count, caplog):
     assert pair.origins(spark.drain()) == [("a", at("10:9")), ("a", at("10:10"))]
 
 
+def test_an_unfinished_micro_batch_ends_where_it_did_though_entries_were_sent_again():
+    pair = Pair()
+    spark = begun(pair)
+    pair.topic("a").produce(4, time=TIME)
+    spark.trigger(fails=True)
+    pair.topic("a").produce(2, time=TIME)
+    pair.copy()
+    pair.copy(back=6)  # a search among the copies may find the second ones
+    move(spark, pair.b)
+    again, rows = pair.origins(spark.trigger()), pair.origins(spark.drain())
+    assert set(again) == {("a", at(f"10:{number}")) for number in range(5, 9)}
+    assert rows == [("a", at("10:9")), ("a", at("10:10"))]
+
+
 def test_an_unfinished_first_micro_batch_is_refused():
     pair = Pair()
     pair.topic("a").produce(4, time=TIME)
@@ -258,21 +272,107 @@ def test_two_clusters_that_seem_to_have_the_witness_are_refused():
         spark.trigger()
 
 
-def test_a_query_moves_once():
-    """Own entries that had not been copied when it left would be left out on the way back."""
+def moved(pair, **options):
+    """A query that has read five entries on `a`, of which two more had no copies, and three of `b` there."""
+    spark = begun(pair, maxMessagesPerTrigger="1", **options)
+    pair.copy()
+    pair.topic("a").produce(2, time=TIME)
+    move(spark, pair.b)
+    spark.drain()
+    pair.topic("b").produce(3, time=TIME + 5)
+    assert len(spark.drain()) == 3
+    assert last(spark).witness.source is None
+    return spark
+
+
+@pytest.mark.parametrize("again", [0, 2])
+def test_a_query_returns_to_where_it_left(again, caplog):
     pair = Pair()
-    spark = begun(pair)
+    spark = moved(pair)
+    pair.copy()
+    assert len(spark.drain()) == 2
+    if not again:
+        spark.offsets[-2:], spark.committed = [], spark.committed - 2  # it had not read them there
+    pair.copy("b")
+    move(spark, pair.a)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        rows = spark.drain()
+    assert pair.origins(rows, "a") == [("a", at("10:5")), ("a", at("10:6"))]
+    (told,) = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert "returns from cluster 'b' to cluster 'a'" in told
+    pair.topic("b").produce(1, time=TIME + 5)
+    pair.copy("b")
+    pair.topic("a").produce(1, time=TIME)
+    assert pair.origins(spark.drain(), "a") == [("b", at("10:10")), ("a", at("10:11"))]
+    assert last(spark).left.clusters.keys() == {"b"}
     pair.copy()
     move(spark, pair.b)
-    pair.topic("b").produce(2, time=TIME)
-    assert len(spark.drain()) == 2
+    assert pair.origins(spark.drain()) == [("b", at("10:10"))]  # again: it came after the query had left
+
+
+def test_an_unfinished_micro_batch_runs_again_after_the_return():
+    pair = Pair()
+    spark = moved(pair)
+    pair.topic("b").produce(1, time=TIME + 5)
+    spark.trigger(fails=True)
     pair.copy("b")
-    spark.offsets[-1] = json.dumps(
-        replace(last(spark), witness=Witness(T, pair.topic("b").last, TIME)).to_json()
-    )
+    spark.options["publishTimeMargin"] = "60s"  # which reaches back to what was read there
+    move(spark, pair.a)
+    new = [("a", at("10:5")), ("a", at("10:6"))]
+    assert pair.origins(spark.trigger(), "a") == [*new, ("b", pair.topic("b").last)]
+    assert pair.origins(spark.drain(), "a") == new
+
+
+def test_a_second_move_to_a_cluster_that_is_not_recognized_is_refused():
+    """Own entries that had not been copied when it left would be left out."""
+    pair = Pair()
+    spark = moved(pair)
+    pair.copy("b")
+    topic = pair.topic("a")
+    topic.entries = [each for each in topic.entries if each.id != last(spark).left.clusters["a"].witness.id]
     move(spark, pair.a)
     with pytest.raises(OtherClusterError, match="no copy of a message here says"):
         spark.trigger()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_moves_to_and_fro_lose_nothing(seed):
+    """Both clusters are written to. What may be doubled are messages of the cluster that a query comes to."""
+    rnd, moves = random.Random(seed), 0
+    for _ in range(20):
+        pair, on, rows = Pair(rnd.randint(8, 12)), "a", Counter()
+        spark = SimulatedSpark(
+            pair.a, startingOffsets="earliest", predefinedSubscription="s", maxMessagesPerTrigger="2"
+        )
+        spark.start(publishTimeMargin="0")
+        pair.topic("a").produce(1, time=TIME)
+        for time in range(TIME, TIME + 40):
+            name = rnd.choice("ab")
+            pair.topic(name).produce(1, time=time)
+            for each in "ab":
+                pair.copy(each) if rnd.random() < 0.9 else None
+            rows.update(pair.origins(spark.trigger() or [], on))
+            if rnd.random() < 0.1:
+                for each in "ab":
+                    pair.copy(each)
+                rows.update(pair.origins(spark.drain(), on))
+                on = "b" if on == "a" else "a"
+                move(spark, pair.a if on == "a" else pair.b)
+                try:
+                    rows.update(pair.origins(spark.trigger() or [], on))
+                    moves += 1
+                except OtherClusterError:
+                    on = "b" if on == "a" else "a"
+                    move(spark, pair.a if on == "a" else pair.b)
+        for each in "ab":
+            pair.copy(each)
+        rows.update(pair.origins(spark.drain(), on))
+        written = {
+            (name, each.id) for name in "ab" for each in pair.topic(name).entries if each.source is None
+        }
+        assert rows.keys() == written
+    assert moves > 20
 
 
 @pytest.mark.parametrize("seed", range(4))
