@@ -169,8 +169,8 @@ SERVICE_URL = CONNECTION.add(
     "URL",
     parsers.service_url,
     None,
-    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`. The client begins with a random "
-    "one of several hosts, then tries the others in order.",
+    "Required. `pulsar://h1:6650,h2:6650`, with TLS `pulsar+ssl://h1:6651`. Several hosts must be of one "
+    "cluster. The client begins with a random one, then tries the others in order.",
 )
 ADMIN_URL = CONNECTION.add(
     "admin.url",
