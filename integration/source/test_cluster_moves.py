@@ -4,8 +4,10 @@ import json
 from collections import defaultdict
 
 import pytest
+from pyspark.sql import functions as f
 
 from integration.broker.waiting import wait_until
+from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.peer import CompressionType, Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
 from integration.helpers.triggers import Triggers
@@ -163,3 +165,20 @@ def test_moves_there_and_back_are_exact_where_replication_is_drained(two_cluster
         two_clusters.await_replicated(name, geo_topic)
     assert start.left.moves == 5
     assert numbers_by_key(rows) == expected(range(240))
+
+
+def test_spark_moves_a_query_and_its_state(two_clusters, geo_topic, spark, tmp_path):
+    counts = {}
+
+    def write(batch, number):
+        counts[number] = {bytes(row["key"]): row["count"] for row in batch.collect()}
+
+    for name, numbers in (("a", range(80)), ("b", range(80, 120))):
+        produce(two_clusters, "a", geo_topic, numbers)
+        two_clusters.await_replicated("a", geo_topic)
+        rows = PulsarInSpark(spark, two_clusters.broker(name).service_url).stream(geo_topic)
+        counted = rows.groupBy(f.col("__key").alias("key")).count()
+        running = counted.writeStream.outputMode("complete").foreachBatch(write)
+        running = running.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        running.trigger(availableNow=True).start().awaitTermination()
+    assert counts[max(counts)] == {b"%d" % key: 30 for key in range(4)}

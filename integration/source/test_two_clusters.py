@@ -5,6 +5,7 @@ import json
 import pytest
 
 from integration.broker.waiting import wait_until
+from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.peer import Peer, Record
 from integration.helpers.triggers import Triggers
 from pulsar_spark.errors import DataLossError, OtherClusterError
@@ -161,3 +162,23 @@ def test_a_witness_that_retention_has_deleted_is_no_other_cluster(two_clusters, 
     produce(two_clusters, "a", own, first=ROWS)
     assert batch.end.witness.id.ledger == old
     assert restart(two_clusters.a, own, batch.end) == [b"%d" % each for each in range(ROWS, 2 * ROWS)]
+
+
+def test_hosts_of_both_clusters_leave_no_row_out_in_silence(two_clusters, geo_topic, spark):
+    """Each of Spark's processes begins with any of them. The option's text forbids it."""
+    local = geo_topic.replace("geo/source", "public/default")
+    for admin in (two_clusters.a.admin, two_clusters.b.admin):
+        admin.create_topic(local)
+    produce(two_clusters, "a", local)
+    for _ in range(2):
+        move_on(two_clusters.b.admin, local)
+    produce(two_clusters, "b", local)
+    hosts = ",".join(each.service_url.removeprefix("pulsar://") for each in (two_clusters.a, two_clusters.b))
+    found = []
+    for _ in range(6):
+        try:
+            found.append(PulsarInSpark(spark, f"pulsar://{hosts}").read(local, minPartitions="4").count())
+        except Exception as error:
+            if "PULSAR_DATA_LOSS" not in str(error):
+                raise
+    assert set(found) <= {ROWS}
