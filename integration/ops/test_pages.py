@@ -2,6 +2,7 @@
 
 A page's code is run in one namespace on a broker of its own, whose topics nobody else has; only addresses and
 folders have others in their place. `test_every_page_with_code_is_run` finds a page that is left out.
+Pages of a first day are in the test command, the others in the long one.
 """
 
 from __future__ import annotations
@@ -206,6 +207,7 @@ def test_quickstart(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.run(capsys)
 
 
+@pytest.mark.long
 def test_encryption(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     keys = page.place("/etc/pulsar/keys/x").parent
     names = {"rsa": "billing", "other": "audit"}
@@ -230,12 +232,14 @@ def test_encryption(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert b"secret" not in entry.value
 
 
+@pytest.mark.long
 def test_migration(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.names["orders"] = page.spark.createDataFrame([(1, "tea")], "id long, item string")
     page.run(capsys)
     assert [tuple(row) for row in page.names["rows"].collect()] == [("1", '{"id":1,"item":"tea"}')]
 
 
+@pytest.mark.long
 def test_monitoring(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.places["4050"] = str(free_port())
     try:
@@ -247,6 +251,7 @@ def test_monitoring(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
         page.spark.streams.removeListener(page.names["listener"])
 
 
+@pytest.mark.long
 def test_operations(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.write([("ann", "tea")], "__key string, value string", "orders")
     page.admin.create_topic("persistent://public/default/order-counts")
@@ -263,10 +268,12 @@ def test_operations(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(subscriptions) == 1  # old-orders is removed, that of the checkpoint stays
 
 
+@pytest.mark.long
 def test_troubleshooting(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     page.run(capsys)
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_recipes(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     """Up to Delta; that and Iceberg are run by `python -m integration deploy`."""
@@ -328,6 +335,7 @@ def test_schemas(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert first(names["shop"]) == [7]
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_security(page: Page, capsys: pytest.CaptureFixture[str], tmp_path_factory: Any) -> None:
     """On a broker with TLS, a second listener and a proxy; it lets everybody in."""

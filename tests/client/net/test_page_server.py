@@ -138,13 +138,14 @@ def test_slow_clients_hold_up_nobody():
 def test_clients_that_read_nothing_hold_few_answers(monkeypatch):
     """64 of them took 1.7 GiB of a query's 100,000 partitions."""
     monkeypatch.setattr(page_server, "_MAX_SENT", 45 << 20)
-    making = []
+    making, made = [], []
 
     def large(path):
         making.append(path)
         assert len(making) == 1, "answers are made one after the other"
         body = bytes(20 << 20)
         making.clear()
+        made.append(path)
         return HttpAnswer("text/plain", body)
 
     server = PageServer(large, "127.0.0.1", 0)
@@ -155,6 +156,7 @@ def test_clients_that_read_nothing_hold_few_answers(monkeypatch):
         for count in range(1, 9):
             clients.append(stack.enter_context(connected(address)))
             clients[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wait_until(lambda count=count: len(made) == count)
             wait_until(lambda count=count: len(server._server._sent) == min(count, 2))
             assert sum(server._server._sent.values()) <= 45 << 20
         wait_until(lambda: len(server._server._threads) == 2)
