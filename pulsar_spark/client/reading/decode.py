@@ -336,8 +336,13 @@ class _Decoder:
         if not self._cuts:
             return None
         inside = None
-        ids = (each for part in parts for each in zip(part.ledger.tolist(), part.entry.tolist(), strict=True))
-        for number, place in enumerate(ids):
+        ledger, entry = (
+            np.concatenate(columns)
+            for columns in zip(*((part.ledger, part.entry) for part in parts), strict=True)
+        )
+        cut = np.array([number for _, number in self._cuts])
+        for number in np.flatnonzero(np.isin(entry, cut)).tolist():
+            place = int(ledger[number]), int(entry[number])
             if place in self._cuts:
                 first = int(decoded.held[:number].sum())
                 rows = slice(first, first + int(decoded.held[number]))

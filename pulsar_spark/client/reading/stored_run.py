@@ -245,13 +245,12 @@ class _RunReader:
             return self._search_back(KnownBatch())
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
+            self._copied = known.copied
             # Rows of earlier runs were stored before this process first looked.
             if self._is_look and known.has_looked:
-                self._copied = known.copied
                 return True
             is_searched = self._search_back(known)
             known.has_looked |= self._is_look and is_searched
-            self._copied = known.copied
             return is_searched
 
     def _search_back(self, known: KnownBatch) -> bool:
