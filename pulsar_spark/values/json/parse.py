@@ -59,11 +59,16 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
     read = _parse_usual if is_usual else parse
     values: list[Any] = [None] * len(some)
     bad = []
+    # A refusal takes microseconds, and a producer may repeat a malformed payload in millions of messages.
+    refused: set[bytes] = set()
     for row, payload in enumerate(some):
-        if payload is not None:
+        if payload in refused:
+            bad.append(row)
+        elif payload is not None:
             try:
                 values[row] = read(payload, keeps_text=keeps_text)
             except ValueError:
+                refused.add(payload)
                 bad.append(row)
     return values, bad
 

@@ -149,3 +149,18 @@ def test_malformed_json_costs_one_reader(monkeypatch):
         values, bad = parse_all(pa.array(some, pa.binary()), keeps_text=False)
         assert bad == list(range(len(payloads)))
         assert values[len(payloads) :] == [-1] * (len(some) - len(payloads))
+
+
+def test_a_repeated_refusal_costs_one_call(monkeypatch):
+    calls = []
+    usual = parse._parse_usual
+
+    def counted(payload, *, keeps_text):
+        calls.append(payload)
+        return usual(payload, keeps_text=keeps_text)
+
+    monkeypatch.setattr(parse, "_parse_usual", counted)
+    values, bad = parse_all(pa.array([b"\0", b"1", None, b"{}}"] * 500, pa.binary()), keeps_text=False)
+    assert values == [None, 1, None, None] * 500
+    assert bad == [row for row in range(2000) if row % 4 in (0, 3)]
+    assert len(calls) == 2 + 500
