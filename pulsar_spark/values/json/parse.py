@@ -38,7 +38,7 @@ _TOO_DEEP: Final = f"more than {MAX_DEPTH} brackets in each other"
 _MAX_DIGITS: Final = 640  # digits of an integer that Python always reads, whatever its limit
 _MINUS_ZERO: Final = re.compile(rb"-0(?<![^\[:,\s]-0)(?![^\s,\]}])")
 # The standard library parses payloads with these texts, which are malformed for msgspec.
-_ONLY_UNUSUAL: Final = (b"NaN", b"Infinity", rb"\ud", rb"\uD", BOM_UTF8)
+_ONLY_UNUSUAL: Final = re.compile(rb"NaN|Infinity|\\u[dD]|" + BOM_UTF8)
 _OPENING, _CLOSING, _QUOTE, _BACKSLASH = b"{[", b"}]", 0x22, 0x5C
 _CONTAINERS: Final = np.frombuffer(_OPENING, np.uint8)
 _STEP: Final = np.zeros(256, np.int8)  # change of the depth at each byte
@@ -56,7 +56,10 @@ def parse_all(payloads: pa.BinaryArray, *, keeps_text: bool) -> tuple[list[Any],
             return list(map(decode, some)), []
         except _ERRORS:
             pass
-    read = _parse_usual if is_usual else parse
+    read: Callable[..., Any] = parse
+    if is_usual:
+        has_unusual = _ONLY_UNUSUAL.search(bytes_and_offsets(payloads)[0].data) is not None
+        read = _parse_usual if has_unusual else _parse_strict
     values: list[Any] = [None] * len(some)
     bad = []
     # A refusal takes microseconds, and a producer may repeat a malformed payload in millions of messages.
@@ -102,12 +105,22 @@ def refusal(payload: bytes) -> str:
 
 def _parse_usual(payload: bytes, *, keeps_text: bool) -> Any:
     try:
+        return _parse_strict(payload, keeps_text=keeps_text)
+    except _MALFORMED:
+        if _ONLY_UNUSUAL.search(payload) is None:
+            raise
+    return _parse_unusual(payload, keeps_text)
+
+
+def _parse_strict(payload: bytes, *, keeps_text: bool) -> Any:
+    """Parses a payload without unusual texts."""
+    try:
         return _USUAL[keeps_text](payload)
     except _ERRORS as error:
         # The standard library takes several times as long for malformed JSON, which a producer may send in
         # millions of messages.
-        if type(error) is _MALFORMED and not any(map(payload.count, _ONLY_UNUSUAL)):
-            raise ValueError("malformed JSON") from None
+        if type(error) is _MALFORMED:
+            raise
     return _parse_unusual(payload, keeps_text)
 
 
