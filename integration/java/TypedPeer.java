@@ -19,6 +19,7 @@ import java.io.PrintStream;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.ByteBuffer;
+import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.sql.Time;
 import java.sql.Timestamp;
@@ -48,6 +49,7 @@ import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.TypedMessageBuilder;
 import org.apache.pulsar.client.api.schema.GenericObject;
 import org.apache.pulsar.client.api.schema.SchemaDefinition;
+import org.apache.pulsar.client.impl.schema.StringSchema;
 import org.apache.pulsar.client.impl.schema.generic.GenericAvroRecord;
 import org.apache.pulsar.common.schema.KeyValue;
 import org.apache.pulsar.common.schema.KeyValueEncodingType;
@@ -62,7 +64,7 @@ import org.apache.pulsar.common.schema.SchemaType;
  * read URL     for each line {"topic", "schema"}: a line {"topic", "version", "value"} for each message
  * </pre>
  *
- * <p>A schema is {"type"} and, by its type: "class", "jsr310"; "definition", of Avro, whose values are in Avro's own
+ * <p>A schema is {"type"} and, by its type: "charset"; "class", "jsr310"; "definition", of Avro, whose values are in Avro's own
  * JSON; "key", "value", "encoding". {"type": "AUTO_CONSUME"} reads what the topic says. Values are as
  * integration/helpers/java_values.py says: bytes and enums are texts, times are numbers.
  */
@@ -174,7 +176,8 @@ public class TypedPeer {
     @SuppressWarnings("unchecked")
     private static Schema<Object> schema(JsonNode node) throws Exception {
         Schema<?> schema = switch (node.get("type").asText()) {
-            case "STRING" -> Schema.STRING;
+            case "STRING" -> node.has("charset")
+                    ? new StringSchema(Charset.forName(node.get("charset").asText())) : Schema.STRING;
             case "BOOLEAN" -> Schema.BOOL;
             case "INT8" -> Schema.INT8;
             case "INT16" -> Schema.INT16;

@@ -8,7 +8,14 @@ import pytest
 from pulsar.schema import AvroSchema, JsonSchema
 
 from integration.helpers import cpp_values
-from integration.helpers.java_values import AUTO_CONSUME, JavaValues, as_json, read_values, write_values
+from integration.helpers.java_values import (
+    AUTO_CONSUME,
+    JavaSchema,
+    JavaValues,
+    as_json,
+    read_values,
+    write_values,
+)
 from integration.helpers.payloads import avro_value, definition_of
 from integration.helpers.typed_values import ORDER, ORDER_COLUMNS, ORDERS, at
 from integration.schemas.test_peers import TYPED, check, texts
@@ -130,6 +137,47 @@ def test_java_reads_primitives(pulsar_in_spark, cluster, topic):
     found = read_values(cluster.service_url, dict.fromkeys(topics, AUTO_CONSUME))
     assert {topics[each]: texts([value for _, value in values]) for each, values in found.items()} == {
         name: texts(values) for name, values in PRIMITIVES.items()
+    }
+
+
+TEXTS = {
+    "UTF-16": "tea \u2603 \U0001f600",
+    "UTF-16BE": "\ufefftea",
+    "UTF-32": "\U0001f600",
+    "ISO-8859-1": "t\u00e9",
+    "windows-1252": "\u20ac",
+    "US-ASCII": "tea",
+}
+
+
+def test_java_and_spark_read_text_of_each_other_by_its_charset(pulsar_in_spark, cluster, topic):
+    schemas: dict[str, JavaSchema] = {}
+    for name in TEXTS:
+        part: JavaSchema = {"type": "STRING", "charset": name}
+        schemas[f"{topic}-{name}"] = part
+        schemas[f"{topic}-{name}-pair"] = {
+            "type": "KEY_VALUE",
+            "encoding": "INLINE" if "UTF" in name else "SEPARATED",
+            "key": part,
+            "value": part,
+        }
+    rows: dict[str, list[dict[str, str]]] = {}
+    for each in schemas:
+        text = TEXTS[each.removeprefix(f"{topic}-").removesuffix("-pair")]
+        names = ("key", "value") if each.endswith("pair") else ("value",)
+        rows[each] = [dict.fromkeys(names, text), dict.fromkeys(names, text[:1])]
+    in_java = {
+        each: some if each.endswith("pair") else [row["value"] for row in some] for each, some in rows.items()
+    }
+    tasks = [JavaValues(each, schema, in_java[each]) for each, schema in schemas.items()]
+    write_values(cluster.service_url, tasks)
+    for each, some in rows.items():
+        columns = ",".join(f"{name} string" for name in some[0])
+        check(pulsar_in_spark.read(each, **TYPED), columns, some)
+        pulsar_in_spark.write(frame(pulsar_in_spark, columns, some), each, valueFormat="columns")
+    found = read_values(cluster.service_url, schemas)
+    assert {each: [value for _, value in values] for each, values in found.items()} == {
+        each: values * 2 for each, values in in_java.items()
     }
 
 

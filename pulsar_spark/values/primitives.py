@@ -4,7 +4,7 @@
     schema                      bytes, all numbers big-endian                         column
     ==========================  ====================================================  ====================
     NONE                        any                                                   binary
-    STRING                      UTF-8                                                 string
+    STRING                      UTF-8, or by the charset in the schema's properties   string
     BOOL                        1: 0 or 1                                             bool
     INT8, INT16, INT32, INT64   1, 2, 4, 8: two's complement                          int8 ... int64
     FLOAT, DOUBLE               4, 8: IEEE 754                                        float32, float64
@@ -32,8 +32,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pulsar_spark.arrow.arrays import Flags, offsets_of, with_nulls
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema, SchemaType
+from pulsar_spark.values.charsets import Charset, charset_of
 from pulsar_spark.values.encode.column_values import (
     Misfit,
     floats,
@@ -42,6 +43,7 @@ from pulsar_spark.values.encode.column_values import (
     milliseconds,
     require,
     string_column,
+    too_large,
     validity,
 )
 from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
@@ -96,14 +98,9 @@ def column_type(schema: Schema) -> pa.DataType:
     """Returns the type of a column of the schema's values.
 
     Raises:
-        UnsupportedError: the values are text that is not UTF-8.
+        UnsupportedError: the values are text in an unknown charset.
     """
-    charset = schema.properties.get("__charset", "UTF-8")  # of the Java client's StringSchema
-    if charset not in ("UTF-8", "US-ASCII"):
-        raise UnsupportedError(
-            f"text in the charset {charset[:40]} has no column",
-            advice=f"Use valueFormat=raw, and decode(value, {charset[:40]!r}) in the query",
-        )
+    charset_of(schema)
     return _BYTES.get(schema.type) or _FIXED[schema.type].column
 
 
@@ -114,14 +111,14 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
         SchemaError: the schema's values are no values of ``target``.
         UnsupportedError: as :func:`column_type`.
     """
-    column_type(writer)
+    charset = charset_of(writer)
     if not is_promotable(column_type(reader), target):
         raise SchemaError(
             f"{reader.type.name} values are of type {column_type(reader)} and cannot be read as {target}",
             advice=f"Request {column_type(reader)}, or leave the schema out",
         )
     if writer.type in _BYTES:
-        return _BytesDecoder(target)
+        return _BytesDecoder(target, charset)
     return _FixedDecoder(target, writer.type, _FIXED[writer.type])
 
 
@@ -144,7 +141,7 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             advice="Cast the column in the query",
         )
     if schema.type in _BYTES:
-        return _BytesEncoder(column)
+        return _BytesEncoder(column, charset_of(schema))
     return _FixedEncoder(_FIXED[schema.type])
 
 
@@ -170,10 +167,44 @@ def why_no_text(value: bytes | None) -> str | None:
     return None
 
 
+def _decode_by_charset(values: pa.BinaryArray, charset: Charset) -> DecodedValues:
+    found: list[bytes | None] = []
+    bad = {None}  # values, because an error takes a microsecond, and a producer may repeat one in millions
+    is_bad = np.zeros(len(values), np.bool_)
+    for row, value in enumerate(values.to_pylist()):
+        if value not in bad:
+            try:
+                found.append(charset.to_utf8(value))
+                continue
+            except UnicodeError:
+                bad.add(value)
+        is_bad[row] = value is not None
+        found.append(None)
+    return DecodedValues(pa.array(found, pa.string()), is_bad if is_bad.any() else None)
+
+
+def _encode_by_charset(texts: pa.StringArray, charset: Charset) -> pa.BinaryArray:
+    found: list[bytes | None] = []
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            found.append(None if text is None else charset.of_text(text))
+        except UnicodeError:
+            raise Misfit(row, "", f"text that the topic's charset {charset.name} does not have") from None
+    values = pa.array(found, pa.binary())
+    if isinstance(values, pa.ChunkedArray):
+        raise too_large()
+    return values
+
+
 @dataclass(frozen=True, slots=True)
 class _BytesDecoder:
     type: pa.DataType
-    cost: ClassVar = ValueCost()
+    charset: Charset | None
+
+    @property
+    def cost(self) -> ValueCost:
+        # A character of one byte may have three in UTF-8.
+        return ValueCost(growth=0.0 if self.charset is None else 2.0)
 
     @property
     def plan(self) -> Hashable:
@@ -182,19 +213,27 @@ class _BytesDecoder:
     def decode(
         self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
     ) -> DecodedValues:
+        if self.charset is not None:
+            found = _decode_by_charset(values, self.charset)
+            return DecodedValues(found.column.cast(self.type), found.is_bad)
         return decode_texts(values) if self.type == pa.string() else DecodedValues(values)
 
     def explain(self, value: bytes | None, key: bytes | None) -> str:
+        if self.charset is not None:
+            return f"not text in the charset {self.charset.name}"
         return (self.type == pa.string() and why_no_text(value)) or "the bytes are a value"
 
 
 @dataclass(frozen=True, slots=True)
 class _BytesEncoder:
     column: pa.DataType
+    charset: Charset | None
 
     def encode(self, rows: pa.Array) -> EncodedValues:
         try:
             checked = string_column(rows, "") if self.column == pa.string() else rows
+            if self.charset is not None:
+                checked = _encode_by_charset(checked, self.charset)
         except Misfit as misfit:
             raise misfit.error() from None
         return EncodedValues(checked.cast(pa.binary()))

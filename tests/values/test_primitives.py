@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_spark.errors import SchemaError, UnsupportedError
+from pulsar_spark.errors import SchemaError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import primitives
 from tests.loops import for_each
@@ -366,16 +366,36 @@ def test_a_row_that_would_become_another_value_is_named(kind, rows, what):
     assert encode(kind, rows[1:2]).to_pylist() == [None]
 
 
-@pytest.mark.parametrize("charset", ["UTF-16BE", "ISO-8859-1"])
-def test_text_of_java_that_is_not_utf8_has_no_column(charset):
-    """UTF-16 of ASCII is UTF-8, too, but another text."""
-    other = Schema(SchemaType.STRING, b"", {"__charset": charset})
-    utf8 = Schema(SchemaType.STRING, b"", {"__charset": "UTF-8"})
-    for make in (
-        lambda: primitives.column_type(other),
-        lambda: primitives.decoder(other, utf8, pa.string()),
-        lambda: primitives.encoder(other, pa.string()),
-    ):
-        with pytest.raises(UnsupportedError, match=rf"charset {charset} has no column\. Use valueFormat=raw"):
-            make()
-    assert primitives.column_type(utf8) == pa.string()
+def by_charset(charset):
+    return Schema(SchemaType.STRING, b"", {"__charset": charset})
+
+
+@pytest.mark.parametrize(
+    ("charset", "bad", "text"),
+    [
+        ("UTF-16BE", b"\xd8\x00", "tea \u2603 \U0001f600"),
+        ("ISO-8859-1", None, "t\xe9"),
+        ("windows-1252", b"\x81", "\u20ac"),
+        ("US-ASCII", b"\xe9", "tea"),
+    ],
+)
+@pytest.mark.parametrize("target", [pa.string(), pa.binary()])
+def test_text_is_read_and_written_by_its_charset(charset, bad, text, target):
+    own = by_charset(charset)
+    rows = pa.array([text, None, "", text]).cast(target)
+    values = primitives.encoder(own, target).encode(rows).values
+    assert values.to_pylist() == [text.encode(charset), None, b"", text.encode(charset)]
+    decoder = primitives.decoder(own, own, target)
+    found = decoder.decode(values, values)
+    assert (found.column.equals(rows), found.is_bad) == (True, None)
+    if bad is not None:
+        found = decoder.decode(pa.array([bad, *values.to_pylist()[:2], bad], pa.binary()), values)
+        assert found.column.cast(pa.string()).to_pylist() == [None, text, None, None]
+        assert found.is_bad.tolist() == [True, False, False, True]
+        assert decoder.explain(bad, None) == f"not text in the charset {charset}"
+
+
+def test_text_that_a_charset_lacks_is_not_written():
+    encoder = primitives.encoder(by_charset("ISO-8859-1"), pa.string())
+    with pytest.raises(SchemaError, match="row 1 of the batch: text that the topic's charset ISO-8859-1"):
+        encoder.encode(pa.array(["\xe9", "\u20ac"]))
