@@ -10,6 +10,7 @@ import pytest
 
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import formats
+from pulsar_spark.values.protobuf import protobuf_native
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueWork, WorkPool
 from tests.values.protobuf_files import file, message_class, schema
 from tests.values.test_value_bounds import KINDS
@@ -238,6 +239,17 @@ def test_fields_that_are_found_one_by_one_count():
     value, decoder = message_class(made, "p.A")(s=[""] * 1000), decoder_of(schema(made, "p.A"))
     assert work_of(decoder, value.SerializeToString()) == pytest.approx(1000 * (0.45 - 2 / 5), abs=1)
     assert decoded(decoder, [value.SerializeToString()], 10)[1].refused.all()
+
+
+def test_a_repeated_payload_of_protobuf_costs_each_time_and_is_counted_once(monkeypatch):
+    of, make = COUNTED["PROTOBUF_NATIVE"]
+    decoder, value = decoder_of(of), make(300, 20, 20)
+    units = work_of(decoder, value)
+    assert decoded(decoder, [value] * 4, 2.5 * units)[1].refused.tolist() == [False, False, True, True]
+    counted = []
+    monkeypatch.setattr(protobuf_native, "take_items", lambda room, payload, _: counted.append(payload))
+    decoded(decoder, [value] * 4, 5 * units)
+    assert counted == [value]
 
 
 # ---- KEY_VALUE

@@ -150,14 +150,26 @@ class _ProtobufDecoder:
             most = MESSAGE_WORK * most_messages(values, self.counted)
             rows = np.union1d(rows, np.flatnonzero(most > PAID_WORK * np.diff(offsets_of(values))))
         found = []
+        # A producer may repeat a payload in hundreds of thousands of messages.
+        counted: dict[bytes, tuple[float, bool]] = {}
         for row in rows.tolist():
             payload = values[row].as_py()
-            room = ValueRoom(len(payload), left := work.left(row) + PAID_WORK * len(payload))
-            take_items(room, payload, self.counted)
-            units = left - room.work - PAID_WORK * len(payload)
-            if not work.take(row, units) or room.left < 0:
+            units, is_large = counted.get(payload) or self._count(payload, work.left(row), counted)
+            if not work.take(row, units) or is_large:
                 found.append(row)
         return found
+
+    def _count(
+        self, payload: bytes, left: float, counted: dict[bytes, tuple[float, bool]]
+    ) -> tuple[float, bool]:
+        """Returns the units of work of a payload, and whether its columns are too large."""
+        paid = PAID_WORK * len(payload)
+        room = ValueRoom(len(payload), left + paid)
+        take_items(room, payload, self.counted)
+        result = left - room.work, room.left < 0
+        if room.work >= 0:  # else counting stopped, because the work that is left is too little
+            counted[payload] = result
+        return result
 
     def _parsed(self, values: pa.BinaryArray) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         """Parses payloads; returns the messages, and flags of the payloads that are messages."""
