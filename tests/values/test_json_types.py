@@ -277,8 +277,8 @@ def test_defaults_that_are_none(avro, default):
     fields = [{"name": "f", "type": avro, "default": default}]
     schema = json_schema({"type": "record", "name": "R", "fields": fields})
     older = json_schema({"type": "record", "name": "R", "fields": []})
-    with pytest.raises(SchemaError, match="default of field 'f'"):
-        formats.decoder(older, schema, formats.column_type(schema))
+    decoder = formats.decoder(older, schema, formats.column_type(schema))
+    assert decoder.explain(b"{}", None).startswith("the default of field 'f'")
 
 
 def test_in_a_union_what_takes_any_json_is_the_last():

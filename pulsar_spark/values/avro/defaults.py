@@ -8,6 +8,7 @@ null to readers, whatever its type; such a null cannot be written.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from pulsar_spark.values.time_units import unit_of
 MAX_VALUES: Final = 100_000  # maximum values in all defaults, because values without bytes take time, too
 _MAX_TEXT: Final = MAX_BYTES  # maximum text in all defaults, which repeat the defaults of nested records
 _MAX_NUMBER: Final = 1_000  # maximum bytes of a decimal
+_FLOAT: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
 
 Default: TypeAlias = "bool | int | float | str | bytes | list[Default] | dict[str, Default] | Branch | None"
 """A checked value; a decimal is its bytes, and a record has all fields by name."""
@@ -134,6 +136,9 @@ class Defaults:
         if json is None and not has_null(field.type):
             self._count()
             return None
+        if isinstance(json, str) and getattr(field.type, "kind", "") in ("float", "double"):
+            # Avro's parser converts such text, but not within a union.
+            json = float(_checked(json, _FLOAT.fullmatch(json) is not None))
         return self._value(field.type, json)
 
     def _count(self) -> None:

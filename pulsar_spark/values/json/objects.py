@@ -252,11 +252,20 @@ class _Columns:
                 return f".{key}", at if rows is None else rows[at]
 
             column = self._below(member.node, part, mine, place)
-            if member.default is not None:
+            if isinstance(member.default, str):
+                self._require(member.key, member.default, values, owner, rows)
+            elif member.default is not None:
                 column = self._with_default(member.key, member.default, column, values, owner)
             columns.append(column if some is None else spread(column, some, len(values)))
         column = pa.Array.from_buffers(node.type, len(values), [None], children=columns)
         return column if rows is None else spread(column, rows, count)
+
+    def _require(self, key: str, reason: str, values: list[Any], owner: Ints, rows: list[int] | None) -> None:
+        """Marks the owners of records without a member bad; ``rows``: see ``_record``."""
+        was_good = not self._reason
+        self._fail(owner, [index for index, value in enumerate(values) if key not in value], lambda _: reason)
+        if was_good and self._reason and rows is not None:
+            self._index = rows[self._index]
 
     def _with_default(
         self, key: str, default: Constant, column: pa.Array, values: list[Any], owner: Ints

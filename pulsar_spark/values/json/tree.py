@@ -15,11 +15,12 @@ from typing import Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from pulsar_spark.errors import UnsupportedError
+from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema
 from pulsar_spark.values.avro.avro_types import (
     AvroArray,
     AvroEnum,
+    AvroField,
     AvroFixed,
     AvroMap,
     AvroPrimitive,
@@ -100,12 +101,12 @@ class JsonMember:
     Attributes:
         key: name in payloads.
         node: node of its values.
-        default: value of a missing member; None: null.
+        default: value of a missing member, or the reason why it makes a payload bad; None: null.
     """
 
     key: str
     node: JsonNode
-    default: Constant | None = None
+    default: Constant | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,8 @@ def added_text(node: JsonNode) -> int:
         return 0
     total = 0
     for member in node.members:
-        total += added_text(member.node) + (0 if member.default is None else member.default.column.nbytes)
+        total += added_text(member.node)
+        total += member.default.column.nbytes if isinstance(member.default, Constant) else 0
     return total
 
 
@@ -256,8 +258,7 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         target: the reader's Arrow type, or a projection of it.
 
     Raises:
-        SchemaError: the target is no projection, a default is no value of its type, or the writer's time is
-            of another kind than the reader's.
+        SchemaError: the target is no projection, or the writer's time is of another kind than the reader's.
         UnsupportedError: as ``avro_types.parse``; or defaults are too large.
     """
     is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
@@ -318,9 +319,15 @@ class _Maker:
             node = self.node(written, field.type, column.type, below)
             # Writers leave nulls out, so a missing field is null if their version has it.
             is_null = field.default is None or (written is not None and has_null(written))
-            default = None if is_null else self._defaults.constant(field, column.type, below)
+            default = None if is_null else self._default(field, column.type, below)
             members.append(JsonMember(key, node, default))
         return JsonRecord(target, tuple(members))
+
+    def _default(self, field: AvroField, target: pa.DataType, path: str) -> Constant | str:
+        try:
+            return self._defaults.constant(field, target, path)
+        except SchemaError as error:
+            return error.what
 
     def _union(self, writer: AvroType | None, reader: AvroUnion, target: pa.DataType, path: str) -> JsonUnion:
         theirs = writer.members if isinstance(writer, AvroUnion) else ()

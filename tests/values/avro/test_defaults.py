@@ -40,6 +40,8 @@ GOOD = [
     ("float", 1),
     ("float", 3.4028234e38),
     ("float", math.inf),
+    ("float", "-1.5e3"),
+    ("double", "-Infinity"),
     ("double", 1e300),
     ("double", 5),
     ("string", "é"),
@@ -79,7 +81,9 @@ BAD = [
     ("long", -(2**63) - 1),
     ("float", 1e300),
     ("float", -3.5e38),
-    ("float", "1"),
+    ("float", ""),
+    ("double", "1_0"),
+    (["double", "null"], "NaN"),
     ("double", 10**400),
     ("double", True),
     ("string", 1),
@@ -141,10 +145,13 @@ def written(avro, default, type_):
     return decoded(newer, newer, payload)
 
 
+def read(writer, reader, payloads):
+    decoder = formats.decoder(writer, reader, formats.column_type(reader))
+    return decoder.decode(pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.binary()))
+
+
 def decoded(writer, reader, payload):
-    found = formats.decoder(writer, reader, formats.column_type(reader)).decode(
-        pa.array([payload], pa.binary()), pa.nulls(1, pa.binary())
-    )
+    found = read(writer, reader, [payload])
     assert found.is_bad is None or not found.is_bad.any()
     return found.column.field("d")
 
@@ -154,16 +161,41 @@ def test_all_find_the_same_value(avro, default):
     value = read_by_avro(avro, default)
     assert value.equals(read_by_json(avro, default))
     assert value.equals(written_by_avro(avro, default))
-    if default not in (math.inf, 2**62):  # JSON has no such number, and no such time
+    if default not in (math.inf, "-Infinity", 2**62):  # JSON has no such number, and no such time
         assert value.equals(written_by_json(avro, default))
     assert value.null_count == (default is None)
 
 
-@for_each("made", [read_by_avro, read_by_json, written_by_avro, written_by_json])
+def test_text_may_be_not_a_number():
+    for made in (read_by_avro, read_by_json, written_by_avro):
+        assert math.isnan(made("float", "NaN")[0].as_py())
+
+
+@for_each("made", [read_by_avro, written_by_avro, written_by_json])
 @for_each(("avro", "default"), BAD)
 def test_all_refuse_what_is_no_value_of_the_type(avro, default, made):
     with pytest.raises(SchemaError, match="default of field 'd' in the topic's schema is not a value"):
         made(avro, default)
+
+
+@for_each(("avro", "default"), BAD)
+def test_json_needs_a_default_only_where_a_payload_lacks_the_field(avro, default):
+    writer, reader = schemas(avro, default, SchemaType.JSON)
+    found = read(writer, reader, [b'{"k":1,"d":null}', b'{"k":2}'] * 10)
+    assert found.is_bad.tolist() == [False, True] * 10
+    assert found.column.field("k").to_pylist() == [1, None] * 10
+
+
+@pytest.mark.parametrize("where", ["%s", '{"a":[{"k":1,"d":2},%s]}'])
+def test_a_default_that_is_needed_is_named(where):
+    item = {**EMPTY, "fields": [*EMPTY["fields"], {"name": "d", "type": "int", "default": ""}]}
+    array = {"type": "array", "items": ["null", item]}
+    whole = {"type": "record", "name": "Whole", "fields": [{"name": "a", "type": array}]}
+    own = schema_of_tree(item if where == "%s" else whole, SchemaType.JSON)
+    why = formats.decoder(own, own, formats.column_type(own)).explain(where.encode() % b'{"k":1}', None)
+    path = "d" if where == "%s" else "a[].d"
+    place = "" if where == "%s" else "field 'a[1]': "
+    assert why == f"{place}the default of field {path!r} in the topic's schema is not a value of its type"
 
 
 @pytest.mark.parametrize(("avro", "default"), [("int", None), (RECORD, None), (RECORD, {"x": 4})], ids=str)

@@ -125,8 +125,7 @@ def test_a_default_of_milliseconds_stands_for_them_whatever_the_writer_has():
     for writer in (reader, record(), record({"name": "t", "type": MICROS})):
         assert read(writer, reader, b"{}")["t"].timestamp() == -1.5
     wrong = json_schema(record({"name": "t", "type": MILLIS, "default": 2**62}))
-    with pytest.raises(SchemaError, match="default of field 't'"):
-        decoder(wrong, wrong, column_type(wrong))
+    assert "default of field 't'" in decoder(wrong, wrong, column_type(wrong)).explain(b"{}", None)
 
 
 def test_strings_that_were_bytes_and_bytes_that_were_strings_are_what_their_writer_meant():
