@@ -284,6 +284,10 @@ _ONES = (  # fields of the message M of ``_protobuf_schema``, as they are on the
     b"\x18\x05",
     b"\x1a\x08" + b"\5" * 8,
     b"\x22\x05\x0a\x01k\x10\x07",
+    b"\x2a\x04\x2a\x02\x2a\x00",  # messages that contain themselves
+    b"\x2a\x02\x2a\x00",
+    b"\x2a\x06\x22\x04\x0a\x00\x10\x07",
+    b"\x2a\x04\x12\x00\x12\x00",
     b"\x30\x01",
     b"\x78\x01",  # not in the schema
     b"\x7b\x7c",
@@ -294,10 +298,10 @@ def _protobuf(rnd: random.Random) -> tuple[Schema, MakeValue]:
     one = rnd.choice(_ONES)
     if rnd.random() < 0.2:
         return _protobuf_schema(), lambda size: b"\x1a" + varint(size) + b"\1" * size
-    return _protobuf_schema(), lambda size: one * (size // len(one))
+    return _protobuf_schema(is_recursive=one[:1] == b"\x2a"), lambda size: one * (size // len(one))
 
 
-def _protobuf_schema() -> Schema:
+def _protobuf_schema(*, is_recursive: bool = False) -> Schema:
     kinds, many = FieldDescriptorProto, FieldDescriptorProto.LABEL_REPEATED
     file = FileDescriptorProto(name="f.proto", package="p", syntax="proto3")
     inner, outer = file.message_type.add(name="N"), file.message_type.add(name="M")
@@ -313,6 +317,8 @@ def _protobuf_schema() -> Schema:
     entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
     entry.field.add(name="value", number=2, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
     outer.field.add(name="m", number=4, type=kinds.TYPE_MESSAGE, type_name=".p.M.MEntry", label=many)
+    if is_recursive:
+        outer.field.add(name="r", number=5, type=kinds.TYPE_MESSAGE, type_name=".p.M", label=many)
     outer.field.add(name="e", number=6, type=kinds.TYPE_ENUM, type_name=".p.E", label=many)
     files = base64.b64encode(FileDescriptorSet(file=[file]).SerializeToString()).decode()
     definition = {

@@ -70,6 +70,10 @@ def check_columns(schema: Schema) -> None:
     if schema.type == SchemaType.KEY_VALUE:
         for part in key_value.parts_of(schema)[:2]:
             check_columns(part)
+    elif schema.type is SchemaType.PROTOBUF_NATIVE:
+        from pulsar_spark.values.protobuf import protobuf_native  # noqa: PLC0415 - as in _format
+
+        protobuf_native.check_columns(schema)
     elif schema.type in (SchemaType.AVRO, SchemaType.JSON):
         for each in avro_types.recursive_types(json_types.parse(schema)):
             raise each.error

@@ -212,7 +212,9 @@ def random_file(own, syntax):
 
 
 def fill(own, message, depth=0):
-    """Set some fields."""
+    """Set some fields; messages that contain themselves end."""
+    if depth > 7:
+        return
     for field in message.DESCRIPTOR.fields:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             part = field.message_type.fields_by_name["value"]

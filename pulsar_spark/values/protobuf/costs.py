@@ -7,7 +7,7 @@ Texts and bytes are also copied on their way to columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from pulsar_spark.values.protobuf.readers import (
     StructReader,
     TypeReader,
 )
+from pulsar_spark.values.protobuf.recursive import JsonReader
 from pulsar_spark.values.value_bounds import ValueRoom, item_width, most_growth
 
 _VARINT, _FIXED64, _BYTES, _START, _END, _FIXED32 = range(6)
@@ -37,6 +38,7 @@ _ELEMENT_SIZES = {_F.TYPE_BOOL: 1, _F.TYPE_STRING: 16, _F.TYPE_BYTES: 16} | dict
     (*_FOUR, _F.TYPE_INT32, _F.TYPE_UINT32, _F.TYPE_SINT32, _F.TYPE_ENUM), 4
 )
 _HEADER = 40  # bytes of a message or of an array, beside its fields or items
+_JSON_ITEM = 300  # bytes of an item while its JSON is written, beside its name
 _NOT_PACKED = (_F.TYPE_BYTES, _F.TYPE_MESSAGE, _F.TYPE_GROUP)
 COPIES = 3  # copies of a payload: Python's bytes, and texts in the runtime and on their way to columns
 # Units of work of a message in a repeated field, of any field on the wire, and of a packed item.
@@ -56,7 +58,7 @@ class CountedField:
         width: bytes of an item; 0: the field is not repeated.
         fields: counted fields of its messages.
         packed: bytes of a packed item, 0: a varint; None: items are never packed.
-        has_messages: True if its items are messages.
+        has_messages: True if its items are messages, or become JSON, which takes as long.
     """
 
     width: int
@@ -68,13 +70,19 @@ class CountedField:
 CountedFields: TypeAlias = "Mapping[int, CountedField]"  # by their numbers
 
 
-def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescriptorProto) -> CountedFields:
+def counted_fields(
+    struct: StructReader,
+    own: DescriptorProto,
+    file: FileDescriptorProto,
+    json: dict[str, dict[int, CountedField]],
+) -> CountedFields:
     """Returns the counted fields of a message by their numbers.
 
     Args:
         struct: reader of the message.
         own: descriptor of the message.
         file: file with the descriptors of the messages in it, ``.M0`` and so on.
+        json: the counted fields of the messages that are read as JSON, which may contain themselves.
     """
     defined = {field.number: field for field in own.field}
     found = {}
@@ -84,8 +92,10 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
         reader = field.entry if isinstance(field, MapReader) else field.reader
         fields: CountedFields = {}
         if isinstance(reader, StructReader):
-            inner = file.message_type[int(defined[number].type_name.removeprefix(".M"))]
-            fields = counted_fields(reader, inner, file)
+            inner = _message_named(defined[number].type_name, file)
+            fields = counted_fields(reader, inner, file, json)
+        elif isinstance(reader, JsonReader):
+            fields = json[defined[number].type_name]
         if isinstance(field, SingularReader):
             if fields:
                 found[number] = CountedField(0, fields, None)
@@ -94,9 +104,31 @@ def counted_fields(struct: StructReader, own: DescriptorProto, file: FileDescrip
         packed = None if kind in _NOT_PACKED else _PACKED_SIZES.get(kind, 0)
         width = item_width(field.type) + _added_text(reader) + 3 * _ELEMENT_SIZES.get(kind, 8)
         if kind == _F.TYPE_MESSAGE:
-            width += _message_size(file.message_type[int(defined[number].type_name.removeprefix(".M"))])
+            width += _message_size(_message_named(defined[number].type_name, file))
         found[number] = CountedField(width, fields, packed, kind == _F.TYPE_MESSAGE)
     return found
+
+
+def counted_json(
+    reader: JsonReader, messages: Iterable[DescriptorProto], file: FileDescriptorProto
+) -> dict[str, dict[int, CountedField]]:
+    """Returns the counted fields of messages that are read as JSON, which are all fields, by type name."""
+    found: dict[str, dict[int, CountedField]] = {f".{message.name}": {} for message in messages}
+    for name, fields in found.items():
+        for defined in _message_named(name, file).field:
+            own = reader.fields[f"{name[1:]}.{defined.name}"]
+            width = _JSON_ITEM + len(own.name.encode()) + _added_text(own.reader)
+            packed = None if defined.type in _NOT_PACKED else _PACKED_SIZES.get(defined.type, 0)
+            inner: CountedFields = {}
+            if defined.type_name in found:
+                inner = found[defined.type_name]
+                width += _message_size(_message_named(defined.type_name, file))
+            fields[defined.number] = CountedField(width, inner, packed, packed is None)
+    return found
+
+
+def _message_named(type_name: str, file: FileDescriptorProto) -> DescriptorProto:
+    return file.message_type[int(type_name.removeprefix(".M"))]
 
 
 def _message_size(message: DescriptorProto) -> int:
@@ -133,14 +165,24 @@ def growth(fields: CountedFields) -> float:
 
 
 def _lists(fields: CountedFields) -> Iterator[tuple[int, int]]:
-    for field in fields.values():
+    for _, field in _all_fields(fields):
         if field.packed is None:
             yield field.width, 2  # a separate item has a tag, and a length or a value
         else:
             size = field.packed or 1
             yield field.width, size
             yield field.width + _HEADER, 2 + size
-        yield from _lists(field.fields)
+
+
+def _all_fields(fields: CountedFields) -> Iterator[tuple[int, CountedField]]:
+    """Yields the fields and those of messages in them, once each: messages may contain themselves."""
+    left, known = [fields], {id(fields)}
+    while left:
+        for number, field in left.pop().items():
+            yield number, field
+            if id(field.fields) not in known:
+                known.add(id(field.fields))
+                left.append(field.fields)
 
 
 def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
@@ -216,12 +258,9 @@ def take_items(room: ValueRoom, payload: bytes, fields: CountedFields) -> None:
 def most_messages(values: pa.BinaryArray, fields: CountedFields) -> Ints:
     """Returns the bytes in each payload that may begin a message in a repeated field, int64[n]."""
     begins = np.zeros(256, np.bool_)
-    open_fields = [fields]
-    while open_fields:
-        for number, field in open_fields.pop().items():
-            for tag in (number << 3 | _BYTES, number << 3 | _START) if field.has_messages else ():
-                begins[tag if tag < 0x80 else tag & 0x7F | 0x80] = True
-            open_fields.append(field.fields)
+    for number, field in _all_fields(fields):
+        for tag in (number << 3 | _BYTES, number << 3 | _START) if field.has_messages else ():
+            begins[tag if tag < 0x80 else tag & 0x7F | 0x80] = True
     return count_bytes(values, begins)
 
 

@@ -18,6 +18,7 @@ from google.protobuf import text_encoding
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
+    FeatureSet,
     FieldDescriptorProto,
     FileDescriptorProto,
     FileDescriptorSet,
@@ -58,6 +59,13 @@ _TIME_FIELDS = [
     ("nanos", _F.TYPE_INT32, _F.LABEL_OPTIONAL),
 ]
 _TIMES = {"Timestamp": pa.timestamp("us", "UTC"), "Duration": pa.duration("us")}
+# Features of a file that names none, by syntax.
+_FEATURES = {
+    "proto2": FeatureSet(field_presence=FeatureSet.EXPLICIT, enum_type=FeatureSet.CLOSED),
+    "proto3": FeatureSet(field_presence=FeatureSet.IMPLICIT, enum_type=FeatureSet.OPEN),
+    "editions": FeatureSet(field_presence=FeatureSet.EXPLICIT, enum_type=FeatureSet.OPEN),
+}
+_EDITIONS = (1000, 1001)  # 2023 and 2024
 _MAX_NUMBER = 2**29 - 1
 _RESERVED = range(19_000, 20_000)
 _MAX_TYPES = 10_000  # maximum messages, and maximum enums
@@ -70,12 +78,14 @@ class DefinedMessage(NamedTuple):
     Attributes:
         name: full name, without the leading point.
         proto: descriptor of the message.
-        syntax: "proto2", "proto3", or a syntax that this version does not know.
+        syntax: "proto2", "proto3", "editions", or a syntax or edition that this version does not know.
+        features: features of the message, which its fields inherit.
     """
 
     name: str
     proto: DescriptorProto
     syntax: str
+    features: FeatureSet
 
     @property
     def time(self) -> pa.DataType | None:
@@ -122,12 +132,17 @@ class ProtobufDefinition:
         """Returns the enum of a field; raises UnsupportedError if the schema does not define it."""
         return self._named(self.enums, field, path)
 
-    def type_of(self, field: _F) -> int:
-        """Returns the type of a field, which may have only the name of a message or enum."""
-        if field.HasField("type"):
-            return field.type
-        is_enum = field.type_name.removeprefix(".") in self.enums
-        return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
+    def type_of(self, message: DefinedMessage, field: _F) -> int:
+        """Returns the type of a message's field, which may have only the name of a message or enum."""
+        if not field.HasField("type"):
+            is_enum = field.type_name.removeprefix(".") in self.enums
+            return _F.TYPE_ENUM if is_enum else _F.TYPE_MESSAGE
+        features = features_of(field.options, message.features)
+        if field.type == _F.TYPE_MESSAGE and features.message_encoding == FeatureSet.DELIMITED:
+            inner = self.messages.get(field.type_name.removeprefix("."))
+            entries = [each for each in (message, inner) if each and each.proto.options.map_entry]
+            return _F.TYPE_MESSAGE if entries else _F.TYPE_GROUP
+        return field.type
 
     def _named(self, defined: Mapping[str, T], field: _F, path: str) -> T:
         try:
@@ -160,10 +175,10 @@ def parse(schema: Schema) -> ProtobufDefinition:
             _define(messages, message.name, message)
             for enum in message.proto.enum_type:
                 name = _full(message.name, enum.name)
-                _define(enums, name, _enum(name, enum, message.syntax))
+                _define(enums, name, _enum(name, enum, message.features))
         for enum in file.enum_type:
             name = _full(file.package, enum.name)
-            _define(enums, name, _enum(name, enum, file.syntax))
+            _define(enums, name, _enum(name, enum, _file_features(file)))
     if not isinstance(root, str) or root not in messages:
         raise malformed(f"it does not define its root message {str(root)[:200]!r}")
     return ProtobufDefinition(root, messages, enums)
@@ -171,13 +186,15 @@ def parse(schema: Schema) -> ProtobufDefinition:
 
 def messages_of(file: FileDescriptorProto) -> Iterator[DefinedMessage]:
     """Yields all messages of a file, with nested messages; raises SchemaError for an invalid name."""
-    syntax = file.syntax or "proto2"
-    left = [(file.package, message) for message in file.message_type]
+    syntax, features = file.syntax or "proto2", _file_features(file)
+    if syntax == "editions" and file.edition not in _EDITIONS:
+        syntax = f"edition {file.edition}"
+    left = [(file.package, message, features) for message in file.message_type]
     while left:
-        within, proto = left.pop()
-        name = _full(within, proto.name)
-        yield DefinedMessage(name, proto, syntax)
-        left.extend((name, inner) for inner in proto.nested_type)
+        within, proto, features = left.pop()
+        name, features = _full(within, proto.name), features_of(proto.options, features)
+        yield DefinedMessage(name, proto, syntax, features)
+        left.extend((name, inner, features) for inner in proto.nested_type)
 
 
 def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
@@ -187,7 +204,7 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
         SchemaError: fields share a name or a number, or a number is invalid.
         UnsupportedError: this version does not know the syntax of the message.
     """
-    if message.syntax not in ("proto2", "proto3"):
+    if message.syntax not in _FEATURES:
         raise UnsupportedError(
             f"message {message.name} ({path or 'the root'}) is defined with syntax {message.syntax[:40]!r}",
             advice=WAY_OUT,
@@ -203,9 +220,26 @@ def fields_of(message: DefinedMessage, path: str) -> dict[str, _F]:
     return fields
 
 
+def features_of(options: Any, above: FeatureSet) -> FeatureSet:
+    """Returns the features of a message, enum or field with these options within another."""
+    if not options.HasField("features"):
+        return above
+    found = FeatureSet()
+    found.CopyFrom(above)
+    found.MergeFrom(options.features)
+    return found
+
+
 def has_presence(message: DefinedMessage, field: _F, kind: int) -> bool:
     """Whether an absent singular field differs from a field with its type's default."""
-    return message.syntax == "proto2" or kind in MESSAGES or field.HasField("oneof_index")
+    presence = features_of(field.options, message.features).field_presence
+    return presence != FeatureSet.IMPLICIT or kind in MESSAGES or field.HasField("oneof_index")
+
+
+def is_required(message: DefinedMessage, field: _F) -> bool:
+    """Whether a message without the field is bad."""
+    presence = features_of(field.options, message.features).field_presence
+    return field.label == _F.LABEL_REQUIRED or presence == FeatureSet.LEGACY_REQUIRED
 
 
 def default_of(
@@ -215,13 +249,13 @@ def default_of(
     target: pa.DataType,
     path: str,
 ) -> pa.Scalar | None:
-    """Returns the default of an absent field in proto2, as ``target``; None: it has none.
+    """Returns the default of an absent field, as ``target``; None: it has none.
 
     Raises:
         SchemaError: the default is not a value of the field's type, ``natural``.
     """
     text = field.default_value
-    if natural is None or message.syntax != "proto2" or not field.HasField("default_value"):
+    if natural is None or message.syntax == "proto3" or not field.HasField("default_value"):
         return None
     value: object
     try:
@@ -245,14 +279,19 @@ def malformed(why: str) -> SchemaError:
     return SchemaError(f"malformed Protobuf schema: {why}", advice=WAY_OUT)
 
 
-def _enum(name: str, proto: EnumDescriptorProto, syntax: str) -> DefinedEnum:
+def _file_features(file: FileDescriptorProto) -> FeatureSet:
+    return features_of(file.options, _FEATURES.get(file.syntax or "proto2", FeatureSet()))
+
+
+def _enum(name: str, proto: EnumDescriptorProto, features: FeatureSet) -> DefinedEnum:
     names: dict[int, str] = {}
     if not proto.value:
         raise malformed(f"enum {name} has no values")
     for value in proto.value:
         _check(value.name)
         names.setdefault(value.number, value.name)
-    return DefinedEnum(name, names, syntax in ("", "proto2"))
+    is_closed = features_of(proto.options, features).enum_type == FeatureSet.CLOSED
+    return DefinedEnum(name, names, is_closed)
 
 
 def _full(within: str, name: str) -> str:

@@ -28,6 +28,7 @@ from pulsar_spark.values.protobuf.definition import (
     default_of,
     fields_of,
     has_presence,
+    is_required,
     malformed,
 )
 from pulsar_spark.values.protobuf.readers import (
@@ -36,6 +37,7 @@ from pulsar_spark.values.protobuf.readers import (
     MapReader,
     NumberReader,
     Presence,
+    PresentReader,
     RepeatedReader,
     SingularReader,
     StructReader,
@@ -43,6 +45,7 @@ from pulsar_spark.values.protobuf.readers import (
     TimeReader,
     TypeReader,
 )
+from pulsar_spark.values.protobuf.recursive import JsonField, JsonReader
 
 _F = FieldDescriptorProto
 _CHOOSE = f"Choose columns with .schema(...), or: {WAY_OUT}"
@@ -74,17 +77,30 @@ class ProtobufPlan:
     """Readers of the requested fields, and the file for their parser.
 
     A target of None requests all fields, in their types.
+
+    Attributes:
+        definition: the reader's version.
+        skips: True if fields that cannot be read are left out; otherwise they are errors.
+        json: reader of messages that are read as JSON.
+        json_messages: these messages by full name.
     """
 
     definition: ProtobufDefinition
+    skips: bool = False
+    json: JsonReader = field(default_factory=JsonReader)
+    json_messages: dict[str, DescriptorProto] = field(default_factory=dict)
     file: FileDescriptorProto = field(default_factory=lambda: FileDescriptorProto(name="f", syntax="proto2"))
     enums: dict[str, str] = field(default_factory=dict)  # full name -> name in the file
     fields: int = 0
+    unplanned: list[tuple[DefinedMessage, DescriptorProto, _Place]] = field(default_factory=list)
 
     def root(self, target: pa.DataType | None) -> StructReader:
         """Plans the values' message; raises as ``decoder``."""
         message = self.definition.messages[self.definition.root]
-        return self._struct(message, self._message(), target, _Place("", ()))
+        root = self._struct(message, self._message(), target, _Place("", ()))
+        while self.unplanned:
+            self._plan_json(*self.unplanned.pop())
+        return root
 
     def parser(self) -> Any:
         """Makes the class of a message whose field f1 is any number of roots.
@@ -113,18 +129,22 @@ class ProtobufPlan:
         self, message: DefinedMessage, own: DescriptorProto, target: pa.DataType | None, place: _Place
     ) -> StructReader:
         """Plans a message; adds the requested fields to ``own``."""
-        if message.name in place.above or len(place.above) == _MAX_DEPTH:
-            is_within = message.name in place.above
-            why = "contains itself" if is_within else f"is more than {_MAX_DEPTH} messages deep"
+        if len(place.above) == _MAX_DEPTH:
             raise UnsupportedError(
-                f"field {place.path} of the topic's schema is of message {message.name}, which {why}",
+                f"field {place.path} of the topic's schema is of message {message.name}, which is more than "
+                f"{_MAX_DEPTH} messages deep",
                 advice=f"Leave the field out with .schema(...), or: {WAY_OUT}",
             )
         fields = fields_of(message, place.path)
         inside = _Place(place.path, (*place.above, message.name))
         readers, columns = [], []
         for name, wanted in _asked_for(fields, target, place):
-            planned = self._field(message, fields[name], own, wanted, inside)
+            try:
+                planned = self._field(message, fields[name], own, wanted, inside)
+            except UnsupportedError:
+                if not self.skips or self.fields > _MAX_FIELDS:
+                    raise
+                continue
             if planned is not None:
                 reader, kind = planned
                 readers.append(reader)
@@ -143,14 +163,11 @@ class ProtobufPlan:
         path = place.of(defined.name)
         self.fields += 1
         if self.fields > _MAX_FIELDS:
-            raise UnsupportedError(
-                f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}",
-                advice=WAY_OUT,
-            )
+            raise _too_many(path)
         inside = _Place(path, place.above)
         attribute = f"f{defined.number}"
         is_repeated = defined.label == _REPEATED
-        kind = self.definition.type_of(defined)
+        kind = self.definition.type_of(message, defined)
         if is_repeated and kind == _F.TYPE_MESSAGE:
             entry = self.definition.message_of(defined, path)
             if entry.proto.options.map_entry:
@@ -170,8 +187,8 @@ class ProtobufPlan:
             _join_oneof(own, defined.oneof_index)
         presence = Presence.EXPLICIT if has_presence(message, defined, kind) else Presence.NOT_ZERO
         default = default_of(message, defined, SCALARS.get(kind), reader.type, path)
-        is_required = defined.label == _F.LABEL_REQUIRED
-        single = SingularReader(defined.name, attribute, reader, presence, default, is_required)
+        must_be = is_required(message, defined)
+        single = SingularReader(defined.name, attribute, reader, presence, default, must_be)
         return single, reader.type
 
     def _value(
@@ -186,8 +203,12 @@ class ProtobufPlan:
         label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
         if kind in MESSAGES:
             message = self.definition.message_of(defined, place.path)
+            if message.name in place.above and target in (None, pa.string()):
+                return self._json(message, defined, kind, own, place)
             inner = self._message()
             _add(own, defined.number, kind, label, f".{inner.name}")
+            if not message.proto.field and target in (None, pa.bool_()):
+                return PresentReader(pa.bool_())
             if message.time is not None:
                 return self._time(message, inner, target, place)
             if target is not None and not pa.types.is_struct(target):
@@ -220,12 +241,7 @@ class ProtobufPlan:
         place: _Place,
     ) -> tuple[FieldReader, pa.DataType] | None:
         """Plans a map; None: its values have no column."""
-        fields = fields_of(entry, place.path)
-        if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
-            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
-        key_kind, value_kind = (self.definition.type_of(fields[name]) for name in ("key", "value"))
-        if key_kind not in _KEYS:
-            raise malformed(f"field {place.path} is a map with an invalid type of keys")
+        fields, key_kind, value_kind = self._entry(entry, place)
         if target is not None and not pa.types.is_map(target):
             raise _other_type(place.path, "a map", target)
         wanted = (None, None) if target is None else (target.key_type, target.item_type)
@@ -246,6 +262,58 @@ class ProtobufPlan:
         ]
         entries = StructReader(pa.struct([column.key_field, column.item_field]), parts)
         return MapReader(defined.name, f"f{defined.number}", parts[0].attribute, entries, column), column
+
+    def _entry(self, entry: DefinedMessage, place: _Place) -> tuple[dict[str, _F], int, int]:
+        """Returns the fields of a map's entries, and the types of key and value."""
+        fields = fields_of(entry, place.path)
+        if set(fields) != {"key", "value"} or any(part.label == _REPEATED for part in fields.values()):
+            raise malformed(f"field {place.path} is a map whose entries do not have one key and one value")
+        key_kind, value_kind = (self.definition.type_of(entry, fields[name]) for name in ("key", "value"))
+        if key_kind not in _KEYS:
+            raise malformed(f"field {place.path} is a map with an invalid type of keys")
+        return fields, key_kind, value_kind
+
+    def _json(
+        self, message: DefinedMessage, defined: _F, kind: int, own: DescriptorProto, place: _Place
+    ) -> JsonReader:
+        """Adds a field of messages that are read as JSON; each message is planned once."""
+        inner = self.json_messages.get(message.name)
+        if inner is None:
+            inner = self.json_messages[message.name] = self._message()
+            self.unplanned.append((message, inner, place))
+        label = _REPEATED if defined.label == _REPEATED else _OPTIONAL
+        _add(own, defined.number, kind, label, f".{inner.name}")
+        return self.json
+
+    def _plan_json(self, message: DefinedMessage, own: DescriptorProto, place: _Place) -> None:
+        self.fields += len(message.proto.field)
+        if self.fields > _MAX_FIELDS:
+            raise _too_many(place.path)
+        for name, each in fields_of(message, place.path).items():
+            kind, inside = self.definition.type_of(message, each), _Place(place.of(name), place.above)
+            is_repeated, entries = each.label == _REPEATED, None
+            reader = self._json_value(each, kind, own, inside)
+            inner = self.definition.message_of(each, inside.path) if kind in MESSAGES else None
+            if inner is not None and inner.proto.options.map_entry:
+                fields, *kinds = self._entry(inner, inside)
+                scratch = DescriptorProto()
+                key, reader = (
+                    self._json_value(part, kind, scratch, inside)
+                    for part, kind in zip((fields["key"], fields["value"]), kinds, strict=True)
+                )
+                entries = f"f{fields['key'].number}", f"f{fields['value'].number}", key
+            is_null = not (is_repeated or has_presence(message, each, kind))
+            full_name = f"{own.name}.f{each.number}"
+            self.json.fields[full_name] = JsonField(name, reader, is_repeated, is_null, entries)
+            if each.HasField("oneof_index"):
+                _join_oneof(own, each.oneof_index)
+
+    def _json_value(self, defined: _F, kind: int, own: DescriptorProto, place: _Place) -> TypeReader:
+        if kind in MESSAGES:
+            return self._json(self.definition.message_of(defined, place.path), defined, kind, own, place)
+        reader = self._value(defined, kind, own, None, place)
+        assert reader is not None
+        return reader
 
     def _time(
         self, message: DefinedMessage, inner: DescriptorProto, target: pa.DataType | None, place: _Place
@@ -303,6 +371,12 @@ def _join_oneof(message: DescriptorProto, index: int) -> None:
     message.field[-1].oneof_index = names.index(name)
 
 
+def _too_many(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the topic's schema has more than {_MAX_FIELDS} fields, counted up to field {path}", advice=WAY_OUT
+    )
+
+
 def _other_type(path: str, own: str, target: pa.DataType) -> SchemaError:
     return SchemaError(
         f"field {path} of the topic's schema is {own} and cannot be read as {target}",
@@ -335,7 +409,10 @@ def check_fields(writer: ProtobufDefinition, reader: ProtobufDefinition, target:
     """
     if writer != reader:
         root = reader.messages[reader.root]
-        _Checker(writer, reader).message(writer.messages[writer.root], root, target, "")
+        checker = _Checker(writer, reader)
+        checker.message(writer.messages[writer.root], root, target, "")
+        for theirs, own, path in checker.json:  # which grows
+            checker.all_fields(theirs, own, path)
 
 
 class _Checker:
@@ -344,8 +421,15 @@ class _Checker:
         self._reader = reader
         self._by_number: dict[str, dict[int, _F]] = {}  # the writer's fields, by message
         self._by_name: dict[str, dict[str, _F]] = {}  # the reader's
+        self.json: list[tuple[DefinedMessage, DefinedMessage, str]] = []  # messages that are read as JSON
+        self._json: set[tuple[str, str]] = set()
 
-    def message(self, theirs: DefinedMessage, own: DefinedMessage, target: pa.DataType, path: str) -> None:
+    def all_fields(self, theirs: DefinedMessage, own: DefinedMessage, path: str) -> None:
+        self.message(theirs, own, [pa.field(each.name, pa.string()) for each in own.proto.field], path)
+
+    def message(
+        self, theirs: DefinedMessage, own: DefinedMessage, target: Iterable[pa.Field], path: str
+    ) -> None:
         # Fields of each message are looked up once, because it may be large, and in many fields.
         if theirs.name not in self._by_number:
             self._by_number[theirs.name] = {field.number: field for field in theirs.proto.field}
@@ -356,10 +440,14 @@ class _Checker:
             field = by_name[column.name]
             written = by_number.get(field.number)
             if written is not None:
-                self._field(written, field, column.type, f"{path}.{column.name}" if path else column.name)
+                old, new = self._writer.type_of(theirs, written), self._reader.type_of(own, field)
+                below = f"{path}.{column.name}" if path else column.name
+                self._field((written, old), (field, new), column.type, below)
 
-    def _field(self, theirs: _F, own: _F, target: pa.DataType, path: str) -> None:
-        old, new = self._writer.type_of(theirs), self._reader.type_of(own)
+    def _field(
+        self, theirs_and_old: tuple[_F, int], own_and_new: tuple[_F, int], target: pa.DataType, path: str
+    ) -> None:
+        (theirs, old), (own, new) = theirs_and_old, own_and_new
         if theirs.label == _F.LABEL_REPEATED != own.label:
             raise _mismatch(path, f"repeated {_name(old)}", _name(new))
         if old != new and new not in _MAY_BECOME.get(old, ()):
@@ -377,6 +465,9 @@ class _Checker:
             raise _mismatch(path, written.name, inner.name)
         if pa.types.is_struct(kind):  # and not a time
             self.message(written, inner, kind, path)
+        elif kind == pa.string() and (written.name, inner.name) not in self._json:
+            self._json.add((written.name, inner.name))
+            self.json.append((written, inner, path))
 
 
 def _name(kind: int) -> str:

@@ -7,7 +7,8 @@ Types are those of Spark's ``from_protobuf``, which users know, without its opti
     int64, sint64, sfixed64; uint64, fixed64  int64; decimal(20, 0), so that nothing is lost
     float, double, bool, string, bytes        float32, float64, bool, string, binary
     enum                                      string: the value's name
-    message; Timestamp, Duration              struct; timestamp, duration; left out without fields
+    message; Timestamp, Duration              struct; timestamp, duration
+    message without fields; within itself     bool, true; string, its JSON: see ``recursive``
     repeated; map                             list; map, the last entry of a key
     ========================================  ==================================================
 
@@ -44,6 +45,7 @@ from pulsar_spark.values.protobuf.costs import (
     PAID_WORK,
     CountedFields,
     counted_fields,
+    counted_json,
     growth,
     most_messages,
     row_cost,
@@ -69,9 +71,14 @@ def column_type(schema: Schema) -> pa.DataType:
 
     Raises:
         SchemaError: the schema is malformed.
-        UnsupportedError: a message contains itself, or the schema has too many fields.
+        UnsupportedError: the schema has too many fields.
     """
-    return ProtobufPlan(parse(schema)).root(None).type
+    return ProtobufPlan(parse(schema), skips=True).root(None).type
+
+
+def check_columns(schema: Schema) -> None:
+    """Raises UnsupportedError for a field that has no column, which :func:`column_type` leaves out."""
+    ProtobufPlan(parse(schema)).root(None)
 
 
 def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder:
@@ -90,7 +97,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     plan = ProtobufPlan(definition)
     root = plan.root(target)
     check_fields(written, definition, target)
-    fields = counted_fields(root, plan.file.message_type[0], plan.file)
+    json = counted_json(plan.json, plan.json_messages.values(), plan.file)
+    fields = counted_fields(root, plan.file.message_type[0], plan.file, json)
     cost = ValueCost(row_cost(root, plan.file.message_type[0]), growth(fields))
     return _ProtobufDecoder(root, plan.parser(), fields, cost, largest_unchecked(cost.growth))
 

@@ -120,8 +120,23 @@ class EnumReader:
         """Reads values."""
         coded = pa.array(values, pa.int32()).dictionary_encode()
         numbers = coded.dictionary.to_pylist()
-        names = [self.names.get(number) or f"{self.unknown}_{number}" for number in numbers]
-        return ReadColumn(pa.array(names, pa.string()).cast(self.type).take(coded.indices))
+        names = pa.array(map(self.name_of, numbers), pa.string())
+        return ReadColumn(names.cast(self.type).take(coded.indices))
+
+    def name_of(self, number: int) -> str:
+        """Returns the name of a number."""
+        return self.names.get(number) or f"{self.unknown}_{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PresentReader:
+    """Messages without fields, which are true; absent ones are null."""
+
+    type: pa.DataType
+
+    def read(self, values: list[Any]) -> ReadColumn:
+        """Reads values."""
+        return ReadColumn(pa.array(np.ones(len(values), np.bool_)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,9 @@ def test_types_are_those_of_from_protobuf():
             ("t", pa.list_(pa.field("element", point))),
             ("u", pa.map_(pa.string(), pa.field("value", point))),
             ("v", pa.list_(pa.field("element", time))),
+            ("w", pa.bool_()),
+            ("x", pa.list_(pa.field("element", pa.bool_()))),
+            ("y", pa.map_(pa.string(), pa.field("value", pa.bool_()))),
         ]
     )
 
@@ -459,6 +462,66 @@ def test_fields_that_are_asked_for_in_types_that_are_asked_for():
     assert bad_rows(decode(of, [payload, no_text], target)) == [False, True]
     only_a = pa.struct([target.field("a")])
     assert bad_rows(decode(of, [payload, no_text], only_a)) == [False, False]
+
+
+def test_features_of_editions():
+    """As the runtime has them: on the file, on a message, on an enum and on fields."""
+    own = file(
+        """enum Open
+        A = 0
+        enum Closed
+        B = 0
+        message M1
+        int32 a = 1
+        message M0
+        int32 explicit = 1 = 7
+        int32 implicit = 2
+        int32 must = 3
+        M1 group = 4
+        M1 message = 5
+        repeated Open open = 6
+        repeated Closed closed = 7
+        map M1 map = 8
+        optional string text = 9""",
+        "editions",
+    )
+    own.edition = 1000
+    features = descriptor_pb2.FeatureSet
+    own.options.features.message_encoding = features.DELIMITED
+    own.message_type[0].options.features.field_presence = features.IMPLICIT
+    own.enum_type[1].options.features.enum_type = features.CLOSED
+    fields = {field.name: field.options.features for field in own.message_type[1].field}
+    fields["implicit"].field_presence = features.IMPLICIT
+    fields["must"].field_presence = features.LEGACY_REQUIRED
+    fields["message"].message_encoding = features.LENGTH_PREFIXED
+    message = message_class(own, "p.M0")(must=1, group={"a": 0}, message={"a": 5}, open=[0, 4], closed=[0])
+    message.map["k"].a = 6
+    payload = message.SerializeToString()
+    assert b"\x23" in payload  # a group begins
+    of = schema(own, "p.M0")
+    numbers = bytes.fromhex("3804 1000")  # a number that the closed enum does not name, and a zero
+    found = decode(of, [payload + numbers, payload.replace(b"\x18\x01", b"")])
+    assert bad_rows(found) == [False, True]
+    row = {
+        "explicit": 7,
+        "implicit": None,
+        "must": 1,
+        "group": {"a": None},
+        "message": {"a": 5},
+        "text": None,
+    }
+    assert rows_of(found)[0] == row | {
+        "open": ["A", "UNKNOWN_ENUM_VALUE_Open_4"],
+        "closed": ["B"],
+        "map": {"k": {"a": 6}},
+    }
+
+
+def test_of_a_oneof_of_empty_messages_the_set_one_is_true():
+    text = "message Empty\nmessage M0\noneof Empty a = 1\noneof Empty b = 2\nrepeated Empty c = 3"
+    assert read(text, bytes.fromhex("0a00 1a00 1200 1a00")) == {"a": None, "b": True, "c": [True, True]}
+    of = schema(file(text), "p.M0")
+    assert rows_of(decode(of, [b"\x0a\x00"], pa.struct([("a", pa.bool_())]))) == [{"a": True}]
 
 
 def test_what_is_not_asked_for_does_not_matter():
