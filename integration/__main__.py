@@ -34,6 +34,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 
 _PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+_SILENT = ["-p", "no:terminal", "-o", "addopts="]
 _UNIT_TESTS = [*_PYTEST, "-n", "6", "tests"]  # more processes than cores, since many tests wait
 # What needs no socket, no thread and no Spark that runs.
 _WITHOUT_IO = ",".join(
@@ -163,10 +164,12 @@ def test(python: str, rest: list[str]) -> int:
         ("lint", lambda: run(python, "-m", "ruff", "check", ".")),
         ("format", lambda: run(python, "-m", "ruff", "format", "--check", ".")),
         (
-            "types, docs and classes of the broker",
+            "types, docs, and bytecode of tests and of the broker",
             lambda: side_by_side(
                 lambda: run(python, "-m", "mypy"),
                 lambda: docs(python, []),
+                # Else each process of the tests would compile all tests.
+                lambda: run(python, *_PYTEST, *_SILENT, "--collect-only", "tests", "integration"),
                 lambda: run(python, "-m", "pulsar_spark_broker.class_archive"),
             ),
         ),

@@ -25,3 +25,8 @@ def for_each(names, cases):
         return run
 
     return looped
+
+
+def a_few_of(seeds, few=3):
+    """Numbers of random runs: the first few, and all in the long tests."""
+    return [*range(few), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(few, seeds))]

@@ -10,6 +10,7 @@ import pytest
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.translation import CopiedPartition, CopyRange
 from pulsar_spark.protocol.reading.witness import Source
+from tests.loops import a_few_of
 
 MARGIN = 10
 
@@ -226,7 +227,7 @@ def history(rnd):
     return a, b
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", a_few_of(20))
 def test_histories_lose_nothing_and_double_nothing_but_others_within_the_margin(seed):
     rnd = random.Random(seed)
     seen = Counter()

@@ -8,6 +8,7 @@ import pytest
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.protocol.reading.witness import Source, Witness, WitnessVerdict, source_of
 from pulsar_spark.wire import pulsar_pb2 as pb
+from tests.loops import a_few_of
 
 T = TopicName.parse("t")
 SAME, OTHER, GONE = WitnessVerdict
@@ -97,7 +98,7 @@ def history(rnd):
     return logs
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", a_few_of(20))
 def test_histories_never_take_another_cluster_for_the_same(seed):
     """Except by a copy of a third cluster's entry, which is only a witness where the topic has no own one."""
     rnd = random.Random(seed)

@@ -11,6 +11,7 @@ import pytest
 from pulsar_spark.client import Source
 from pulsar_spark.errors import DataLossError, OtherClusterError
 from pulsar_spark.spark.plan.offsets import Offsets
+from tests.loops import a_few_of
 from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import SimulatedSpark, T, at
 
@@ -336,7 +337,7 @@ def test_a_second_move_to_a_cluster_that_is_not_recognized_is_refused():
         spark.trigger()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", a_few_of(4, 1))
 def test_moves_to_and_fro_lose_nothing(seed):
     """Both clusters are written to. What may be doubled are messages of the cluster that a query comes to."""
     rnd, moves = random.Random(seed), 0
@@ -375,7 +376,7 @@ def test_moves_to_and_fro_lose_nothing(seed):
     assert moves > 20
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", a_few_of(4, 1))
 def test_histories_of_runs(seed):
     """Runs end anywhere, before and after the move; `a` alone is written to, and sends some again."""
     rnd = random.Random(seed)
