@@ -67,12 +67,12 @@ def parse(schema: Schema) -> AvroType:
     return _Forms().of(avro) if schema.type is SchemaType.JSON else avro
 
 
-def is_pairs(avro: AvroArray) -> bool:
-    """Whether an array is Java's map whose keys are not strings: records of ``key`` and ``value``."""
+def is_pairs(avro: AvroArray, *, is_connect: bool = False) -> bool:
+    """Whether an array is a map of Java, or of Kafka Connect, whose keys are not strings."""
     item = avro.items
     return (
         isinstance(item, AvroRecord)
-        and item.name.startswith(_PAIR)
+        and (is_connect or item.name.startswith(_PAIR))
         and [field.name for field in item.fields] == ["key", "value"]
     )
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_spark.values.avro.avro_types import MAX_FLOAT
+from pulsar_spark.values.json.connect import number_of
 from pulsar_spark.values.json.tree import JsonKind, JsonLeaf
 from pulsar_spark.values.time_units import MICROS_OF_DAY
 
@@ -264,9 +265,15 @@ def _since_midnight(hour: int, minute: int, second: int, nanos: int) -> int:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + nanos
 
 
+def _digits(leaf: JsonLeaf, value: Any) -> re.Match[str]:
+    if leaf.scale is not None and type(value) is str:
+        return _number(number_of(value, leaf.scale) or "", "base64 of a decimal")
+    return _number(value, "a number")
+
+
 def _decimal(leaf: JsonLeaf, value: Any) -> bytes:
     precision, scale = leaf.type.precision, leaf.type.scale
-    whole = scaled(_number(value, "a number"), scale, precision)
+    whole = scaled(_digits(leaf, value), scale, precision)
     if whole is None:
         raise BadJsonError(f"a number that needs more digits than decimal({precision},{scale}) has")
     return whole.to_bytes(16, "little", signed=True)
@@ -298,12 +305,13 @@ FORMS: Final = {
     JsonKind.TIMESTAMP: LeafForm(_NUMBERS | {tuple}, "a timestamp", _timestamp),
     JsonKind.TIME: LeafForm(_NUMBERS | {tuple}, "a time of day", _time),
     JsonKind.DECIMAL: LeafForm(_NUMBERS, "a number", _decimal),
+    JsonKind.NUMBER: LeafForm(_NUMBERS, "a number", lambda leaf, value: _digits(leaf, value)[0]),
 }
 
 
 _Number = TypeVar("_Number", np.float64, np.int64)
 
-TIMES: Final = (JsonKind.TIMESTAMP, JsonKind.DATE)
+TIMES: Final = {JsonKind.TIMESTAMP: pa.int64(), JsonKind.DATE: pa.int32()}  # and types of their numbers
 _MAX_INT64: Final = (1 << 63) - 1
 _MAX_PRECISION: Final = 38
 _NANOS: Final = pa.decimal128(28, 9)  # seconds with nanoseconds
@@ -321,10 +329,8 @@ def plain_type(leaf: JsonLeaf, times_are_text: bool) -> pa.DataType | None:
         return pa.string()
     if leaf.kind is JsonKind.FLOAT:
         return pa.float64()
-    if leaf.kind is JsonKind.TIMESTAMP:
-        return pa.int64()
-    if leaf.kind is JsonKind.DATE:
-        return pa.int32()
+    if leaf.kind in TIMES:
+        return TIMES[leaf.kind]
     # Decimals are left, because PyArrow takes texts that are no numbers in JSON.
     return leaf.type if leaf.kind in (JsonKind.BOOLEAN, JsonKind.INTEGER, JsonKind.TIME) else None
 
@@ -437,7 +443,7 @@ def usual_column(leaf: JsonLeaf, kinds: set[type], values: list[Any]) -> pa.Arra
     if leaf.kind is JsonKind.FLOAT:
         return _parsed_float_column(leaf, kinds, values) if kinds <= {int, float, bytes} else None
     if leaf.kind is JsonKind.DECIMAL:
-        if not kinds <= {int, bytes}:
+        if not kinds <= {int, bytes}:  # text may be base64
             return None
         texts = values
         if int in kinds:
@@ -470,10 +476,8 @@ def made_column(leaf: JsonLeaf, values: list[Any]) -> pa.Array:
     if leaf.kind is JsonKind.DECIMAL:
         column = pa.array(values, pa.binary(16))
         return pa.Array.from_buffers(leaf.type, len(column), column.buffers())
-    if leaf.kind is JsonKind.TIMESTAMP:
-        return pa.array(values, pa.int64()).view(leaf.type)
-    if leaf.kind is JsonKind.DATE:
-        return pa.array(values, pa.int32()).view(leaf.type)
+    if leaf.kind in TIMES:
+        return pa.array(values, TIMES[leaf.kind]).view(leaf.type)
     return pa.array(values, leaf.type)
 
 

@@ -13,7 +13,8 @@
                      writes that); another: of the schema's unit; text: ISO 8601 (UTC where it names no
                      zone), or a number
     timestamp_ntz    the same, without a zone; ``[y, m, d, h, min]``, also with seconds and nanoseconds
-    decimal          a number, or text of one, that needs no more digits than the type has
+    decimal          a number, or text of one, that needs no more digits than the type has; by Kafka Connect
+                     base64 of the digits, see ``connect``
     time of day      a number of the schema's unit; ``[h, min]``, also with seconds and nanoseconds; text
                      ``h:min``, also with seconds
     any JSON         its JSON, without spaces
@@ -48,6 +49,7 @@ from pulsar_spark.arrow.arrays import Flags, Ints, bytes_and_offsets
 from pulsar_spark.values.avro.defaults import Constant
 from pulsar_spark.values.interfaces import DecodedValues
 from pulsar_spark.values.json.budget import JsonBudget
+from pulsar_spark.values.json.connect import pairs_of
 from pulsar_spark.values.json.leaves import FORMS, BadJsonError, LeftError, made_column, shown, usual_column
 from pulsar_spark.values.json.parse import parse, parse_all, refusal, text_of
 from pulsar_spark.values.json.tree import (
@@ -283,10 +285,7 @@ class _Columns:
 
     def _array(self, node: JsonArray, values: list[Any], owner: Ints) -> pa.Array:
         if node.is_map:
-            values = [
-                [{"key": key, "value": each} for key, each in value.items()] if type(value) is dict else value
-                for value in values
-            ]
+            values = list(map(pairs_of, values))
         values, has_null = self._only(list, "an array", values, owner)
         some, offsets, validity = self._items(node, values, owner, has_null=has_null)
         # A large payload is read alone, and its items are not copied.

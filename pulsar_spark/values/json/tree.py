@@ -34,6 +34,7 @@ from pulsar_spark.values.avro.avro_types import (
 )
 from pulsar_spark.values.avro.defaults import Constant, Defaults, has_null
 from pulsar_spark.values.avro.resolve import MAX_CONSTANTS, check_target, check_times, field_matches
+from pulsar_spark.values.json.connect import is_of_connect
 from pulsar_spark.values.json_types import is_pairs, parse
 from pulsar_spark.values.time_units import MICROS, MILLIS, TimeUnit, unit_of
 from pulsar_spark.values.value_bounds import item_width, most_growth
@@ -52,6 +53,7 @@ class JsonKind(Enum):
     TIMESTAMP = auto()
     TIME = auto()
     DECIMAL = auto()
+    NUMBER = auto()
     JSON = auto()
 
 
@@ -65,6 +67,7 @@ class JsonLeaf:
         unit: unit of a timestamp that is a whole number, or of a time of day.
         size: bytes of a fixed; None: any number.
         is_base64: True: text that is not base64 is bad. False: such text is read as its UTF-8.
+        scale: scale of Kafka Connect's decimal, whose text is base64; None: text is a number.
         symbols: symbol of an enum for each text; None: any text is accepted. Numbers are accepted as their
             text, because Python's client writes numbers for enums.
     """
@@ -74,12 +77,13 @@ class JsonLeaf:
     unit: TimeUnit = MICROS
     size: int | None = None
     is_base64: bool = False
+    scale: int | None = None
     symbols: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonArray:
-    """Items of one node; ``is_map``: an object stands for items of its names and values."""
+    """Items of one node; ``is_map``: an object, or pairs, stand for items of its names and values."""
 
     type: pa.DataType
     item: JsonNode
@@ -142,6 +146,7 @@ _WIDTHS: Final = {
     JsonKind.TEXT: 5,
     JsonKind.BYTES: 5,
     JsonKind.DECIMAL: 21,
+    JsonKind.NUMBER: 5,
     JsonKind.JSON: 5,
 }
 JsonNode: TypeAlias = "JsonLeaf | JsonArray | JsonMap | JsonRecord | JsonUnion"
@@ -261,11 +266,12 @@ def make_tree(writer: Schema, reader: Schema, target: pa.DataType) -> JsonNode:
         SchemaError: the target is no projection, or the writer's time is of another kind than the reader's.
         UnsupportedError: as ``avro_types.parse``; or defaults are too large.
     """
-    is_base64 = any(name in writer.properties for name in _JAVA_PROPERTIES)
+    is_connect = is_of_connect(writer)
+    is_base64 = is_connect or any(name in writer.properties for name in _JAVA_PROPERTIES)
     written = parse(writer) if writer != reader else None
     read = parse(reader)
     check_target(arrow_type(read), target)
-    tree = _Maker(is_base64).node(written or read, read, target, "")
+    tree = _Maker(is_base64=is_base64, is_connect=is_connect).node(written or read, read, target, "")
     if added_text(tree) > MAX_CONSTANTS:
         raise UnsupportedError("the defaults in the topic's schema are too large", advice=_WAY_OUT)
     return tree
@@ -279,8 +285,9 @@ def _plain(avro: AvroType | None) -> AvroType | None:
 
 
 class _Maker:
-    def __init__(self, is_base64: bool) -> None:
+    def __init__(self, *, is_base64: bool, is_connect: bool) -> None:
         self._is_base64 = is_base64
+        self._is_connect = is_connect
         self._defaults = Defaults(_WAY_OUT)
         self._unions: dict[tuple[JsonNode, ...], int] = {}  # numbers, by the members
 
@@ -293,7 +300,7 @@ class _Maker:
         if isinstance(plain, AvroArray):
             items = writer.items if isinstance(writer, AvroArray) else None
             node = self.node(items, plain.items, target.value_type, f"{path}[]")
-            return JsonArray(target, node, is_pairs(plain))
+            return JsonArray(target, node, is_pairs(plain, is_connect=self._is_connect))
         if isinstance(plain, AvroMap):
             values = writer.values if isinstance(writer, AvroMap) else None
             return JsonMap(target, self.node(values, plain.values, target.item_type, f"{path}{{}}"))
@@ -357,11 +364,15 @@ class _Maker:
             return JsonLeaf(JsonKind.TIME, target, unit=MILLIS if logical == "time-millis" else MICROS)
         if _is_text(writer) and _is_text(reader):
             source = arrow_type(writer)  # only bytes are base64
+        scale = getattr(writer or reader, "scale", 0) if self._is_connect else None
+        if logical == "number" and scale is not None:
+            return JsonLeaf(JsonKind.NUMBER, target, scale=scale)
         if source == pa.binary():
             size = reader.size if isinstance(reader, AvroFixed) else None
             return JsonLeaf(JsonKind.BYTES, target, size=size, is_base64=self._is_base64)
         symbols = _symbols(writer, reader) if isinstance(reader, AvroEnum) else None
-        return JsonLeaf(_kind(source, target), target, symbols=symbols)
+        kind = _kind(source, target)
+        return JsonLeaf(kind, target, scale=scale if kind is JsonKind.DECIMAL else None, symbols=symbols)
 
 
 def _shape(avro: AvroType) -> object:

@@ -1,0 +1,49 @@
+"""Forms of JSON that only Kafka Connect's converter writes: decimals as base64, and maps as arrays of pairs.
+
+Pulsar's adaptor for Kafka Connect writes a property into the schemas of such values.
+"""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from typing import Any, Final
+
+from pulsar_spark.schema import Schema
+
+_MAX_BYTES: Final = 1_000  # maximum bytes of a decimal, because its digits take time by the square
+
+
+def is_of_connect(schema: Schema) -> bool:
+    """Whether the adaptor made a schema."""
+    return "__AVRO_READ_OFFSET__" in schema.properties
+
+
+def number_of(text: str, scale: int) -> str | None:
+    """Returns the number that base64 of an integer stands for, of whose digits ``scale`` are a fraction.
+
+    None: the text is not base64 of 1 to 1,000 bytes.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    if not 0 < len(data) <= _MAX_BYTES:
+        return None
+    sign, digits, _ = Decimal(int.from_bytes(data, "big", signed=True)).as_tuple()
+    return str(Decimal((sign, digits, -scale)))
+
+
+def pairs_of(value: Any) -> Any:
+    """Returns the records of a map's keys and values; other values unchanged.
+
+    Java's maps are objects. Connect writes arrays of pairs if the keys are not strings.
+    """
+    if type(value) is dict:
+        return [{"key": key, "value": each} for key, each in value.items()]
+    if type(value) is not list:
+        return value
+    return [
+        {"key": each[0], "value": each[1]} if type(each) is list and len(each) == 2 else each
+        for each in value
+    ]
