@@ -1,10 +1,10 @@
-"""Probes of a backlog: how many messages and bytes its entries hold, and how old its first message is.
+"""Probes of a backlog: the messages and bytes in its entries, and the age of its first message.
 
 :class:`EntrySampler`: brokers count entries, and an entry is a batch of any size. At most every ten seconds,
 the first entries of the longest backlog are probed with one non-durable reader, about 256 KiB. A query waits
 only for the first probe of its run, and for at most three seconds.
 
-:class:`OldestMessages`: at each trigger, by what is known of a partition's first unprocessed message:
+:class:`OldestMessages`: at each trigger, the publish time of a partition's first unprocessed message:
 
     known                                                          its time
     it was probed at this position                                 PROBED, exact
@@ -12,9 +12,9 @@ only for the first probe of its run, and for at most three seconds.
     a message before it was the first unprocessed one              MESSAGE, not before that message
     nothing                                                        UNKNOWN
 
-A time that may be more than a second too early is replaced by a probe, a few at each trigger: first where it
-is unknown, then the earliest. Times of triggers are probed only if few partitions have them: of many
-partitions, some got a message soon after the trigger. So a query that keeps up probes little or nothing.
+A time that may be more than a second too early is replaced by a probe, a few at each trigger: unknown times
+first, then the earliest times. Times of triggers are probed only if few partitions have them, because some of
+many partitions received a message soon after the trigger. So a query that keeps up probes little or nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _FIRST_PATIENCE = 3.0
 # A probe ends when its entries hold this many messages or bytes.
 _MAX_MESSAGES = 10_000
 _MAX_BYTES = 256 << 10
-# The number of last probes in the mean, which so follows changes of producers.
+# Number of recent probes in the mean, so that the mean follows changes of the producers.
 _SAMPLES = 8
 
 
 class _Sample:
-    """The entries of one probe, the messages that they complete, and their bytes."""
+    """The entries of one probe, the messages that end in them, and their bytes."""
 
     def __init__(self, entries: int, messages: int, size: int) -> None:
         self.entries, self.messages, self.size = entries, messages, size
@@ -66,7 +66,7 @@ class EntrySampler:
 
     @property
     def means(self) -> EntryMeans | None:
-        """The means of the entries in recent probes; None before the first."""
+        """Returns the means of the entries in recent probes; None before the first probe."""
         entries = sum(each.entries for each in self._samples)
         if entries == 0:
             return None
@@ -74,7 +74,7 @@ class EntrySampler:
         return EntryMeans(messages / entries, sum(each.size for each in self._samples) / entries)
 
     def refresh(self, backlogs: Mapping[TopicName, tuple[MessageId, MessageId, int]]) -> None:
-        """Take the results of probes, and start another probe if it is due. It never raises.
+        """Adds the results of probes, and starts another probe if it is due. Never raises.
 
         Args:
             backlogs: for each partition, the position up to which it is processed, its last message, and the
@@ -104,9 +104,9 @@ class EntrySampler:
 def first_entries(
     client: PlanningClient, topic: TopicName, position: MessageId, last: MessageId, messages: int, size: int
 ) -> list[EntryInfo]:
-    """Probe the first entries in ``(position, last]``, until they hold this many messages or bytes.
+    """Probes the first entries in ``(position, last]``, until they hold this many messages or bytes.
 
-    Empty if that fails: a figure that is missing must not end the query.
+    Returns no entries if that fails, because a missing figure must not end the query.
     """
     try:
         reader = client.probe_entries(topic, position.last_whole_entry)
@@ -126,7 +126,7 @@ _PATIENCE = 0.5
 
 
 class Waiting(NamedTuple):
-    """A partition at a trigger.
+    """The state of a partition at a trigger.
 
     Attributes:
         position: position up to which it is processed.
@@ -152,7 +152,7 @@ class _Since(Enum):
 
 
 class _Probe(NamedTuple):
-    """The message after ``position`` was published at ``time_ms``; None: that could not be found out."""
+    """Result of a probe: publish time of the message after ``position``; None: the probe failed."""
 
     position: MessageId
     time_ms: int | None
@@ -160,10 +160,10 @@ class _Probe(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A partition at the last trigger that had it.
+    """State and publish time of a partition at its last trigger.
 
     Attributes:
-        seen: the partition.
+        seen: state of the partition.
         time_ms: the earliest time at which its first unprocessed message may have been published, in ms since
             1970; 0 if it is unknown.
         since: kind of that time.
@@ -174,7 +174,7 @@ class _Known:
     since: _Since = _Since.UNKNOWN
 
     def after(self, seen: Waiting, before_ms: int) -> _Known:
-        """Returns the knowledge at a later trigger; the trigger before it was at ``before_ms``."""
+        """Returns the state and time at a later trigger; the trigger before it was at ``before_ms``."""
         if seen.position == self.seen.position and self.seen.has_backlog:
             return _Known(seen, self.time_ms, self.since)
         if seen.position >= self.seen.last:
@@ -183,7 +183,7 @@ class _Known:
 
 
 class OldestMessages:
-    """Knows how old the unprocessed messages of one query are.
+    """Tracks the publish time of each partition's first unprocessed message, for one query.
 
     Args:
         client: client of the cluster.
@@ -197,12 +197,11 @@ class OldestMessages:
         self._triggered_ms = 0
 
     def refresh(self, partitions: Mapping[TopicName, Waiting], now_ms: int) -> None:
-        """Take the partitions of a trigger, and probe some whose times are not known well; never raises.
+        """Updates the partitions at a trigger, and probes some with inexact times; never raises.
 
         Args:
-            partitions: partitions of the query; unchanged ones may be left out if they
-                have no backlog.
-            now_ms: the time of the trigger, in ms since 1970.
+            partitions: partitions of the query; unchanged ones may be left out if they have no backlog.
+            now_ms: time of the trigger, in ms since 1970.
         """
         known, before_ms, self._triggered_ms = self._known, self._triggered_ms, now_ms
         for topic, seen in partitions.items():
@@ -214,21 +213,21 @@ class OldestMessages:
                 self._take(topic, found, now_ms)
 
     def time_ms(self, topic: TopicName) -> int | None:
-        """When a partition's first unprocessed message was published, in ms since 1970.
+        """Returns the publish time of a partition's first unprocessed message, in ms since 1970.
 
-        None if there is none, or if it is unknown. It is exact, at most a second too early, or, of many
-        partitions with a backlog, as much too early as the last trigger is ago.
+        None if there is no such message, or its time is unknown. The time is exact, or at most a second too
+        early. If many partitions have a backlog, it may be too early by the time since the last trigger.
         """
         known = self._known.get(topic)
         return None if known is None or not known.seen.has_backlog else known.time_ms or None
 
     def forget(self, topics: Iterable[TopicName]) -> None:
-        """Forget partitions that are not read any more."""
+        """Drops partitions that the query does not read any more."""
         for topic in topics:
             self._known.pop(topic, None)
 
     def _due(self, partitions: Mapping[TopicName, _Known], now_ms: int) -> list[TopicName]:
-        """The partitions to probe at this trigger."""
+        """Returns the partitions to probe at this trigger."""
         busy, now = self._calls.busy, self._client.now()
         late = {
             topic: known
@@ -251,7 +250,7 @@ class OldestMessages:
         known = self._known.get(topic)
         if known is None or known.seen.position != found.position:
             return
-        # Producers choose the time: it cannot be before what was processed, nor in the future.
+        # Producers choose the time, but a message is not older than processed messages, nor from the future.
         known.time_ms = min(max(found.time_ms, known.time_ms), now_ms)
         known.since = _Since.PROBED
 

@@ -1,4 +1,4 @@
-"""JSON by topic and partition, ``{topic: {part: value}}``, of which few values change at a time. Pure."""
+"""JSON by topic and partition, ``{topic: {part: value}}``, if few values change at a time. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, str]
 def updated(
     before: Mapping[str, dict[str, T]], changed: Mapping[Key, T], gone: Iterable[Key] = ()
 ) -> dict[str, dict[str, T]]:
-    """A copy with the values of ``changed`` partitions, and without those that are ``gone``.
+    """Returns a copy with the values of ``changed`` partitions, and without the partitions in ``gone``.
 
     Topics without a change are shared with ``before``, so neither may be changed. The order is fixed: by
     topic, and by the number of the partition or segment.
@@ -34,5 +34,5 @@ def updated(
 
 
 def _number(part: str) -> int:
-    """The number of a partition or segment; -1 for a topic without partitions."""
+    """Returns the number of a partition or segment; -1 for a topic without partitions."""
     return -1 if part == "-1" else int(part.rpartition("-")[2])

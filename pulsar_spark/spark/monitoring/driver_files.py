@@ -1,13 +1,13 @@
 """DriverFiles: short texts passed from one process on the driver's host to another.
 
-Spark plans and commits micro-batches in separate processes, and has no metrics of Python sources and sinks.
-All these processes know Spark's folder for the application, which only its user can read, and which is
-removed with the application. Three kinds of texts reach the listeners:
+Spark plans and commits micro-batches in separate processes, and has no metrics for Python sources and sinks.
+So these processes write files to Spark's folder for the application, which only its user can read, and which
+is removed with the application. Three kinds of texts reach the listeners:
 
     SinkTotals            the sums that a query has written, from the process that commits
     topics of the sink    by service URL; rows may name their topics, so only a commit knows them
     PlannerFile           a planner's report at each trigger; Spark shows a source's report only after the
-                          micro-batch, and one of an hour would hide the backlog for an hour
+                          micro-batch, which may take an hour
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class DriverFiles:
-    """The files of one kind. Each is replaced as a whole, so a reader never sees a part of one.
+    """The files of one kind. Each file is replaced as a whole, so a reader never sees a part.
 
     Args:
         folder: name of the files' folder.
@@ -41,7 +41,7 @@ class DriverFiles:
         self._folder = folder
 
     def write(self, name: str, text: str) -> None:
-        """Create or replace a file."""
+        """Creates or replaces a file."""
         file = self._file(name)
         file.parent.mkdir(exist_ok=True)
         new = file.with_name(f".{file.name}")
@@ -49,25 +49,25 @@ class DriverFiles:
         new.replace(file)
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it does not exist."""
+        """Returns the text of a file; None if it does not exist."""
         try:
             return self._file(name).read_text()
         except FileNotFoundError:
             return None
 
     def path(self) -> Path:
-        """The folder of the files, which exists once the first file does. Asks Spark, in this thread."""
+        """Returns the files' folder, which is created with the first file. Asks Spark, in this thread."""
         return self._file("name").parent
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
+        """Removes a file, if it exists."""
         self._file(name).unlink(missing_ok=True)
 
     @staticmethod
     def read_all(path: Path) -> Iterator[tuple[str, str]]:
-        """Yield the names and texts of all files in a folder from :meth:`path`; works in any thread."""
+        """Yields the names and texts of all files in a folder from :meth:`path`; works in any thread."""
         for file in sorted(path.glob("[!.]*")):
-            with suppress(FileNotFoundError):  # it was removed in the meantime
+            with suppress(FileNotFoundError):  # another process removed it
                 yield file.name, file.read_text()
 
     def _file(self, name: str) -> Path:
@@ -93,16 +93,16 @@ class SinkTotals(NamedTuple):
     retries: int = 0
 
     def plus(self, other: SinkTotals) -> SinkTotals:
-        """Add ``other``."""
+        """Returns the sum of both."""
         return SinkTotals(*(one + two for one, two in zip(self, other, strict=True)))
 
     def minus(self, other: SinkTotals) -> SinkTotals:
-        """Subtract ``other``."""
+        """Returns the difference to ``other``."""
         return SinkTotals(*(one - two for one, two in zip(self, other, strict=True)))
 
 
 def add_sink_totals(query: str, batch: SinkTotals) -> None:
-    """Add the totals of a micro-batch; only one process of a query may call it at a time."""
+    """Adds the totals of a micro-batch; only one process of a query may call it at a time."""
     if not any(batch):
         return
     try:
@@ -112,7 +112,7 @@ def add_sink_totals(query: str, batch: SinkTotals) -> None:
 
 
 def read_sink_totals(query: str) -> SinkTotals:
-    """The totals of a query since Spark was started; all 0 if Spark does not run beside this process."""
+    """Returns a query's totals since Spark was started; all 0 if Spark does not run beside this process."""
     try:
         return _read_totals(query)
     except (OSError, RuntimeError, ValueError):
@@ -124,19 +124,19 @@ def _read_totals(query: str) -> SinkTotals:
     return SinkTotals() if text is None else SinkTotals(*json.loads(text))
 
 
-# Maximum number of topics of a query: rows may name any number of them.
+# Maximum number of topics of a query, because rows may name any number of topics.
 MAX_TOPICS = 1000
 
 _topics = DriverFiles("pulsar_spark_sink_topics")
 
 
 def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> None:
-    """Add the topics of a micro-batch; only one process of a query may call it at a time.
+    """Adds the topics of a micro-batch; only one process of a query may call it at a time.
 
     Args:
         query: id of the query.
         service_url: URL of the cluster.
-        topics: full names of topics, without partitions. Those beyond ``MAX_TOPICS`` are left out with a
+        topics: full names of topics, without partitions. Topics beyond ``MAX_TOPICS`` are left out with a
             warning.
     """
     try:
@@ -153,7 +153,7 @@ def add_sink_topics(query: str, service_url: str, topics: Collection[str]) -> No
 
 
 def read_sink_topics(query: str) -> frozenset[tuple[str, str]]:
-    """Service URL and name of each topic that a query has written to since Spark was started.
+    """Returns service URL and name of each topic that a query has written to since Spark was started.
 
     Empty if Spark does not run beside this process.
     """
@@ -172,12 +172,12 @@ _planners = DriverFiles("pulsar_spark_planners")
 
 
 def new_planner_id() -> str:
-    """A new id for this planner; it begins with the id of its process."""
+    """Returns a new id for this planner; it begins with the id of its process."""
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 class PlannerFile:
-    """The file of one planner. It never raises: the query continues without it, and logs that once."""
+    """The file of one planner. Its methods never raise: a failure is logged once, and the query continues."""
 
     def __init__(self) -> None:
         self._planner: str | None = None
@@ -185,7 +185,7 @@ class PlannerFile:
         self._is_broken = False
 
     def write(self, report: Json) -> None:
-        """Write a report, unless only its time has changed."""
+        """Writes a report, unless only its time has changed."""
         content = report | {"timeMs": 0}
         if self._is_broken or content == self._written:
             return
@@ -197,7 +197,7 @@ class PlannerFile:
         self._planner, self._written = str(report["planner"]), content
 
     def remove(self) -> None:
-        """Remove the file, because the planner ends."""
+        """Removes the file, because the planner ends."""
         try:
             if self._planner is not None:
                 _planners.remove(self._planner)
@@ -206,7 +206,7 @@ class PlannerFile:
 
 
 def planners_path() -> Path | None:
-    """The folder of the planners on this host; None if Spark does not run in or beside this process."""
+    """Returns the planners' folder on this host; None if Spark does not run in or beside this process."""
     try:
         return _planners.path()
     except RuntimeError:
@@ -214,9 +214,9 @@ def planners_path() -> Path | None:
 
 
 def read_planners(path: Path | None) -> dict[str, SourceReport]:
-    """Read the last reports of all planners that run on this host, by planner id.
+    """Reads the last reports of all planners that run on this host, by planner id.
 
-    It works in any thread.
+    Works in any thread.
 
     Args:
         path: result of :func:`planners_path`; None gives an empty dict.
@@ -239,7 +239,7 @@ def read_planners(path: Path | None) -> dict[str, SourceReport]:
 
 
 def _runs(planner: str) -> bool:
-    """Whether the planner's process is alive. A process that was killed leaves its file behind."""
+    """Whether the planner's process is alive. A killed process leaves its file behind."""
     try:
         os.kill(int(planner.partition("-")[0]), 0)
     except (ValueError, ProcessLookupError):

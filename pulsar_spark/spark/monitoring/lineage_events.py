@@ -1,6 +1,6 @@
 """Run events of OpenLineage, with topics as datasets. Pure.
 
-This module is loaded when it is first needed: ``openlineage-python`` is an extra, and takes its time to load.
+This module is loaded on first use, because ``openlineage-python`` is an extra and slow to load.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openlineage.client.facet_v2 import RunFacet, error_message_run, job_type_jo
 
 from pulsar_spark.version import VERSION
 
-# The URI that events have to name.
+# The producer's URI, which events must contain.
 PRODUCER = f"urn:pulsar-spark:{VERSION}"
 
 
@@ -26,7 +26,7 @@ def run_event(
     outputs: Iterable[tuple[str, str]],
     error: str | None = None,
 ) -> RunEvent:
-    """Make the event of a query's run.
+    """Returns the event of a query's run.
 
     Args:
         state: ``START``, ``RUNNING``, ``COMPLETE`` or ``FAIL``.
@@ -35,7 +35,7 @@ def run_event(
         job: namespace and name of the job.
         inputs: service URL and name of each topic that is read.
         outputs: service URL and name of each topic that is written.
-        error: why the run failed; None if it did not.
+        error: error that ended the run, or None.
     """
     time = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
     facets: dict[str, RunFacet] = {}

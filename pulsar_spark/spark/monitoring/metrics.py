@@ -15,7 +15,7 @@ PREFIX = "pulsar_spark_"
 
 
 class Snapshot(NamedTuple):
-    """Everything that is shown at one time.
+    """Data of the page and the metrics at one time.
 
     Attributes:
         time_ms: time of the snapshot in ms since 1970.
@@ -51,7 +51,7 @@ class Metric(NamedTuple):
 
 
 def _each(value: Callable[[QueryFigures], float | None]) -> Callable[[Snapshot], Samples]:
-    """Return a function that gives one sample per query, for queries that have a value."""
+    """Returns a function that yields one sample for each query with a value."""
 
     def samples(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
         for query in snapshot.queries:
@@ -103,7 +103,7 @@ def _lags(snapshot: Snapshot) -> Iterator[tuple[Labels, float]]:
 
 
 def bytes_per_second(batch: BatchFigures) -> float:
-    """An estimate of the stored bytes that a micro-batch has read per second."""
+    """Estimates the stored bytes that a micro-batch has read per second."""
     return sum(each.batch_bytes or 0 for each in batch.sources) / max(batch.seconds, 0.001)
 
 
@@ -242,7 +242,7 @@ METRICS = (
 
 
 def prometheus_text(snapshot: Snapshot) -> str:
-    """The snapshot in Prometheus' text format, version 0.0.4."""
+    """Returns the snapshot in Prometheus' text format, version 0.0.4."""
     return "".join(line for metric in METRICS for line in _lines(metric, snapshot))
 
 
@@ -259,6 +259,6 @@ def _text_of(labels: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    # Half a character, which JSON can hold, cannot be sent as UTF-8.
+    # A lone surrogate, which JSON may contain, cannot be encoded as UTF-8.
     value = value.encode(errors="backslashreplace").decode()
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,7 +1,7 @@
 """QueryFigures: the figures of a running query, from its progress and its planners' reports. Pure.
 
-Figures are immutable: a micro-batch makes new ones. So Spark's reporting thread and the threads that answer
-scrapes need no lock.
+Figures are immutable, and each micro-batch makes new figures. So Spark's reporting thread and the threads
+that answer scrapes need no lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BatchPoint(NamedTuple):
 
 
 class BacklogPoint(NamedTuple):
-    """A backlog, as one trigger found it.
+    """A backlog at one trigger.
 
     Attributes:
         time_ms: time of the trigger, in ms since 1970.
@@ -71,7 +71,7 @@ class BatchFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryFigures:
-    """A running query. Sums are those of its run, since the listener was added.
+    """A running query. Sums cover its run since the listener was added.
 
     Attributes:
         name: name of the query, or its id if it has no name; before its first progress possibly the name of
@@ -101,7 +101,7 @@ class QueryFigures:
 
     @property
     def partitions(self) -> tuple[PartitionBacklog, ...]:
-        """The backlog of each topic partition; the larger one if the query reads a partition twice."""
+        """Returns each partition's backlog; the larger one if a query reads a partition twice."""
         found: dict[tuple[str, str], PartitionBacklog] = {}
         for each in (each for source in self.sources for each in source.partitions):
             before = found.setdefault((each.topic, each.partition), each)
@@ -111,18 +111,18 @@ class QueryFigures:
 
     @property
     def backlog_entries(self) -> int:
-        """The number of unprocessed entries."""
+        """Returns the number of unprocessed entries."""
         return sum(each.entries for each in self.partitions)
 
     @property
     def backlog_messages(self) -> int | None:
-        """An estimate of the unprocessed messages; None unless it is known for all partitions."""
+        """Estimates the unprocessed messages; None unless the number is known for all partitions."""
         return sum_or_none([each.messages for each in self.partitions])
 
     def lags(self, now_ms: int) -> dict[str, float]:
-        """Seconds since the oldest unprocessed message of each topic was published; 0 if there is none.
+        """Returns each topic's lag: seconds since its oldest unprocessed message was published, 0 for none.
 
-        A topic is left out if that is unknown for all its partitions that have a backlog.
+        A topic is left out if the time is unknown for all its partitions with a backlog.
         """
         waiting: dict[str, list[int | None]] = {}
         for each in self.partitions:
@@ -136,31 +136,31 @@ class QueryFigures:
 
     @property
     def backlog_ms(self) -> int | None:
-        """When the oldest of the backlogs was counted, in ms since 1970; None without a Pulsar source."""
+        """Returns the time of the oldest backlog count, in ms since 1970; None without a Pulsar source."""
         return min((each.time_ms for each in self.sources), default=None)
 
     @property
     def data_losses(self) -> int:
-        """The number of losses in this run that planners have reported as warnings."""
+        """Returns the number of losses in this run that planners have reported as warnings."""
         return sum(each.data_losses for each in self.sources)
 
     @property
     def ended_partitions(self) -> int:
-        """The number of topic partitions from which nothing more will come."""
+        """Returns the number of partitions that will get no more messages."""
         return sum(each.ended_partitions for each in self.sources)
 
     @property
     def planner_retries(self) -> int:
-        """The number of requests that planners have repeated in this run."""
+        """Returns the number of requests that planners have repeated in this run."""
         return sum(each.retries for each in self.sources)
 
     @property
     def planners(self) -> frozenset[str]:
-        """The ids of its planners."""
+        """Returns the ids of the query's planners."""
         return frozenset(each.planner for each in self.sources)
 
     def after(self, batch: BatchFigures) -> QueryFigures:
-        """The figures after one more micro-batch."""
+        """Returns the figures after one more micro-batch."""
         point = BatchPoint(batch.end_ms, batch.rows_per_second, batch.seconds)
         return replace(
             self,
@@ -174,7 +174,7 @@ class QueryFigures:
         )._with_backlog_point()
 
     def when_idle(self, time_ms: int, live: Mapping[str, SourceReport]) -> QueryFigures:
-        """The figures when Spark reports that the query waits for messages."""
+        """Returns the figures when Spark reports that the query waits for messages."""
         new = self.with_live(live.values())
         # A planner writes a report for each change, so its last report is still valid.
         reports = (each if each.planner in live else each.when_idle() for each in new.sources)
@@ -182,7 +182,7 @@ class QueryFigures:
         return replace(new, progress_ms=time_ms, sources=sources)._with_backlog_point()
 
     def with_live(self, reports: Iterable[SourceReport]) -> QueryFigures:
-        """The figures, with later reports of its planners instead of earlier ones."""
+        """Returns the figures with later reports of the query's planners."""
         later = {each.planner: each for each in reports}
         sources = tuple(
             found if (found := later.get(each.planner)) and found.time_ms > each.time_ms else each
@@ -199,7 +199,7 @@ class QueryFigures:
 
 
 class StartedQuery(NamedTuple):
-    """A query that has started and not reported anything yet.
+    """A query that has started and has not reported yet.
 
     Attributes:
         name: as in :class:`QueryFigures`.
@@ -213,7 +213,7 @@ class StartedQuery(NamedTuple):
 def not_yet_reported(
     live: Iterable[SourceReport], started: Iterable[StartedQuery]
 ) -> tuple[QueryFigures, ...]:
-    """Figures of queries known only from their planners: their first micro-batch is still running.
+    """Returns figures of queries in their first micro-batch, from their planners' reports.
 
     A planner does not know its query's name. If only one query can have started it, the figures have that
     query's name, otherwise the name of the subscription.

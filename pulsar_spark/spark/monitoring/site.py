@@ -1,7 +1,7 @@
 """The listener's site: the live page, the data that it requests, and the answer to a scrape. Pure.
 
-Others choose the names of queries and topics: the page gets them as JSON and shows them as text. Its policy
-lets a browser run only the one script, load nothing from elsewhere, and send nothing elsewhere.
+Names of queries and topics are untrusted, so the page receives them as JSON and shows them as text. Its
+Content-Security-Policy allows only the site's own script, and no requests to other hosts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pulsar_spark.spark.monitoring.query_figures import QueryFigures
 
 PAGE_PATH, METRICS_PATH, JSON_PATH = "/", "/metrics", "/queries.json"
 
-# Maximum topic partitions of a query that the page lists: those with the longest backlogs.
+# Maximum topic partitions of a query on the page; the longest backlogs are shown.
 MAX_PARTITIONS = 20
 
 
 def _file(name: str) -> str:
-    """A file beside this module, which may be in an archive."""
+    """Reads a file beside this module, which may be in an archive."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-# STYLE and SCRIPT mark in the page where those are inserted.
+# The page contains the words STYLE and SCRIPT where both files are inserted.
 PAGE, STYLE, SCRIPT = _file("page.html"), _file("page.css"), _file("page.js")
 
 
@@ -52,7 +52,7 @@ _HTML = PAGE.replace("STYLE", STYLE).replace("SCRIPT", SCRIPT).encode()
 
 
 def answer(path: str, snapshot: Snapshot) -> HttpAnswer | None:
-    """The site's answer for a path; None if there is no such path."""
+    """Returns the site's answer for a path; None if the path does not exist."""
     if path == PAGE_PATH:
         return HttpAnswer("text/html; charset=utf-8", _HTML, {"Content-Security-Policy": _POLICY})
     if path == METRICS_PATH:
@@ -63,7 +63,7 @@ def answer(path: str, snapshot: Snapshot) -> HttpAnswer | None:
 
 
 def page_data(snapshot: Snapshot) -> dict[str, Any]:
-    """The data that the page shows. Times are in ms since 1970; null means unknown."""
+    """Returns the page's data. Times are in ms since 1970; null means unknown."""
     return {
         "timeMs": snapshot.time_ms,
         "queries": [_query(each, snapshot.time_ms) for each in snapshot.queries],
@@ -110,8 +110,8 @@ def _query(query: QueryFigures, now_ms: int) -> dict[str, Any]:
 
 
 def _finite(number: float) -> float | None:
-    """The number; None if it is infinite.
+    """Returns the number; None if it is infinite.
 
-    JSON has no infinity, which Spark gives as the speed of an empty micro-batch.
+    JSON has no infinity, which is Spark's rate of an empty micro-batch.
     """
     return number if math.isfinite(number) else None

@@ -8,9 +8,9 @@
      "backlogEntries": 10, "batchEntries": 10, "backlogMessagesEstimate": 1000, "batchBytesEstimate": 92000,
      "dataLosses": 0, "retries": 0, "endedPartitions": 0}
 
-A backlog is everything that the query had not processed when the trigger ran, up to the end of the topic. It
-includes the micro-batch that the trigger begins, ``batchEntries``. Unknown estimates are left out. Partitions
-that were deleted while the query ran, without a loss, are listed as ``deletedTopics``.
+A backlog is every entry that the query had not processed when the trigger ran, up to the end of the topic.
+Its first ``batchEntries`` are the micro-batch that the trigger begins. Unknown estimates are left out.
+Partitions that were deleted while the query ran, without a loss, are listed as ``deletedTopics``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class PartitionBacklog(NamedTuple):
         entries: number of broker entries that were not processed when the trigger ran.
         batch_entries: number of those entries that the micro-batch reads.
         messages: estimate of the messages in ``entries``; None if unknown.
-        oldest_ms: when the first message in ``entries`` was published, in ms since 1970; None if unknown.
-        possible_loss: range of messages that may have been deleted before the query read them; or empty.
+        oldest_ms: publish time of the first message in ``entries``, in ms since 1970; None if unknown.
+        possible_loss: range of messages that may have been deleted before the query read them; empty for
+            none.
     """
 
     topic: str
@@ -85,7 +86,7 @@ class SourceReport:
         batch_bytes: estimate of the stored bytes that the micro-batch reads; None if unknown.
         data_losses: number of losses in this run that the planner has reported as warnings.
         retries: number of requests to brokers that the planner has repeated in this run.
-        ended_partitions: number of partitions from which nothing more will come.
+        ended_partitions: number of partitions that will get no more messages.
         service_url: URL of the cluster; empty if unknown.
     """
 
@@ -101,10 +102,10 @@ class SourceReport:
     service_url: str = ""
 
     def to_json(self, topics: Json | None = None) -> Json:
-        """The report as JSON for Spark; see the head of this module.
+        """Returns the report as JSON for Spark, see the module.
 
         Args:
-            topics: JSON of all partitions, where ``partitions`` leaves out some that have no backlog.
+            topics: JSON of all partitions, because ``partitions`` may lack partitions without a backlog.
         """
         if topics is None:
             topics = {}
@@ -133,7 +134,7 @@ class SourceReport:
 
     @classmethod
     def parse(cls, text: str | None) -> SourceReport | None:
-        """Read a report; None for a report of another source, or for none.
+        """Reads a report; None for a missing report, or that of another source.
 
         Raises:
             ValueError: the text is a report of this source, but cannot be read.
@@ -162,7 +163,7 @@ class SourceReport:
             raise ValueError(f"the source's report lacks a field, or has another type: {error!r}") from error
 
     def when_idle(self) -> SourceReport:
-        """The backlog after the micro-batch of this report, if nothing has come since."""
+        """Returns the backlog after this report's micro-batch, if no message has been received since."""
         rest = tuple(_after_batch(each) for each in self.partitions)
         return replace(self, partitions=rest, batch_bytes=None if self.batch_bytes is None else 0)
 
@@ -177,16 +178,16 @@ def partition_backlog(
     means: EntryMeans | None,
     oldest_ms: int | None = None,
 ) -> PartitionBacklog:
-    """The backlog of one partition.
+    """Returns the backlog of one partition.
 
     Args:
         topic: topic partition.
         position: position up to which it is processed.
-        planned: end of the micro-batch that begins at ``position``; equal to it if there is none.
+        planned: end of the micro-batch that begins at ``position``; ``position`` if there is no micro-batch.
         last: last message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         entries: number of entries after ``position``; None if the broker has not counted them.
         means: mean contents of entries; None if unknown.
-        oldest_ms: when the first message after ``position`` was published; None if unknown.
+        oldest_ms: publish time of the first message after ``position``; None if unknown.
     """
     position, planned = position.last_whole_entry, planned.last_whole_entry
     waiting = batch = 0
@@ -211,7 +212,7 @@ def partition_backlog(
 
 
 def sum_or_none(numbers: list[int | None]) -> int | None:
-    """The sum; None if one of the numbers is unknown."""
+    """Returns the sum; None if one of the numbers is unknown."""
     known = [each for each in numbers if each is not None]
     return sum(known) if len(known) == len(numbers) else None
 

@@ -26,7 +26,7 @@ class PlannedPartition(Protocol):
         planned: end of the last planned micro-batch; None before the first.
         last: last message; ``MessageId.EARLIEST`` if there is none.
         backlog: number of entries in ``(position, last]``; None if unknown.
-        topic_end: why nothing more will come; None: more may come.
+        topic_end: reason why no more messages will come; None: more may come.
     """
 
     position: MessageId | None
@@ -55,11 +55,11 @@ class SourceReporter:
         self._start_ms = self._triggered_ms = client.time_ms()
 
     def begin_trigger(self) -> None:
-        """Note that a trigger runs now: everything counted from here on has this time."""
+        """Begins a trigger, whose time all later counts get."""
         self._triggered_ms = self._client.time_ms()
 
     def probe(self, partitions: Mapping[TopicName, PlannedPartition]) -> None:
-        """Probe some waiting entries, if it is due: at most 3 s in the first trigger, later 0.5 s."""
+        """Probes some waiting entries, if a probe is due: at most 3 s in the first trigger, later 0.5 s."""
         self._samples.refresh(
             {
                 topic: (state.position, state.last, state.backlog or 1)
@@ -85,12 +85,13 @@ class SourceReporter:
         possible_losses: Mapping[TopicName, LostRange],
         deleted: Collection[TopicName],
     ) -> Json:
-        """The report of the last trigger; see :mod:`source_report`.
+        """Returns the report of the last trigger, see :mod:`source_report`.
 
         Args:
             subscription: name of the query's subscription.
             partitions: partitions that the query reads.
-            changed: partitions that differ from the last report, or have a backlog or a planned micro-batch.
+            changed: partitions that differ from the last report, have a backlog, or have a planned
+                micro-batch.
             data_losses: number of losses in this run.
             possible_losses: ranges of messages that may be lost, by partition.
             deleted: partitions that were deleted without a loss.
@@ -133,7 +134,6 @@ class SourceReporter:
         return report | ({"deletedTopics": list(map(str, deleted))} if deleted else {})
 
     def _show(self, backlogs: Mapping[TopicName, PartitionBacklog], gone: Collection[TopicName]) -> None:
-        """Update the JSON of partitions."""
         shown = {(each.topic, each.partition): each.to_json() for each in backlogs.values()}
         hidden = [(str(topic.base), str(topic.partition)) for topic in gone]
         self._topics = updated(self._topics, shown, hidden)
@@ -142,5 +142,5 @@ class SourceReporter:
         self._oldest.forget(gone)
 
     def renewed(self, report: Json) -> Json:
-        """The report for a later trigger of this run, at which nothing has moved. Both share a dict."""
+        """Returns the report for a later trigger of this run without changes; both reports share a dict."""
         return report | {"timeMs": self._triggered_ms, "retries": self._client.retries()}
