@@ -26,7 +26,9 @@ def query(
     hour = o["__eventTime"] + f.expr("INTERVAL 1 HOUR")
     paid = o.join(p, [o["id"] == p["order_id"], p["__eventTime"].between(o["__eventTime"], hour)])
     writer = paid.select("o.id", "o.item", "p.amount").writeStream.format("pulsar")
-    writer = writer.option("service.url", service_url).option("topic", target).option("valueFormat", "avro")
+    writer = (
+        writer.option("service.url", service_url).option("topic", target).option("valueFormat", "columns")
+    )
     return writer.option("checkpointLocation", checkpoint)
 
 

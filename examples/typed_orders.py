@@ -26,7 +26,7 @@ def query(
     reader = reader.option("metadataColumns", "__key").option("startingOffsets", "earliest")
     large = reader.load().where("amount >= 100")
     writer = large.writeStream.format("pulsar").option("service.url", service_url).option("topic", target)
-    return writer.option("valueFormat", "avro").option("checkpointLocation", checkpoint)
+    return writer.option("valueFormat", "columns").option("checkpointLocation", checkpoint)
 
 
 def run(start: Callable[[], StreamingQuery]) -> None:

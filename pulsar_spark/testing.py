@@ -79,7 +79,7 @@ class PulsarForTests:
             topic: name of the topic.
             rows: rows, each a tuple of columns.
             schema: names and types of the columns, as Spark writes them.
-            options: options of the sink, such as ``valueFormat="avro"``.
+            options: options of the sink, such as ``valueFormat="columns"``.
         """
         frame = self.spark.createDataFrame(list(rows), schema).coalesce(1)
         writer = frame.write.format("pulsar").options(**self._places(topic), **options)

@@ -19,6 +19,7 @@ REASONS = {
     "spark/monitoring/source_reporter.py": "tests/spark/plan/test_stream.py drives it",
     "spark/plan/known_entries.py": "tests/spark/plan/test_admission.py drives it",
     "spark/plan/restart.py": "tests/spark/plan/test_stream_starts.py drives it",
+    "spark/options/schemas.py": "tests/spark/options/test_values.py and test_sink.py: a table of both sides",
     "testing.py": "integration/ops/test_testing.py: a user's test runs with it",
     "unparsable.py": "values only",
     "wire/columns/message_columns.py": "a step of decoding: tests/wire/columns/test_batches.py",

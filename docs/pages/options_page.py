@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from docs.pages.links import with_links
 from pulsar_spark.spark.options.connection import CONNECTION
 from pulsar_spark.spark.options.option import Mode, Option, Table
+from pulsar_spark.spark.options.schemas import SCHEMAS
 from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 
@@ -31,21 +32,31 @@ class _Scope(NamedTuple):
     groups: dict[str, tuple[str, ...]]
 
 
+def _without(table: Table, left_out: Table) -> Table:
+    found = Table()
+    found.extend(option for option in table if option not in [*left_out])
+    return found
+
+
+_BOTH = Table()
+_BOTH.extend(CONNECTION)
+_BOTH.extend(SCHEMAS)
 _SCOPES = (
     _Scope(
         "Source and sink",
-        CONNECTION,
+        _BOTH,
         {
             "cluster and topic": ("service.url", "admin.url", "topic"),
             "login": ("*.auth*",),
             "TLS": ("*.tls*", "*KeyStore*", "*TrustStore*"),
             "connections": ("pulsar.client.*",),
             "logs and names": ("log*", "subscription*"),
+            "values": ("value*", "keySchema", "schemaType"),
         },
     ),
     _Scope(
         "Source",
-        SOURCE,
+        _without(SOURCE, SCHEMAS),
         {
             "topics": ("topic*", "waitingForNonExistedTopic"),
             "start and end": ("starting*", "ending*", "publishTime*"),
@@ -57,17 +68,17 @@ _SCOPES = (
                 "maxMessagesPerPartition",
             ),
             "subscription": ("*Subscription*", "*.consumer.*"),
-            "columns and values": ("metadataColumns", "value*", "messageName", "schema*", "mode", "allow*"),
+            "columns and values": ("metadataColumns", "messageName", "schema*", "mode"),
             "chunked and compacted messages": ("*Chunked*", "readCompacted"),
             "encryption": ("*.crypto*",),
         },
     ),
     _Scope(
         "Sink",
-        SINK,
+        _without(SINK, SCHEMAS),
         {
             "delivery": ("delivery", "failOnDuplicates", "transaction*"),
-            "values and schemas": ("value*", "schema*", "key*", "upsert"),
+            "values and schemas": ("schema*", "key*", "upsert"),
             "batching, compression and chunks": ("*.batch*", "*.compression*", "*.chunk*"),
             "pending messages": ("*.maxPending*", "*.memoryLimit", "*.blockIfQueueFull", "*.sendTimeoutMs"),
             "partitions": ("*.messageRout*", "*.hashing*", "*.roundRobin*"),
@@ -124,7 +135,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 def _row(scope: _Scope, option: Option[Any]) -> str:
     """A row with an anchor: the name in lower case, and ``-sink`` if the source has such an option, too."""
-    is_second = scope.table is SINK and any(option.name == other.name for other in SOURCE)
+    is_second = scope.title == "Sink" and any(option.name == other.name for other in SOURCE)
     name = f'<a id="{option.name.lower()}{"-sink" if is_second else ""}"></a>`{option.name}`'
     only = "" if option.only is None else _ONLY[option.only]
     default = "" if option.default is None else f"`{option.default}`"

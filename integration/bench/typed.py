@@ -49,8 +49,8 @@ class _Bench:
     def run(self) -> None:
         with ExitStack() as stack:
             avro, json = (stack.enter_context(self._topics.empty(_PARTITIONS)) for _ in range(2))
-            self._write(_eight_columns(self._spark), avro, valueFormat="avro")
-            self._write(_eight_columns(self._spark), json, valueFormat="json")
+            self._write(_eight_columns(self._spark), avro, valueFormat="columns")
+            self._write(_eight_columns(self._spark), json, valueFormat="columns", schemaType="json")
             fields = _eight_columns(self._spark).schema
             self._compare(
                 "read",
@@ -70,8 +70,10 @@ class _Bench:
             "write",
             {
                 "raw": lambda: self._write_anew(_binary(self._spark)),
-                "avro": lambda: self._write_anew(_eight_columns(self._spark), valueFormat="avro"),
-                "json": lambda: self._write_anew(_eight_columns(self._spark), valueFormat="json"),
+                "avro": lambda: self._write_anew(_eight_columns(self._spark), valueFormat="columns"),
+                "json": lambda: self._write_anew(
+                    _eight_columns(self._spark), valueFormat="columns", schemaType="json"
+                ),
             },
         )
 

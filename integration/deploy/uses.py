@@ -40,7 +40,7 @@ def main(service_url: str, topic: str, folder: str) -> None:
     used: list[str] = []
     typed, columns = f"{topic}-typed", {"valueFormat": "columns", "metadataColumns": ""}
     rows = spark.createDataFrame(ROWS, "id long, item string")
-    rows.write.format("pulsar").options(**place, topic=typed, valueFormat="avro").mode("append").save()
+    rows.write.format("pulsar").options(**place, topic=typed, valueFormat="columns").mode("append").save()
     check(read(typed, **columns), ROWS)
     check(read(typed, **columns).where("id < 5").select("item"), [row[1:] for row in ROWS[:5]])
     used.append("typed")
@@ -48,20 +48,20 @@ def main(service_url: str, topic: str, folder: str) -> None:
     table = "typed_" + "".join(each for each in topic if each.isalnum())
     options = f"'service.url' '{service_url}', topic '{typed}', valueFormat 'columns', metadataColumns ''"
     spark.sql(f"CREATE TABLE {table} USING pulsar OPTIONS ({options})")
-    copied = f"'service.url' = '{service_url}', topic = '{topic}-sql', valueFormat = 'avro'"
+    copied = f"'service.url' = '{service_url}', topic = '{topic}-sql', valueFormat = 'columns'"
     spark.sql(f"INSERT INTO {table} WITH ({copied}) SELECT id, item FROM {table}")
     spark.sql(f"DROP TABLE {table}")
     check(read(f"{topic}-sql", **columns), ROWS)
     used.append("sql")
 
     def write(batch: DataFrame, _: int) -> None:
-        sink = {**place, "topic": f"{topic}-each", "valueFormat": "avro"}
+        sink = {**place, "topic": f"{topic}-each", "valueFormat": "columns"}
         batch.write.format("pulsar").options(**sink).mode("append").save()
 
     run(stream(typed, **columns).writeStream.foreachBatch(write), "foreachBatch")
     check(read(f"{topic}-each", **columns), ROWS)
 
-    sink = {**place, "topic": f"{topic}-txn", "valueFormat": "avro", "delivery": "transactional"}
+    sink = {**place, "topic": f"{topic}-txn", "valueFormat": "columns", "delivery": "transactional"}
     run(stream(typed, **columns).writeStream.format("pulsar").options(**sink), "transactional")
     check(read(f"{topic}-txn", **columns), ROWS)
 

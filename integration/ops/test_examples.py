@@ -211,7 +211,7 @@ def test_paid_orders(pulsar_in_spark, cluster, topic, checkpoint):
     ):
         timed = [(*row, 1_800_000_000_000 + second * 1000) for *row, second in rows]
         frame = pulsar_in_spark.rows(timed, f"{columns}, __eventTime long")
-        pulsar_in_spark.write(frame, name, valueFormat="avro")
+        pulsar_in_spark.write(frame, name, valueFormat="columns")
     spark = pulsar_in_spark.spark
     run(paid_orders.query(spark, cluster.service_url, orders, payments, paid, str(checkpoint)))
     found = pulsar_in_spark.read(paid, valueFormat="columns", metadataColumns="").collect()

@@ -305,7 +305,7 @@ def test_recipes(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_schemas(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
-    page.write([(1, "tea"), (2, "milk")], "id long, item string", "orders", valueFormat="avro")
+    page.write([(1, "tea"), (2, "milk")], "id long, item string", "orders", valueFormat="columns")
     avro = {"type": "record", "name": "Event", "fields": [{"name": "n", "type": "int"}]}
     page.place("/etc/schemas/event.avsc").write_text(json.dumps(avro))
     proto = "package shop;\nmessage Order { int64 id = 1; }"
@@ -321,7 +321,8 @@ def test_schemas(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
         changes,
         "key struct<id string>, op string, after struct<id string, item string>, ts_ms long",
         "dbserver.inventory.customers",
-        valueFormat="json",
+        valueFormat="columns",
+        schemaType="json",
         keyColumns="key",
     )
     page.run(capsys)

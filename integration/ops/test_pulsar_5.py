@@ -69,10 +69,10 @@ def test_typed_rows_are_copied_once(pulsar, topic, checkpoint):
     copy = f"{topic}-copy"
     rows = [(number, None if number % 5 == 0 else f"item {number}", number / 4) for number in range(600)]
     for part in (rows[:400], rows[400:]):
-        pulsar.write(pulsar.rows(part, "id long, item string, price double"), topic, valueFormat="avro")
+        pulsar.write(pulsar.rows(part, "id long, item string, price double"), topic, valueFormat="columns")
         options = {"valueFormat": "columns", "startingOffsets": "earliest"}
         read = pulsar.stream(topic, **options).select("id", "item", "price")
-        writer = pulsar.write_stream(read, checkpoint, copy, valueFormat="avro")
+        writer = pulsar.write_stream(read, checkpoint, copy, valueFormat="columns")
         finish(begun(writer.trigger(availableNow=True)))
     copied = pulsar.read(copy, valueFormat="columns").select("id", "item", "price")
     assert sorted(tuple(row) for row in copied.collect()) == rows

@@ -104,7 +104,7 @@ def other(cluster, spark):
 def test_partitions_schemas_and_order(other):
     topic = other.new_topic()
     rows = [(number, f"item {number}") for number in range(50)]
-    other.send(topic, rows, "id long, item string", valueFormat="avro")
+    other.send(topic, rows, "id long, item string", valueFormat="columns")
     read = other.read_all(topic, valueFormat="columns", metadataColumns="")
     assert [tuple(row) for row in read] == rows
     divided = other.new_topic(partitions=2)

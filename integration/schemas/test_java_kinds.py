@@ -122,6 +122,6 @@ def test_each_kind_of_field(pulsar_in_spark, java, topic, kind):
         expected[row] |= DEFAULTS
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == theirs
-    pulsar_in_spark.write(rows, copy, valueFormat=kind.lower(), schemaRegistration="existing")
+    pulsar_in_spark.write(rows, copy, valueFormat="columns", schemaRegistration="existing")
     for ours, theirs in zip(map(cut, java.read(kind, copy)), expected, strict=True):
         assert ours == theirs

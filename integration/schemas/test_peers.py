@@ -82,13 +82,18 @@ def test_what_java_writes_as_plain_protobuf(
     told = definition_of(admin, java_topics[kind.name])
     path = tmp_path / "values.desc"
     path.write_bytes(base64.b64decode(told["fileDescriptorSet"]))
-    options = {"valueSchema": str(path), "messageName": told["rootMessageTypeName"], "metadataColumns": ""}
-    check(pulsar_in_spark.read(topic, valueFormat="protobuf", **options), kind.columns, kind.rows)
+    options = {
+        "schemaType": "protobuf",
+        "valueSchema": str(path),
+        "messageName": told["rootMessageTypeName"],
+        "metadataColumns": "",
+    }
+    check(pulsar_in_spark.read(topic, valueFormat="columns", **options), kind.columns, kind.rows)
     sink = Collector()
-    drain(pulsar_in_spark.stream(topic, valueFormat="protobuf", **options), sink, checkpoint)
+    drain(pulsar_in_spark.stream(topic, valueFormat="columns", **options), sink, checkpoint)
     nulls = dict.fromkeys(kind.names)
     assert [row.asDict(recursive=True) for row in sink.rows] == [row or nulls for row in kind.rows]
-    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.* PROTOBUF .*valueFormat=protobuf"):
+    with pytest.raises(PySparkException, match=r"PULSAR_UNSUPPORTED.* PROTOBUF .*schemaType=protobuf"):
         pulsar_in_spark.read(topic, **TYPED)
 
 

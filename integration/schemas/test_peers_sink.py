@@ -73,7 +73,7 @@ def in_java(cluster, topic, schema=AUTO_CONSUME):
 
 
 def test_peers_read_avro(pulsar_in_spark, cluster, peer, admin, topic):
-    pulsar_in_spark.write(frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="avro")
+    pulsar_in_spark.write(frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="columns")
     expected = texts(ROWS)
     definition = definition_of(admin, topic)
     assert texts(in_java(cluster, topic)) == expected
@@ -88,12 +88,16 @@ def test_a_cpp_class_reads_json(pulsar_in_spark, peer, topic):
     schema = JsonSchema(cpp_values.Order)
     cpp_values.produce(peer, topic, schema, [])
     rows = frame(pulsar_in_spark, cpp_values.ORDER_COLUMNS, cpp_values.ORDERS)
-    pulsar_in_spark.write(rows, topic, valueFormat="json", schemaRegistration="existing")
+    pulsar_in_spark.write(
+        rows, topic, valueFormat="columns", schemaType="json", schemaRegistration="existing"
+    )
     assert cpp_values.read(peer, topic, schema) == [cpp_values.order(values) for values in cpp_values.ORDERS]
 
 
 def test_spark_reads_its_json(pulsar_in_spark, topic):
-    pulsar_in_spark.write(frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="json")
+    pulsar_in_spark.write(
+        frame(pulsar_in_spark, COLUMNS, ROWS), topic, valueFormat="columns", schemaType="json"
+    )
     check(pulsar_in_spark.read(topic, **TYPED), READ_COLUMNS, ROWS)
 
 
@@ -106,7 +110,7 @@ def test_a_java_class_reads_what_spark_writes_by_its_schema(pulsar_in_spark, clu
     finite = {"small": 0.25, "wide": -0.25} if kind == "JSON" else {}
     orders = [row | finite for row in ORDERS if row is not None]
     rows = frame(pulsar_in_spark, ORDER_COLUMNS, orders)
-    pulsar_in_spark.write(rows, topic, valueFormat=kind.lower(), schemaRegistration="existing")
+    pulsar_in_spark.write(rows, topic, valueFormat="columns", schemaRegistration="existing")
     found = read_values(cluster.service_url, {topic: schema})[topic]
     assert [version for version, _ in found] == [0] * len(orders)
     assert texts([value for _, value in found]) == texts(orders)
@@ -132,7 +136,9 @@ def test_java_reads_primitives(pulsar_in_spark, cluster, topic):
     topics = {f"{topic}-{name}": name for name in PRIMITIVES}
     for each, name in topics.items():
         rows = [{"value": value} for value in PRIMITIVES[name]]
-        pulsar_in_spark.write(frame(pulsar_in_spark, f"value {name}", rows), each, valueFormat="primitive")
+        pulsar_in_spark.write(
+            frame(pulsar_in_spark, f"value {name}", rows), each, valueFormat="columns", schemaType="primitive"
+        )
         check(pulsar_in_spark.read(each, **TYPED), f"value {name}", rows)
     found = read_values(cluster.service_url, dict.fromkeys(topics, AUTO_CONSUME))
     assert {topics[each]: texts([value for _, value in values]) for each, values in found.items()} == {
@@ -195,7 +201,8 @@ def test_java_reads_key_and_value(pulsar_in_spark, cluster, topic, kind, encodin
     pulsar_in_spark.write(
         frame(pulsar_in_spark, "id int,region string,name string", rows),
         topic,
-        valueFormat=kind,
+        valueFormat="columns",
+        schemaType=kind,
         keyColumns="id,region",
         keyValueEncoding=encoding,
     )
@@ -212,7 +219,7 @@ def test_java_reads_both_versions_of_a_schema_that_grew(pulsar_in_spark, cluster
         pulsar_in_spark, "id bigint,item string,note string", [{"id": 2, "item": "b", "note": "c"}]
     )
     for rows in (first, second, second):
-        pulsar_in_spark.write(rows, topic, valueFormat="avro")
+        pulsar_in_spark.write(rows, topic, valueFormat="columns")
     last = (1, as_json({"id": 2, "item": "b", "note": "c"}))
     assert read_values(cluster.service_url, {topic: AUTO_CONSUME})[topic] == [
         (0, {"id": 1, "item": "a"}),

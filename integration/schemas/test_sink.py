@@ -27,7 +27,7 @@ from pulsar_spark.client import Client
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.topic_encoders import warn_of_bytes
 
-AVRO = {"valueFormat": "avro"}
+COLUMNS = {"valueFormat": "columns"}
 
 
 class Stored(NamedTuple):
@@ -86,10 +86,10 @@ def fields(client, topic):
 def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(pulsar_in_spark, client, peer, topic):
     """Under the default strategy, FULL."""
     here = pulsar_in_spark
-    here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
-    here.write(here.rows([(2, "b", 1.5)], "id int, item string, price double"), topic, **AVRO)
-    here.write(here.rows([("c", 3)], "item string, id int"), topic, **AVRO)
-    here.write(here.rows([(None, 4)], "note string, id int"), topic, **AVRO)
+    here.write(here.rows([(1, "a")], "id int, item string"), topic, **COLUMNS)
+    here.write(here.rows([(2, "b", 1.5)], "id int, item string, price double"), topic, **COLUMNS)
+    here.write(here.rows([("c", 3)], "item string, id int"), topic, **COLUMNS)
+    here.write(here.rows([(None, 4)], "note string, id int"), topic, **COLUMNS)
     assert values(client, peer, topic) == [
         (0, {"id": 1, "item": "a"}),
         (1, {"id": 2, "item": "b", "price": 1.5}),
@@ -109,22 +109,22 @@ def test_a_column_that_comes_makes_a_version_and_one_that_goes_does_not(pulsar_i
 def test_a_literal_becomes_a_field_that_is_required(pulsar_in_spark, client, topic):
     here = pulsar_in_spark
     rows = here.spark.sql("SELECT 1 AS id, CAST(NULL AS STRING) AS note")
-    here.write(rows, topic, **AVRO)
+    here.write(rows, topic, **COLUMNS)
     assert fields(client, topic) == {"id": "int", "note": ["null", "string"]}
-    here.write(rows.drop("note"), topic, **AVRO)
+    here.write(rows.drop("note"), topic, **COLUMNS)
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is missing, and .* no default"):
-        here.write(rows.drop("id"), topic, **AVRO)
+        here.write(rows.drop("id"), topic, **COLUMNS)
 
 
 def test_records_as_json(pulsar_in_spark, client, peer, topic):
-    here, options = pulsar_in_spark, {"valueFormat": "json"}
+    here, options = pulsar_in_spark, {"valueFormat": "columns", "schemaType": "json"}
     here.write(here.rows([(1, "a")], "id int, item string"), topic, **options)
     here.write(here.rows([(2, None, [1.5])], "id int, item string, more array<double>"), topic, **options)
     found = [(version, json.loads(payload or b"")) for payload, _, version, _ in stored(peer, topic)]
     assert found == [(0, {"id": 1, "item": "a"}), (1, {"id": 2, "more": [1.5]})]
     assert list(fields(client, topic)) == ["id", "item", "more"]
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is JSON, but rows are"):
-        here.write(here.rows([(1, "a")], "id int, item string"), topic, **AVRO)
+    here.write(here.rows([(3, "c")], "id int, item string"), topic, **COLUMNS)
+    assert json.loads(stored(peer, topic)[-1].payload or b"") == {"id": 3, "item": "c"}
 
 
 def test_a_topic_keeps_its_own_schema(pulsar_in_spark, client, peer, admin, topic):
@@ -139,7 +139,7 @@ def test_a_topic_keeps_its_own_schema(pulsar_in_spark, client, peer, admin, topi
     register(admin, topic, "AVRO", definition)
     rows = pulsar_in_spark.rows([(7, 1, "BLUE")], "other int, number int, color string")
     for registration in ("auto", "existing"):
-        pulsar_in_spark.write(rows, topic, **AVRO, schemaRegistration=registration)
+        pulsar_in_spark.write(rows, topic, **COLUMNS, schemaRegistration=registration)
     expected = {"color": "BLUE", "number": 1.0, "other": 7, "left": "none"}
     assert values(client, peer, topic) == [(0, expected)] * 2
     assert client.schemas.at(TopicName.parse(topic), 1) is None
@@ -149,16 +149,14 @@ def test_rows_that_do_not_fit_are_not_written(pulsar_in_spark, peer, client, top
     here = pulsar_in_spark
     rows = here.rows([(1, "a")], "id int, item string")
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic has no schema, but schemaReg"):
-        here.write(rows, topic, **AVRO, schemaRegistration="existing")
-    here.write(rows, topic, **AVRO)
+        here.write(rows, topic, **COLUMNS, schemaRegistration="existing")
+    here.write(rows, topic, **COLUMNS)
     other = here.rows([("x", "a", 1)], "id string, item string, more int")
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'id' is string, but the topic has int"):
-        here.write(other, topic, **AVRO)
+        here.write(other, topic, **COLUMNS)
     more = here.rows([(2, "b", 1)], "id int, item string, more int")
     with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\].*'more' has no field .*=existing"):
-        here.write(more, topic, **AVRO, schemaRegistration="existing")
-    with pytest.raises(PySparkException, match=r"\[PULSAR_SCHEMA\] the topic's schema is AVRO, but rows are"):
-        here.write(here.rows([("x",)], "v string"), topic, valueFormat="primitive")
+        here.write(more, topic, **COLUMNS, schemaRegistration="existing")
     assert len(peer.read_all(topic)) == 1
     assert client.schemas.at(TopicName.parse(topic), 1) is None
 
@@ -172,12 +170,12 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admi
     admin.request("PUT", path, "ALWAYS_INCOMPATIBLE")
     # In this order: a topic that is open takes a new policy over later.
     wait_until(lambda: admin.request("GET", path) == "ALWAYS_INCOMPATIBLE")
-    here.write(here.rows([(1,)], "id int"), topic, **AVRO)
+    here.write(here.rows([(1,)], "id int"), topic, **COLUMNS)
     more = here.rows([(2, "b")], "id int, item string")
 
     def refusal():
         with pytest.raises(PySparkException) as caught:
-            here.write(more, topic, **AVRO)
+            here.write(more, topic, **COLUMNS)
         return str(caught.value)
 
     text = refusal()
@@ -190,7 +188,7 @@ def test_what_the_broker_refuses_is_said_with_its_strategy(pulsar_in_spark, admi
 def test_key_and_value_of_a_topic(pulsar_in_spark, client, peer, topic, encoding):
     """A second write takes the topic's encoding; a new column of the value makes a version."""
     here = pulsar_in_spark
-    options = AVRO | {"keyColumns": "id"}
+    options = COLUMNS | {"keyColumns": "id"}
     here.write(here.rows([("k", 1)], "id string, n int"), topic, **options, keyValueEncoding=encoding)
     here.write(here.rows([("k", 2, "x")], "id string, n int, more string"), topic, **options)
     first, second = stored(peer, topic)
@@ -211,13 +209,15 @@ def test_key_and_value_of_a_topic(pulsar_in_spark, client, peer, topic, encoding
 def test_tombstones_of_records(pulsar_in_spark, client, peer, topic):
     here = pulsar_in_spark
     rows = here.rows([("a", (1,)), ("b", None), ("c", (None,))], "__key string, value struct<n: int>")
-    here.write(rows, topic, **AVRO, upsert="true")
+    here.write(rows, topic, valueFormat="struct", upsert="true")
     assert values(client, peer, topic) == [(0, {"n": 1}), (0, None), (0, {"n": None})]
     assert [message.key for message in stored(peer, topic)] == ["a", "b", "c"]
     found = here.read(topic, valueFormat="columns", metadataColumns="__isNull").collect()
     assert [tuple(row) for row in found] == [(1, False), (None, True), (None, False)]
     copy = f"{topic}-copy"
-    here.write(here.read(topic, valueFormat="struct").drop("__topic"), copy, **AVRO, upsert="true")
+    here.write(
+        here.read(topic, valueFormat="struct").drop("__topic"), copy, valueFormat="struct", upsert="true"
+    )
     assert values(client, peer, copy) == values(client, peer, topic)
     assert [message.key for message in stored(peer, copy)] == ["a", "b", "c"]
 
@@ -241,13 +241,13 @@ def test_rows_that_name_their_topics(pulsar_in_spark, client, peer, admin, topic
         f.col("id").cast("int").alias("n"),
         f.concat(f.lit(f"{topic}-"), (f.col("id") % 3).cast("string")).alias("__topic"),
     )
-    here.write(rows, **AVRO)
+    here.write(rows, **COLUMNS)
     for number, name in enumerate(names):
         found = values(client, peer, name)
         assert sorted(value["n"] for _, value in found) == list(range(number, 300, 3))
         assert {version for version, _ in found} == {0}
     wide = rows.withColumn("more", f.lit("x"))
-    here.write(wide, **AVRO)
+    here.write(wide, **COLUMNS)
     for name in names:
         found = values(client, peer, name)
         assert Counter(version for version, _ in found) == {0: 100, 1: 100}
@@ -280,7 +280,7 @@ class TypedPipe:
             )
         )
         rows = change(rows.mapInArrow(self._fails, rows.schema))
-        options = AVRO | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
+        options = COLUMNS | {"delivery": "effectively-once", "failOnDuplicates": "true"} | options
         sink = self._here.write_stream(rows, self._folder / "checkpoint", self._target, **options)
         query = sink.start()
         try:
@@ -331,10 +331,10 @@ def test_a_version_that_others_register_meanwhile_changes_no_row_of_a_replay(
 
 
 FORMATS: dict[str, dict[str, str]] = {
-    "avro": AVRO,
-    "json": {"valueFormat": "json"},
-    "primitive": {"valueFormat": "primitive"},
-    "key and value": AVRO | {"keyColumns": "k"},
+    "avro": COLUMNS,
+    "json": {"valueFormat": "columns", "schemaType": "json"},
+    "primitive": {"valueFormat": "columns", "schemaType": "primitive"},
+    "key and value": COLUMNS | {"keyColumns": "k"},
 }
 
 
@@ -456,14 +456,14 @@ def test_a_namespace_that_takes_no_producer_without_a_schema(
 def test_a_topic_that_is_made_anew_under_a_stream(pulsar_in_spark, admin, topic, checkpoint):
     """Its versions begin anew, with another schema of the same number: read by that, not by the old one."""
     here = pulsar_in_spark
-    here.write(here.rows([("old", 1)], "a string, b int"), topic, **AVRO)
+    here.write(here.rows([("old", 1)], "a string, b int"), topic, **COLUMNS)
     rows = here.stream(topic, valueFormat="columns", failOnDataLoss="false", metadataColumns="")
     found = Collector()
     query = start(rows, found, checkpoint)
     try:
         await_rows(query, lambda: found.rows)
         admin.delete_topic(topic)
-        here.write(here.rows([(2, "new")], "b int, a string"), topic, **AVRO)
+        here.write(here.rows([(2, "new")], "b int, a string"), topic, **COLUMNS)
         await_rows(query, lambda: len(found.rows) > 1)
     finally:
         query.stop()

@@ -353,7 +353,7 @@ def test_topics_of_different_schemas(pulsar_in_spark, peer, topic):
         Exception, match=rf"topics have different schemas: {topic}: AVRO struct<.*; {other}: AVRO"
     ):
         pulsar_in_spark.read(None, **topics)
-    raw = pulsar_in_spark.read(None, **topics, allowDifferentTopicSchemas="true").collect()
+    raw = pulsar_in_spark.read(None, **topics | {"valueFormat": "raw"}).collect()
     assert len(raw) == 4
     assert all(isinstance(row["value"], bytes | bytearray) for row in raw)
     reader = pulsar_in_spark.spark.read.format("pulsar").schema("item string, id bigint")
@@ -431,12 +431,13 @@ def test_a_schema_of_the_users_own(pulsar_in_spark, peer, topic, tmp_path):
             buffer = io.BytesIO()
             fastavro.schemaless_writer(buffer, V0, row)
             producer.send(buffer.getvalue())
-    with pytest.raises(Exception, match=r"has no schema, .* set valueFormat to avro, json or protobuf, and"):
-        typed(pulsar_in_spark, topic)
+    assert typed(pulsar_in_spark, topic).schema.simpleString() == "struct<value:binary>"
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(V0))
     for text in (json.dumps(V0), str(path)):
-        assert dicts(typed(pulsar_in_spark, topic, valueFormat="avro", valueSchema=text).collect()) == rows
+        assert dicts(typed(pulsar_in_spark, topic, schemaType="avro", valueSchema=text).collect()) == rows
+    with pytest.raises(Exception, match=r"PULSAR_OPTION.*has no schema that says what its values are"):
+        typed(pulsar_in_spark, topic, valueSchema=text)
 
 
 ORDER = """
@@ -460,7 +461,7 @@ def test_a_descriptor_set_of_protocs(pulsar_in_spark, peer, topic, tmp_path):
     command = ["protoc", f"-I{tmp_path}", f"-I{imports}", f"--descriptor_set_out={path}", "order.proto"]
     with closing(peer.client.create_producer(topic, schema=BytesSchema())) as producer:
         producer.send(b"\x08\x07" + 2 * b"\x12\x03\x0a\x01s" + b"\x1a\x02\x08\x05")
-    options = {"valueFormat": "protobuf", "valueSchema": str(path), "messageName": "shop.Order"}
+    options = {"schemaType": "protobuf", "valueSchema": str(path), "messageName": "shop.Order"}
     assert protoc.main(command) == 0
     with pytest.raises(Exception, match=r"PULSAR_OPTION.* lacks google/protobuf/timestamp\.proto"):
         typed(pulsar_in_spark, topic, **options)
@@ -515,7 +516,12 @@ def test_schemas_of_another_registry(pulsar_in_spark, cluster, admin, topic):
             buffer = io.BytesIO()
             fastavro.schemaless_writer(buffer, V0, value(0, number))
             producer.send(buffer.getvalue(), **fields)
-    options = {"valueFormat": "avro", "valueSchema": definition, "metadataColumns": "__schemaId"}
+    options = {
+        "valueFormat": "columns",
+        "schemaType": "avro",
+        "valueSchema": definition,
+        "metadataColumns": "__schemaId",
+    }
     rows = pulsar_in_spark.read(topic, **options).collect()
     assert [(row.id, row["__schemaId"]) for row in rows] == list(zip(range(3), [*ids, None], strict=True))
     numbers = pulsar_in_spark.read(topic, metadataColumns="__schemaId").selectExpr(

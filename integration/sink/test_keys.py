@@ -158,7 +158,7 @@ def test_keys_of_a_schema_go_where_java_sends_them(pulsar_in_spark, cluster, adm
     for kind, _, keys in kinds:
         theirs, ours = f"{topic}-{kind}", f"{topic}-{kind}-ours"
         frame = pulsar_in_spark.rows(list(zip(keys, range(20), strict=True)), f"id {kind}, value int")
-        pulsar_in_spark.write(frame, ours, valueFormat="primitive", keyColumns="id")
+        pulsar_in_spark.write(frame, ours, valueFormat="columns", schemaType="primitive", keyColumns="id")
         java, spark = (
             {(record.value, record.key, record.partition) for record in peer.read_all(name)}
             for name in (theirs, ours)

@@ -83,10 +83,15 @@ def test_a_typed_table_is_read_and_written(pulsar_in_spark, topic, table, checkp
     spark = pulsar_in_spark.spark
     names = {"service.url": pulsar_in_spark.service_url, "valueFormat": "columns"}
     pulsar_in_spark.write(
-        pulsar_in_spark.rows([(1, "tea")], "id bigint, item string"), topic, valueFormat="json"
+        pulsar_in_spark.rows([(1, "tea")], "id bigint, item string"),
+        topic,
+        valueFormat="columns",
+        schemaType="json",
     )
     pairs = pulsar_in_spark.rows([(1, "a")], "key bigint, value string")
-    pulsar_in_spark.write(pairs, f"{topic}-pairs", valueFormat="primitive", keyColumns="key")
+    pulsar_in_spark.write(
+        pairs, f"{topic}-pairs", valueFormat="columns", schemaType="primitive", keyColumns="key"
+    )
     for name, first, second in ((topic, "id", "item"), (f"{topic}-pairs", "key", "value")):
         given = ", ".join(f"'{option}' '{text}'" for option, text in {**names, "topic": name}.items())
         spark.sql(f"DROP TABLE IF EXISTS {table}")

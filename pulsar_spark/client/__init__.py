@@ -61,7 +61,13 @@ if TYPE_CHECKING:
     )
     from pulsar_spark.client.reading.stored_run import find_stored_batch
     from pulsar_spark.client.reading.tail import Arrivals, Tail
-    from pulsar_spark.client.reading.typed_values import ReaderSchema, TypedValueReader, TypedValues
+    from pulsar_spark.client.reading.typed_values import (
+        OPAQUE_TYPES,
+        ReaderSchema,
+        TypedValueReader,
+        TypedValues,
+        schema_like,
+    )
     from pulsar_spark.client.schemas import VersionedSchema
     from pulsar_spark.client.segment_watch import SegmentWatch
     from pulsar_spark.client.topic_watch import TopicWatch
@@ -144,7 +150,9 @@ else:  # The same for Python. Spark starts several processes for a query: each i
             ),
             "pulsar_spark.client.reading.stored_run": "find_stored_batch",
             "pulsar_spark.client.reading.tail": "Arrivals Tail",
-            "pulsar_spark.client.reading.typed_values": "ReaderSchema TypedValueReader TypedValues",
+            "pulsar_spark.client.reading.typed_values": (
+                "OPAQUE_TYPES ReaderSchema TypedValueReader TypedValues schema_like"
+            ),
             "pulsar_spark.client.schemas": "VersionedSchema",
             "pulsar_spark.client.segment_watch": "SegmentWatch",
             "pulsar_spark.client.topic_watch": "TopicWatch",

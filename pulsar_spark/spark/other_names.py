@@ -82,6 +82,9 @@ _FLINK = {
 }
 
 _PULSAR = {
+    "allowDifferentTopicSchemas": (
+        "leave it out, and use valueFormat=raw, or columns that the topics share by .schema(...)"
+    ),
     "useTls": "use service.url with pulsar+ssl://",
     "deadLetterTopic": "use mode with PERMISSIVE, and write the rows with a __corruptValue to that topic",
     "subscription": "use predefinedSubscription",

@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pulsar_spark.client import (
+    OPAQUE_TYPES,
     Client,
     ReaderSchema,
     Schema,
+    SchemaType,
     TypedValueReader,
     WorkPool,
     impatient_client,
-    protobuf_schema,
     run_all,
+    schema_like,
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.given_schema import given_schema
 from pulsar_spark.spark.options.source import SourceOptions
 from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
 from pulsar_spark.spark.rows.read import PayloadReader, RawValues, SchemaValues
-from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns
+from pulsar_spark.spark.rows.schema import MAX_ROWS, MAX_TYPED_ROWS, RowColumns, ValueFormat
 
 _SHOWN_TOPICS = 10  # topics of each schema in an error
 _SHOWN_TYPE = 500  # characters of a type in an error
-_OWN = "Give a schema as docs/schemas.md says: Avro's JSON, or the file that protoc writes, not JSON Schema"
-_MAX_FILE = 4 << 20  # bytes of a file with a schema; those of a topic have this limit, too
+_NO_SCHEMA = -1, Schema(SchemaType.NONE)
 
 _Found = Mapping[TopicName, tuple[int, Schema]]
 
@@ -117,13 +118,8 @@ def plan_rows(
 
 def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
     values = options.values
-    if values.format.is_raw:
+    if values.format is ValueFormat.RAW:
         return RowPlan(options.columns)
-    if values.schema is not None:
-        try:
-            return _typed(options, ReaderSchema(_given(values.schema, values), is_given=True), wanted)
-        except SchemaError as error:
-            raise SchemaError(error.what.replace("the topic's schema", "valueSchema"), advice=_OWN) from None
     if wanted is not None and values.evolution is EvolutionMode.RESTART:
         raise OptionError(
             "schemaEvolutionMode=restart has no effect with .schema(...), which keeps the columns as they "
@@ -131,35 +127,74 @@ def _plan(options: SourceOptions, wanted: StructType | None) -> RowPlan:
             advice="Leave one of them out",
         )
     found = _schemas(options)
+    if values.schema is not None or values.key_schema is not None:
+        return _typed(options, _given_reader(found, values), wanted)
     schemas = list(dict.fromkeys(schema for _, schema in found.values()))
     load = uuid4().hex
     # One schema is enough if the user has selected the columns.
     for schema in _widest(schemas)[: None if wanted is None else 1]:
-        reader = ReaderSchema(schema, found, load=load)
+        reader = ReaderSchema(schema, found, is_default=schema.type is SchemaType.NONE, load=load)
         plan = _typed(options, reader, wanted)
         target = plan.columns.target if wanted is None else plan.columns.projected(wanted).target
         if all(_is_read_by(reader, each, target, wanted) for each in schemas):
             return plan
-    if values.allow_different:
-        return RowPlan(options.columns)
     raise _different(found, wanted)
 
 
 def _typed(options: SourceOptions, reader: ReaderSchema, wanted: StructType | None) -> RowPlan:
     if wanted is None:
         reader.check_columns()
-    columns = replace(options.columns, value_type=reader.type, is_flat=options.values.format.is_flat)
+    columns = replace(
+        options.columns, value_type=reader.type, is_flat=options.values.format is ValueFormat.COLUMNS
+    )
     reader.check(reader.type)
     return RowPlan(columns, reader)
 
 
+def _given_reader(found: _Found, values: ValueOptions) -> ReaderSchema:
+    """The user's schema, of the type that values have at the broker.
+
+    Raises:
+        OptionError: values have several types or an unknown one, or a topic's cannot be read by the schema.
+    """
+    value = values.schema and partial(given_schema, "valueSchema", values.schema, message=values.message)
+    key = values.key_schema and partial(given_schema, "keySchema", values.key_schema)
+    own = {topic: schema for topic, (_, schema) in found.items() if schema.type not in OPAQUE_TYPES}
+    others = [topic for topic in found if topic not in own]
+    default = value(values.type.type) if value and values.type else None
+    if default is None and (others or not own):
+        topic = others[0] if others else "of topicsPattern"
+        raise OptionError(
+            f"topic {topic} has no schema that says what its values are",
+            advice="Set schemaType to their type, and valueSchema",
+        )
+    kinds = {schema_like(schema, value or None, key or None) for schema in own.values()}
+    schema = next(iter(kinds), default)
+    if schema is None or len(kinds) > 1 or (others and schema != default):
+        raise _different(found, None)
+    if key and schema.type is not SchemaType.KEY_VALUE:
+        raise OptionError("option keySchema is for KEY_VALUE, but the values are not", advice="Leave it out")
+    reader = ReaderSchema(schema, found, is_given=True, is_default=schema == default, load=uuid4().hex)
+    for topic, each in own.items():
+        why = reader.decoder(each, each, reader.type)
+        if isinstance(why, str):
+            raise OptionError(
+                f"the values of topic {topic} cannot be read by the options' schema: {why}",
+                advice="Give the new names of fields aliases with the old ones, and new fields a default",
+            )
+    return reader
+
+
 def _schemas(options: SourceOptions) -> _Found:
-    """The schema of each topic with its version: the latest, or the one that the user gave."""
+    """The schema of each topic with its version: the latest, or the one that the user gave.
+
+    That of a topic without one is BYTES.
+    """
     with impatient_client(options.client) as client:
         given = options.topics if options.pattern is None else client.topics_matching(options.pattern)
         topics = list(dict.fromkeys(topic.base for topic in given))
         answers = run_all([partial(_schema_of, client, topic, options.values) for topic in topics])
-    if not topics:
+    if not topics and options.values.type is None:
         raise OptionError(
             "no topic matches topicsPattern yet, so there is no schema to decode values with",
             advice="Start the query when a topic exists, or set valueFormat=raw",
@@ -185,11 +220,7 @@ def _schema_of(client: Client, topic: TopicName, values: ValueOptions) -> tuple[
         return values.version, schema
     latest = client.schemas.latest(topic)
     if latest is None:
-        raise OptionError(
-            f"topic {topic} has no schema, or does not exist",
-            advice="If you know the form of its values, set valueFormat to avro, json or protobuf, and "
-            "valueSchema. With valueFormat=raw you get their bytes",
-        )
+        return _NO_SCHEMA
     return latest
 
 
@@ -218,7 +249,7 @@ def _is_read_by(reader: ReaderSchema, schema: Schema, target: pa.DataType, wante
     if schema == reader.schema:
         return True
     if reader.has_all_of(schema):
-        return reader.can_read(schema, target)
+        return not isinstance(reader.decoder(schema, schema, target), str)
     return wanted is not None and _has(schema, target)
 
 
@@ -233,16 +264,22 @@ def _has(schema: Schema, target: pa.DataType) -> bool:
 def _different(found: _Found, wanted: StructType | None) -> OptionError:
     topics: dict[str, list[str]] = {}
     for topic, (_, schema) in found.items():
-        topics.setdefault(f"{schema.type.name} {_shown(ReaderSchema(schema).type)}", []).append(str(topic))
+        topics.setdefault(_schema_text(schema), []).append(str(topic))
     texts = [f"{', '.join(_first(names))}: {text}" for text, names in topics.items()]
     columns = "choose columns that they share with .schema(...)"
     if wanted is not None:
         columns = "leave columns that they do not share out of .schema(...)"
     return OptionError(
         f"topics have different schemas: {'; '.join(_first(texts))}",
-        advice=f"Read them one by one, {columns}, or set allowDifferentTopicSchemas=true to get the bytes of "
-        "their values",
+        advice=f"Read them one by one, {columns}, or set valueFormat=raw to get the bytes of their values",
     )
+
+
+def _schema_text(schema: Schema) -> str:
+    if schema.type is SchemaType.NONE:
+        return "no schema"
+    columns = "" if schema.type in OPAQUE_TYPES else f" {_shown(ReaderSchema(schema).type)}"
+    return f"{schema.type.name}{columns}"
 
 
 def _first(texts: Sequence[str]) -> list[str]:
@@ -253,28 +290,3 @@ def _first(texts: Sequence[str]) -> list[str]:
 def _shown(kind: pa.DataType) -> str:
     text = str(kind)
     return text if len(text) <= _SHOWN_TYPE else f"{text[:_SHOWN_TYPE]}..."
-
-
-def _given(definition: str | Path, values: ValueOptions) -> Schema:
-    """The user's schema."""
-    data = _contents(definition) if isinstance(definition, Path) else definition.encode()
-    if values.message is not None:
-        return protobuf_schema(data, values.message)
-    kind = values.format.given_type
-    assert kind is not None  # only such formats have a schema of the user's
-    return Schema(kind, data)
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE + 1)
-    except OSError as error:
-        what = f"valueSchema cannot be read: {error}"
-        raise OptionError(what, advice="Write Avro's JSON, or a file that the driver can read") from error
-    if len(data) > _MAX_FILE:
-        raise OptionError(
-            f"valueSchema names a file of more than {_MAX_FILE >> 20} MiB: {path}",
-            advice="Name a file with the schema of this topic's values alone",
-        )
-    return data

@@ -21,15 +21,14 @@ from pulsar_spark.spark.options.encryption import check_key_reader
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.options.user_code import load_function
 from pulsar_spark.spark.processes import is_first_to_say, set_up_logs, warn_of_login
-from pulsar_spark.spark.rows.schema import SEQUENCE_ID
+from pulsar_spark.spark.rows.schema import SEQUENCE_ID, ValueFormat
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
-from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.sink.delivery import decide_dedup, query_log
 from pulsar_spark.spark.sink.driver import fail_batch, finish_batch
 from pulsar_spark.spark.sink.micro_batch import micro_batch
 from pulsar_spark.spark.sink.task import load_user_code, write_task
-from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_topic_format
+from pulsar_spark.spark.sink.topic_encoders import pinned_schemas, with_schemas
 from pulsar_spark.spark.sink.write_numbers import read_write_numbers
 from pulsar_spark.spark.spark_api import DataSourceStreamArrowWriter
 
@@ -44,9 +43,9 @@ class PulsarWriter(DataSourceArrowWriter):
             raise OptionError("a topic cannot be overwritten", advice='Write with .mode("append")')
         set_up_logs(options.log_level)
         warn_of_login(options.client, options.transaction_log_key)
-        if options.values.format is SinkFormat.COLUMNS:
+        if options.values.format is not ValueFormat.RAW:
             with impatient_client(options.client) as client:
-                options = with_topic_format(options, client)
+                options = with_schemas(options, client)
         self._options = options
         self._shape = _shape(schema, options)
         check_reachable(options.client)
@@ -78,8 +77,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         set_up_logs(options.log_level)
         warn_of_login(options.client, options.transaction_log_key)
-        if options.values.format is SinkFormat.COLUMNS:
-            options = with_topic_format(options, shared_client(options.client))
+        if options.values.format is not ValueFormat.RAW:
+            options = with_schemas(options, shared_client(options.client))
         self._options = options
         self._shape = _shape(schema, options)
         self._schemas = pinned_schemas(options, self._shape)

@@ -20,7 +20,7 @@ from pulsar_spark.values.interfaces import EncodedValues, ValueDecoder, ValueEnc
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
 # A PROTOBUF schema lacks the field numbers of nested messages.
 _ADVICE = {
-    SchemaType.PROTOBUF: "To read such a topic, set valueFormat=protobuf, valueSchema and messageName. "
+    SchemaType.PROTOBUF: "To read such a topic, set schemaType=protobuf, valueSchema and messageName. "
 }
 
 MakeDecoder = Callable[[Schema, Schema, pa.DataType], ValueDecoder]

@@ -18,6 +18,8 @@ from pulsar_spark.spark.options.parse import parse_source
 from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, RowColumns
 from pulsar_spark.values import formats
+from pulsar_spark.values.key_value import KeyValueParts
+from pulsar_spark.values.key_value import schema_of as key_value_schema
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.wire_values import to_wire_schema
 from tests.client.reading.csv_values import csv, installed
@@ -161,15 +163,32 @@ def test_partitions_share_their_topics_schema(broker):
     assert plan.reader.pinned == {T: (0, A)}
 
 
-def test_a_topic_without_a_schema_says_what_to_do(broker):
+def test_a_topic_without_a_schema_has_bytes(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
     broker.create("t")
-    with pytest.raises(OptionError, match=r"/t has no schema, .* avro, json or protobuf, and valueSchema\. "):
-        planned(broker)
-    register(broker, "t", A)
+    options = options_of(broker, metadataColumns="")
+    plan = plan_rows(options)
+    assert columns_of(plan) == "struct<value:binary>"
+    with Client(options.client) as client:
+        values = plan.values(client, T, options.values, ledger=1)
+        register(broker, "t", Schema(SchemaType.STRING))
+        entries = [single_entry(5, 0, b"\xff"), single_entry(5, 1, b"x", schema_version=bytes(8))]
+        for entry, row in zip(entries, (b"\xff", None), strict=True):
+            (messages,) = decode_entries(T, [Entries.of([entry])], max_rows=10, max_bytes=1000)
+            if row is None:
+                with pytest.raises(SchemaError, match=r"STRING cannot be read as NONE; .*Call load\(\)"):
+                    list(values.read(messages))
+            else:
+                (part,) = values.read(messages)
+                assert part.columns["value"].to_pylist() == [row]
     with broker.changed:
         broker.schemas.delete("t")
-    with pytest.raises(OptionError, match="has no schema"):
-        planned(broker)
+    assert columns_of(planned(broker)) == "struct<value:binary>"
+    register(broker, "u", Schema(SchemaType.STRING))
+    with pytest.raises(
+        OptionError, match=r"topics have different schemas: .*/t: no schema; .*/u: STRING string"
+    ):
+        planned(broker, topics="t,u")
 
 
 def test_topics_by_pattern(broker):
@@ -204,7 +223,6 @@ def test_topics_of_different_schemas(broker, other):
         f"[PULSAR_OPTION] topics have different schemas: {T}: AVRO struct<a: int64>; "
         f"persistent://public/default/u, persistent://public/default/v: {other.type.name} struct<{fields}>. "
     )
-    assert planned(broker, topics="t,u", allowDifferentTopicSchemas="true") == RowPlan(RowColumns(()))
 
 
 def test_topics_may_be_at_different_versions(broker):
@@ -247,12 +265,6 @@ def test_the_columns_are_those_that_hold_the_values_of_all_topics(
                 planned(broker, topics=topics)
         else:
             assert columns_of(planned(broker, topics=topics)) == columns
-
-
-def test_topics_that_are_read_as_they_are_may_have_schemas_without_columns(broker):
-    register(broker, "t", A)
-    register(broker, "u", csv("?", SchemaType.JSON))
-    assert planned(broker, topics="t,u", allowDifferentTopicSchemas="true") == RowPlan(RowColumns(()))
 
 
 def test_a_long_list_of_different_schemas_is_cut(broker):
@@ -339,27 +351,90 @@ def test_columns_of_the_users_do_not_change(broker):
 # ---- a schema of the user's
 
 
-def test_a_schema_of_the_users_own_needs_no_broker(tmp_path):
-    given = {"service.url": "pulsar://localhost:1", "topic": "t", "metadataColumns": ""}
-    path = tmp_path / "schéma.avsc"
-    path.write_text('"x"')
-    for text in ('"x"', str(path), path.as_uri()):
-        for kind in ("avro", "json"):
-            options = parse_source({**given, "valueFormat": kind, "valueSchema": text}, Mode.BATCH)
-            schema = Schema(SchemaType[kind.upper()], b'"x"')
-            assert plan_rows(options).reader == ReaderSchema(schema, is_given=True)
-    options = parse_source({**given, "valueFormat": "avro", "valueSchema": f"{path}x"}, Mode.BATCH)
-    with pytest.raises(OptionError, match=r"valueSchema cannot be read: .*No such file"):
-        plan_rows(options)
+def test_a_schema_of_the_users_own_is_the_columns(broker, monkeypatch):
+    """Values of the topic's versions are converted to it; its type is that of the topic."""
+    monkeypatch.setattr(typed_values, "formats", formats)
+    for topic, kind in (("t", SchemaType.AVRO), ("u", SchemaType.JSON)):
+        for name in ("old", "new"):
+            fields = [{"name": name, "type": "int"}]
+            tree = {"type": "record", "name": "R", "fields": fields}
+            register(broker, topic, Schema(kind, json.dumps(tree).encode()))
+        both = [
+            {"name": "n", "aliases": ["old", "new"], "type": "long"},
+            {"name": "d", "type": "int", "default": 7},
+        ]
+        own = json.dumps({"type": "record", "name": "R", "fields": both})
+        options = options_of(broker, topic=topic, metadataColumns="", valueSchema=own)
+        plan = plan_rows(options)
+        assert columns_of(plan) == "struct<n:bigint,d:int>"
+        assert plan.reader.schema == Schema(kind, own.encode())
+        values = [b'{"old": 1}', b'{"new": 2}'] if kind is SchemaType.JSON else [b"\2", b"\4"]
+        entries = [
+            single_entry(5, n, value, schema_version=n.to_bytes(8, "big")) for n, value in enumerate(values)
+        ]
+        with Client(options.client) as client:
+            (messages,) = decode_entries(T, [Entries.of(entries)], max_rows=10, max_bytes=1000)
+            (part,) = plan.values(client, TopicName.parse(topic), options.values, ledger=1).read(messages)
+        assert {name: column.to_pylist() for name, column in part.columns.items()} == {
+            "n": [1, 2],
+            "d": [7, 7],
+        }
 
 
-def test_a_descriptor_set_needs_no_broker(tmp_path, monkeypatch):
+def record_of(*names):
+    fields = [{"name": name, "type": "int"} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+def test_what_a_schema_of_the_users_own_cannot_be(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    register(broker, "a", Schema(SchemaType.AVRO, record_of("a").encode()))
+    register(broker, "j", Schema(SchemaType.JSON, record_of("a").encode()))
+    broker.create("t")
+    for options, words in (
+        ({}, "topic .*/t has no schema that says what its values are. Set schemaType"),
+        (
+            {"topic": "a", "valueSchema": '"int"'},
+            "values of topic .*/a cannot be read by the options' schema: .*",
+        ),
+        ({"topics": "a,j"}, "topics have different schemas"),
+        ({"topics": "a,t", "schemaType": "json"}, "topics have different schemas"),
+        ({"topic": "a", "messageName": "p.M"}, "messageName is for Protobuf"),
+        ({"topic": "a", "keySchema": '"int"'}, "keySchema is for KEY_VALUE"),
+        ({"topicsPattern": "x.*"}, "no topic matches topicsPattern yet"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            planned(broker, **{"valueSchema": record_of("a"), **options})
+
+
+def test_a_schema_of_the_users_own_where_the_topic_has_none(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    register(broker, "u", Schema(SchemaType.AVRO, record_of("a").encode()))
+    register(broker, "e", Schema(SchemaType.EXTERNAL, b"x"))
+    for topics in ("t", "e", "t,u", "u"):
+        plan = planned(broker, topics=topics, valueSchema=record_of("a"), schemaType="avro")
+        assert (plan.reader.is_given, plan.reader.is_default) == (True, True)
+        assert columns_of(plan) == "struct<a:int>"
+    assert not planned(broker, topic="u", valueSchema=record_of("a"), schemaType="json").reader.is_default
+    plan = planned(broker, topicsPattern="x.*", valueSchema="INT64", schemaType="primitive")
+    assert columns_of(plan) == "struct<value:bigint>"
+
+
+def test_the_parts_of_key_value_may_be_the_users(broker, monkeypatch):
+    monkeypatch.setattr(typed_values, "formats", formats)
+    value, text = Schema(SchemaType.AVRO, record_of("a").encode()), Schema(SchemaType.STRING)
+    register(broker, "t", key_value_schema(KeyValueParts(value, text, True)))
+    key = record_of("a").replace('"int"', '"long"')
+    assert columns_of(planned(broker, keySchema=key)) == "struct<key:struct<a:bigint>,value:string>"
+    assert columns_of(planned(broker, keySchema=key, valueSchema="STRING")).endswith("value:string>")
+
+
+def test_a_descriptor_set_is_read_by_the_driver(broker, tmp_path, monkeypatch):
     monkeypatch.setattr(typed_values, "formats", formats)
     path = tmp_path / "order.desc"
     path.write_bytes(FileDescriptorSet(file=[file("message M0\nint32 a = 1")]).SerializeToString())
-    given = {"service.url": "pulsar://localhost:1", "topic": "t", "metadataColumns": ""}
-    given |= {"valueFormat": "protobuf", "valueSchema": str(path), "messageName": "p.M0"}
-    options = parse_source(given, Mode.BATCH)
+    given = {"schemaType": "protobuf", "valueSchema": str(path), "messageName": "p.M0", "metadataColumns": ""}
+    options = options_of(broker, **given)
     plan = plan_rows(options)
     assert columns_of(plan) == "struct<a:int>"
     path.unlink()  # tasks do not look at it
@@ -369,12 +444,3 @@ def test_a_descriptor_set_needs_no_broker(tmp_path, monkeypatch):
         (messages,) = decode_entries(T, [Entries.of(entries)], max_rows=10, max_bytes=1000)
         (part,) = values.read(messages)
     assert part.columns["a"].to_pylist() == [7, None]
-
-
-def test_files_of_schemas_are_small(tmp_path):
-    path = tmp_path / "large"
-    path.write_bytes(b" " * (4 << 20) + b'"string"')
-    given = {"service.url": "pulsar://localhost:1", "topic": "t", "valueSchema": str(path)}
-    for kind in ({"valueFormat": "avro"}, {"valueFormat": "protobuf", "messageName": "p.M0"}):
-        with pytest.raises(OptionError, match=r"a file of more than 4 MiB: .*large"):
-            plan_rows(parse_source({**given, **kind}, Mode.BATCH))

@@ -17,7 +17,6 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark import writer
 from pulsar_spark.spark.options.parse import parse_sink
-from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.commit_log import QueryLog
 from pulsar_spark.spark.sink.report import TaskReport
 from pulsar_spark.spark.sink.write_numbers import count_write, read_write_numbers
@@ -103,8 +102,9 @@ def test_the_driver_pins_the_schemas_that_tasks_write_by(calls, monkeypatch):
         calls.append(("pin", shape.value.type.value.kind))
         return schemas
 
+    monkeypatch.setattr(writer, "with_schemas", lambda options, client: options)
     monkeypatch.setattr(writer, "pinned_schemas", pinned)
-    options = parse_sink(GIVEN | {"valueFormat": "primitive"})
+    options = parse_sink(GIVEN | {"valueFormat": "columns", "schemaType": "primitive"})
     made = PulsarWriter(options, VALUE, overwrite=False)
     assert calls == [("check",), ("pin", PartKind.PRIMITIVE)]
     made.write(iter([]))
@@ -122,17 +122,17 @@ def test_the_format_of_the_topic_is_known_before_the_rows_are_looked_at(calls, m
     options = parse_sink(GIVEN | {"valueFormat": "columns"})
 
     def found(given, client):
-        calls.append(("format", given.values.format, client.options.operation_timeout))
-        return parse_sink(GIVEN | {"valueFormat": "primitive"})
+        calls.append(("kind", given.values.kind, client.options.operation_timeout))
+        return parse_sink(GIVEN | {"valueFormat": "columns", "schemaType": "primitive"})
 
-    monkeypatch.setattr(writer, "with_topic_format", found)
+    monkeypatch.setattr(writer, "with_schemas", found)
     monkeypatch.setattr(writer, "pinned_schemas", lambda options, shape: calls.append(shape.value.type))
     text = RowType(PartType(PartKind.PRIMITIVE, pa.string()))
     PulsarWriter(options, VALUE, overwrite=False)
-    assert calls == [("format", SinkFormat.COLUMNS, 4.0), ("check",), text]
+    assert calls == [("kind", PartKind.AVRO, 4.0), ("check",), text]
     calls.clear()
     PulsarStreamWriter(options, VALUE)
-    assert calls == [("format", SinkFormat.COLUMNS, 30.0), text]
+    assert calls == [("kind", PartKind.AVRO, 30.0), text]
 
 
 def test_a_batch_writer_that_reaches_no_broker_is_not_made(monkeypatch):

@@ -50,7 +50,7 @@ def test_kinds_without_columns_are_refused_with_the_way_out(kind):
 
 
 def test_the_way_to_read_plain_protobuf():
-    with pytest.raises(UnsupportedError, match=r"PROTOBUF have no columns.*set valueFormat=protobuf"):
+    with pytest.raises(UnsupportedError, match=r"PROTOBUF have no columns.*set schemaType=protobuf"):
         formats.column_type(Schema(SchemaType.PROTOBUF))
 
 

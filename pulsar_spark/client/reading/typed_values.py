@@ -23,7 +23,7 @@ from pulsar_spark.client.reading.decoded_messages import DecodedMessages, Schema
 from pulsar_spark.errors import SchemaChangedError, SchemaError, UnsupportedError
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.schema import Schema, SchemaType
-from pulsar_spark.values import formats
+from pulsar_spark.values import formats, key_value
 from pulsar_spark.values.interfaces import ValueDecoder
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_limits import Floats
@@ -32,14 +32,16 @@ from pulsar_spark.wire.entry.entry_limits import Floats
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
 # The decoder of a version's values, or the reason why there is none.
 _Reader: TypeAlias = "ValueDecoder | str"
+_MakeSchema: TypeAlias = Callable[[SchemaType], Schema]
 
-# The version of messages whose schema the user gave, because their own versions do not matter.
-_UNASKED = SchemaVersions([""], None)
+# Types of schemas by which values cannot be decoded: another schema may say what they are.
+OPAQUE_TYPES = (SchemaType.NONE, SchemaType.PROTOBUF, SchemaType.EXTERNAL)
 
 _SHOWN = 500  # characters of the names of fields, in an error
 _NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())  # each holds those before it, as in Avro
 # Maximum versions of one topic that are kept, because producers may invent numbers.
 _MAX_VERSIONS = 10_000
+_MAX_VERSION = (1 << 63) - 1  # a version is an int64
 
 # Maximum bytes of the schemas whose decoders are kept, and bytes counted for each besides their texts.
 _MAX_DEFINITIONS = 16 << 20
@@ -68,13 +70,15 @@ class ReaderSchema:
             resolved to this version, or to ``schema`` if it lacks the columns. Topics that are not pinned use
             the versions of their messages. A topic that was deleted and created again may have another schema
             with the same number, so the schemas of messages are always requested.
-        is_given: whether the user gave the schema, which is then used for all messages of any version.
+        is_given: whether the user gave the schema: values of all versions are resolved to it alone.
+        is_default: whether values without a schema at the broker are of this one; otherwise they are bad.
         load: unique name of this read, because versions kept for another read are not used.
     """
 
     schema: Schema
     pinned: Mapping[TopicName, tuple[int, Schema]] = field(default_factory=dict)
     is_given: bool = False
+    is_default: bool = False
     load: str = field(default="", compare=False)
 
     @property
@@ -94,9 +98,33 @@ class ReaderSchema:
         """Whether the column has all fields of another topic's schema; raises as ``type``."""
         return not any(changed_fields(self.type, formats.column_type(own)))
 
-    def can_read(self, own: Schema, target: pa.DataType) -> bool:
-        """Whether values of another topic's schema can be read as a type, directly or by this schema."""
-        return not isinstance(_decoder(own, (own, self.schema), target), str)
+    def decoder(self, writer: Schema, own: Schema, target: pa.DataType) -> ValueDecoder | str:
+        """Returns the decoder of a topic's values to a type, or the reason why there is none.
+
+        Args:
+            writer: version of the values.
+            own: version of the topic that values are resolved to, if it has the columns.
+            target: type of the column.
+        """
+        if self.is_default and writer.type in OPAQUE_TYPES:
+            writer = self.schema
+        # Equal columns do not make equal schemas: null, or a new symbol, fits one topic's and not another's.
+        return _decoder(writer, (self.schema,) if self.is_given else (own, self.schema), target)
+
+
+def schema_like(own: Schema, value: _MakeSchema | None, key: _MakeSchema | None) -> Schema:
+    """Returns the user's schema instead of a topic's, of the same type.
+
+    Args:
+        own: schema of the topic.
+        value: function that returns the user's schema of a type, for values; None: that of the topic.
+        key: the same for the keys of KEY_VALUE.
+    """
+    if own.type is not SchemaType.KEY_VALUE:
+        return own if value is None else value(own.type)
+    parts = key_value.parts_of(own)
+    made = parts._replace(key=schema_like(parts.key, key, None), value=schema_like(parts.value, value, None))
+    return key_value.schema_of(made)
 
 
 class TypedValues:
@@ -109,7 +137,7 @@ class TypedValues:
         keys: keys, ``binary`` [n].
         groups: groups of the n rows.
         work: allowance of work for the values.
-        pinned: version at the start of the read, or -1.
+        pinned: newest version that may have given the columns; -1: none.
 
     Attributes:
         column: n rows of the target's type; null if the row is bad, a tombstone or a deletion.
@@ -218,6 +246,7 @@ class TypedValueReader:
         self._pinned, self._own = reader.pinned.get(topic.base, (-1, None))
         self._writers: dict[int, Schema] = {}
         self._readers: dict[int, _Reader] = {}
+        self._default = self._of_writer(reader.schema) if reader.is_default else None
 
     def read(self, messages: DecodedMessages) -> Iterator[TypedValues]:
         """Reads the values of at least one message, in parts that each take bounded memory.
@@ -232,11 +261,8 @@ class TypedValueReader:
         payloads = messages.value
         has_keys = self._reader.schema.type is SchemaType.KEY_VALUE
         keys = messages.key if has_keys else pa.nulls(len(payloads), pa.binary())
-        if self._reader.is_given:
-            versions, readers = _UNASKED, [self._of_writer(self._reader.schema)]
-        else:
-            versions = schema_versions(messages)
-            readers = self._of_versions(versions, messages)
+        versions = schema_versions(messages)
+        readers = self._of_versions(versions, messages)
         groups = _Groups(versions, readers, self._target)
         work = self._work(messages.items_per_byte, payloads, keys)
         ends = self._parts.ends(payloads, keys, groups.costs, versions.of_row)
@@ -248,7 +274,7 @@ class TypedValueReader:
                 keys[first:end],
                 groups.part(first, end),
                 work=work.part(slice(first, end)),
-                pinned=self._pinned,
+                pinned=_MAX_VERSION if self._reader.is_given else self._pinned,
             )
             for first, end in pairwise([0, *ends])
         )
@@ -276,14 +302,16 @@ class TypedValueReader:
                 is_newer = version > self._pinned or (version == self._pinned and writer != self._own)
                 if writer is not None and self._refuse_changes and is_newer:
                     self._check_changes(writer, version, versions, messages)
-                self._readers[version] = _NO_SUCH if writer is None else self._of_writer(writer)
+                self._readers[version] = (
+                    self._default or _NO_SUCH if writer is None else self._of_writer(writer)
+                )
         return [
-            version if isinstance(version, str) else self._readers[version] for version in versions.distinct
+            self._default or version if isinstance(version, str) else self._readers[version]
+            for version in versions.distinct
         ]
 
     def _of_writer(self, writer: Schema) -> _Reader:
-        # Equal columns do not make equal schemas: null, or a new symbol, fits one topic's and not another's.
-        return _decoder(writer, (self._own or writer, self._reader.schema), self._target)
+        return self._reader.decoder(writer, self._own or writer, self._target)
 
     def _check_changes(
         self, writer: Schema, version: int, versions: SchemaVersions, messages: DecodedMessages

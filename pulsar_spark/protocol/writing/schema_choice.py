@@ -3,26 +3,28 @@
     ====================  ============  ============  ====================================================
     schema of the topic   rows fit it   may register  choice
     ====================  ============  ============  ====================================================
-    none                  -             yes           the rows' own, which is registered
+    none                  -             yes           the user's or the rows' own, which is registered
     none                  -             no            error
     of another type       -             any           error
     KEY_VALUE, with the   -             any           error: only the message's key would distinguish the two
     key elsewhere                                     layouts
     of the rows' type     yes           any           the topic's
-    of the rows' type     no            yes           the topic's with new fields for missing columns, which
-                                                      is registered; error if rows misfit in another way
+    of the rows' type     no            yes           the user's, or the topic's with new fields for missing
+                                                      columns, which is registered; error if rows misfit in
+                                                      another way
     of the rows' type     no            no            error, which lists the columns
     ====================  ============  ============  ====================================================
 
-Rows fit if each column has a field that accepts its type, and each field without a column has a default. Both
-parts of a KEY_VALUE schema are chosen in this way. The choice depends on nothing else, so all tasks make the
-same choice. A schema is registered only after a sample row was written and read by it.
+The user's schema must read the values of the topic's schema, whatever the choice is. Rows fit if each column
+has a field that accepts its type, and each field without a column has a default. Both parts of a KEY_VALUE
+schema are chosen in this way. The choice depends on nothing else, so all tasks make the same choice. A schema
+is registered only after a sample row was written and read by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -53,10 +55,17 @@ class KeyValueEncoding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartType:
-    """Encoding of rows' values or keys, and type of their column; a struct for AVRO and JSON."""
+    """Values or keys of rows.
+
+    Attributes:
+        kind: encoding, of a new schema: records are written by a topic's schema of either AVRO or JSON.
+        arrow: type of their column; a struct for AVRO and JSON.
+        given: schema that the user gave to be registered; None: one is made of the column.
+    """
 
     kind: PartKind
     arrow: pa.DataType
+    given: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +209,8 @@ def _own_schema(rows: RowType) -> Schema:
 
 
 def _own_part(part: PartType) -> Schema:
+    if part.given is not None:
+        return _fitting(part, part.given)
     match part.kind:
         case PartKind.PRIMITIVE:
             return Schema(_PRIMITIVES[part.arrow])
@@ -207,30 +218,59 @@ def _own_part(part: PartType) -> Schema:
             return schema_of(_RECORDS[part.kind], part.arrow)
 
 
+def _fitting(part: PartType, given: Schema) -> Schema:
+    """Returns the user's schema; raises SchemaError if rows do not fit it."""
+    try:
+        formats.encoder(given, part.arrow)
+    except SchemaError as misfit:
+        what = misfit.what.replace("the topic's schema", "valueSchema or keySchema")
+        raise SchemaError(
+            what.replace("the topic has", "the given schema has"),
+            advice="Change the rows, or give a schema that has their columns",
+        ) from misfit
+    return given
+
+
 def _choose_part(existing: Schema, part: PartType, what: str, *, may_register: bool) -> SchemaChoice:
-    kind = part.kind
-    wanted = primitives.KINDS if kind is PartKind.PRIMITIVE else [_RECORDS[kind]]
-    _require_type(existing, wanted, what, f"rows are written as {kind.value}")
+    is_primitive = part.kind is PartKind.PRIMITIVE
+    wanted = primitives.KINDS if is_primitive else list(_RECORDS.values())
+    _require_type(existing, wanted, what, f"rows are {'primitive values' if is_primitive else 'records'}")
+    given = part.given
+    if given is not None and not is_primitive:
+        given = replace(given, type=existing.type)
+    if given is not None:
+        _check_resolves(existing, _fitting(part, given), what)
     try:
         formats.encoder(existing, part.arrow)
     except SchemaError as misfit:
-        if kind is PartKind.PRIMITIVE:
+        if is_primitive:
             raise
         if not may_register:
             raise SchemaError(
                 f"{misfit.what}; with schemaRegistration=existing no new version is registered",
                 advice="Change the rows, or set schemaRegistration=auto",
             ) from misfit
-        more = merged(existing, part.arrow)
+        more = merged(existing, part.arrow) if given is None else given
         if more is None:
             raise
         return SchemaChoice(more, is_new=True)
     return SchemaChoice(existing, is_new=False)
 
 
+def _check_resolves(existing: Schema, given: Schema, what: str) -> None:
+    """Raises SchemaError if values of the topic's schema cannot be read by the user's."""
+    try:
+        formats.decoder(existing, given, formats.column_type(given))
+    except SchemaError as error:
+        raise SchemaError(
+            f"{what} does not resolve to valueSchema or keySchema: {error.what}",
+            advice="Give a schema that reads the topic's values, or none",
+        ) from error
+
+
 def _require_type(existing: Schema, wanted: Container[SchemaType], what: str, why: str) -> None:
     if existing.type not in wanted:
         raise SchemaError(
             f"{what} is {existing.type.name}, but {why}",
-            advice="Set valueFormat and keyColumns so that rows are of that type, or write to another topic",
+            advice="Set schemaType and keyColumns so that rows are of that type, or write to another topic",
         )

@@ -5,7 +5,7 @@ Owns the shape of a table and typed access to what was read. Must not know any o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar, overload
@@ -52,7 +52,7 @@ class Table:
     def __iter__(self) -> Iterator[Option[Any]]:
         return iter(self._options)
 
-    def extend(self, table: Table) -> None:
+    def extend(self, table: Iterable[Option[Any]]) -> None:
         """Add the lines of another table at the end: it is a part of this scope."""
         self._options += table
 

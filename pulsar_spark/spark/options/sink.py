@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 
-from pulsar_spark.client import ClientOptions, KeyValueEncoding, ProducerOptions
+from pulsar_spark.client import ClientOptions, KeyValueEncoding, PartKind, ProducerOptions
 from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options import parsers
@@ -20,7 +21,16 @@ from pulsar_spark.spark.options.producer import (
     producer_options,
     router,
 )
-from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.spark.options.schemas import (
+    KEY_SCHEMA,
+    SCHEMA_TYPE,
+    SCHEMAS,
+    VALUE_FORMAT,
+    VALUE_SCHEMA,
+    GivenType,
+)
+from pulsar_spark.spark.rows.schema import ValueFormat
+from pulsar_spark.spark.rows.write_values import SinkValues
 
 
 class Delivery(Enum):
@@ -40,16 +50,7 @@ class SchemaRegistration(Enum):
 
 SINK = Table()
 
-_VALUE_FORMAT = SINK.add(
-    "valueFormat",
-    parsers.names_of(parsers.by_value(SinkFormat)),
-    parsers.one_of(parsers.by_value(SinkFormat), dict.fromkeys(("string", "text"), "raw or primitive")),
-    "raw",
-    "How values are encoded. `raw`: the bytes of the one binary or string column. `avro`, `json`: a record "
-    "of the topic's schema, from all columns whose names do not begin with `__`. `primitive`: the one "
-    "column, with a primitive schema. `columns`: whichever of these fits the topic's schema. See "
-    "docs/schemas.md.",
-)
+SINK.extend(SCHEMAS)
 _SCHEMA_REGISTRATION = SINK.add(
     "schemaRegistration",
     parsers.names_of(parsers.by_value(SchemaRegistration)),
@@ -161,6 +162,8 @@ class SinkOptions:
         interceptors: dotted names of the interceptors' classes.
         upsert: whether each row must have a key.
         values: format of message values.
+        value_schema: schema that the user gives for values, as its option has it.
+        key_schema: the same for keys.
         on_batch_written: dotted name of the function that is called for each batch, or None.
         log_level: from which level on log lines are shown, or None.
     """
@@ -177,6 +180,8 @@ class SinkOptions:
     interceptors: tuple[str, ...]
     upsert: bool
     values: SinkValues
+    value_schema: str | Path | None
+    key_schema: str | Path | None
     on_batch_written: str | None
     log_level: int | None
 
@@ -207,6 +212,8 @@ def sink_options(values: Values) -> SinkOptions:
         interceptors=interceptors(values),
         upsert=values[_UPSERT],
         values=_value_options(values),
+        value_schema=values[VALUE_SCHEMA],
+        key_schema=values[KEY_SCHEMA],
         on_batch_written=values[_ON_BATCH_WRITTEN],
         log_level=values[LOG_LEVEL],
     )
@@ -219,26 +226,34 @@ def _written(topic: TopicName | None) -> TopicName | None:
 
 def _value_options(values: Values) -> SinkValues:
     key_columns = values[_KEY_COLUMNS]
+    given = values[SCHEMA_TYPE] or GivenType.AVRO
     return SinkValues(
-        format=values[_VALUE_FORMAT],
+        format=values[VALUE_FORMAT],
+        kind=PartKind(given.value),
         key_columns=key_columns or (),
         key_value_encoding=values[_KEY_VALUE_ENCODING],
         may_register=values[_SCHEMA_REGISTRATION] is SchemaRegistration.AUTO,
     )
 
 
+_TYPED_ONLY = (
+    *(VALUE_SCHEMA, KEY_SCHEMA, SCHEMA_TYPE),
+    *(_SCHEMA_REGISTRATION, _KEY_COLUMNS, _KEY_VALUE_ENCODING),
+)
+
+
 def _check_schema(values: Values) -> None:
-    if values[_VALUE_FORMAT] is SinkFormat.RAW:
-        for option in (_SCHEMA_REGISTRATION, _KEY_COLUMNS, _KEY_VALUE_ENCODING):
+    if values[VALUE_FORMAT] is ValueFormat.RAW:
+        for option in _TYPED_ONLY:
             if option in values.given:
                 raise OptionError(
                     f"option {option.name} has no effect with valueFormat=raw, which has no schema",
-                    advice="Set valueFormat to avro, json or primitive, or leave it out",
+                    advice="Set valueFormat to columns, or leave it out",
                 )
-    if values[_VALUE_FORMAT] is SinkFormat.COLUMNS and values[TOPIC] is None:
+    if values[SCHEMA_TYPE] is GivenType.PROTOBUF:
         raise OptionError(
-            "valueFormat=columns writes by the topic's schema, but the option topic is not set",
-            advice="Set it, or set valueFormat to avro, json or primitive",
+            "option schemaType is protobuf, but the sink does not write Protobuf: columns have no numbers",
+            advice="Serialize messages in a UDF, and set valueFormat=raw",
         )
     if _KEY_VALUE_ENCODING in values.given and _KEY_COLUMNS not in values.given:
         raise OptionError(

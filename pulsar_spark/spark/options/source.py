@@ -26,8 +26,9 @@ from pulsar_spark.spark.options.positions import (
     parse_offsets,
     parse_times,
 )
+from pulsar_spark.spark.options.schemas import VALUE_FORMAT
 from pulsar_spark.spark.options.values import VALUES, ValueOptions, value_options
-from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns
+from pulsar_spark.spark.rows.schema import DEFAULT_METADATA_COLUMNS, RowColumns, ValueFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,7 +457,7 @@ def _check_min_messages(values: Values, mode: Mode | None) -> None:
 
 def _check_encrypted_values(values: Values, mode: Mode | None) -> None:
     is_consumed = values[_CRYPTO_FAILURE_ACTION] is ConsumerCryptoFailureAction.CONSUME
-    if is_consumed and not value_options(values).format.is_raw:
+    if is_consumed and values[VALUE_FORMAT] is not ValueFormat.RAW:
         raise OptionError(
             f"{_CRYPTO_FAILURE_ACTION.name}=CONSUME gives encrypted bytes, which cannot be read by a schema",
             advice="Set it to FAIL or DISCARD, or valueFormat to raw",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import TypeAlias
 
@@ -211,6 +212,15 @@ DEFAULT_METADATA_COLUMNS = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PR
 
 
 VALUE = "value"
+
+
+class ValueFormat(Enum):
+    """How payloads and columns belong together, in both directions."""
+
+    RAW = "raw"
+    COLUMNS = "columns"
+    STRUCT = "struct"
+
 
 _SHOWN = 20  # maximum number of names in an error
 

@@ -36,9 +36,9 @@ from pulsar_spark.spark.rows.schema import (
     PROPERTIES,
     SEQUENCE_ID,
     TOPIC,
+    ValueFormat,
 )
 from pulsar_spark.spark.rows.write_values import (
-    SinkFormat,
     SinkValues,
     ValueColumns,
     raw_value,
@@ -233,7 +233,7 @@ def message_shape(
             "no topic is given for the rows",
             advice=f'Set .option("topic", ...), or add a string column {TOPIC} to the rows',
         )
-    if upsert and KEY not in fields and not values.key_columns:
+    if upsert and KEY not in fields and not (values.key_columns or values.is_pair):
         raise OptionError(
             f"option upsert is true, but the rows have no column {KEY}", advice="Add the column"
         )
@@ -241,7 +241,7 @@ def message_shape(
         _check_reserved(fields[name])
     ignored = tuple(name for name in fields if name in METADATA_COLUMNS and name not in _ALLOWED)
     payload = [field for name, field in fields.items() if name not in _ALLOWED and name not in ignored]
-    is_raw = values.format is SinkFormat.RAW
+    is_raw = values.format is ValueFormat.RAW
     _check_names(payload)
     return MessageShape(
         value=raw_value(payload) if is_raw else value_columns(payload, values),
@@ -257,12 +257,12 @@ def _check_kafka(fields: Mapping[str, StructField], values: SinkValues) -> None:
     names = fields.keys() - {*values.key_columns}
     has_payload = "value" in names and isinstance(fields["value"].dataType, StringType | BinaryType)
     found = [name for name in fields if name in names and name in _OF_KAFKA]
-    if found and has_payload and (values.format is SinkFormat.RAW or names <= {"value", *_OF_KAFKA}):
+    if found and has_payload and (values.format is ValueFormat.RAW or names <= {"value", *_OF_KAFKA}):
         renamed = ", ".join(f"{name} to {_OF_KAFKA[name]}" for name in found)
         raise OptionError(
             f"columns of the rows have names of Kafka's sink: {', '.join(found)}",
-            advice=f"Rename {renamed}. With valueFormat avro or json, put fields that have such names into "
-            "one struct column value",
+            advice=f"Rename {renamed}. Fields of a record may have such names with valueFormat=struct, "
+            "in the one struct column value",
         )
 
 

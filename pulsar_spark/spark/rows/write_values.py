@@ -6,8 +6,7 @@ This module owns the shape of rows for each ``valueFormat``. It must not know wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -32,41 +31,37 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import KeyValueEncoding, PartKind, PartType, RowType
+from pulsar_spark.client import KeyValueEncoding, PartKind, PartType, RowType, Schema
 from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.spark_api import arrow_type
-
-
-class SinkFormat(Enum):
-    """The format of a message's value, as in the option ``valueFormat``.
-
-    COLUMNS is that of the topic's schema: the driver replaces it by that one before it looks at rows.
-    """
-
-    RAW = "raw"
-    COLUMNS = "columns"
-    AVRO = "avro"
-    JSON = "json"
-    PRIMITIVE = "primitive"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkValues:
-    """The user's options for values.
+    """The user's options for values, and what the topic's schema says about them.
 
     Attributes:
-        format: format of the values.
+        format: whether columns are the fields of a value, or one column is the value.
+        kind: encoding of the values; RAW values have none.
         key_columns: names of the columns that are the key of a KEY_VALUE schema; empty: the schema is not
-            KEY_VALUE.
+            KEY_VALUE, or its keys are in the value.
+        is_pair: whether the one column is a struct of the ``key`` and ``value`` of a KEY_VALUE schema.
         key_value_encoding: where that key is stored; None: as the topic's schema says.
         may_register: whether a new schema version may be registered if the topic's schema does not fit the
             rows.
+        value_schema: the schema to register for values; None: one that is made of their columns.
+        key_schema: the same for keys.
     """
 
-    format: SinkFormat = SinkFormat.RAW
+    format: ValueFormat = ValueFormat.RAW
+    kind: PartKind = PartKind.AVRO
     key_columns: tuple[str, ...] = ()
+    is_pair: bool = False
     key_value_encoding: KeyValueEncoding | None = None
     may_register: bool = True
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +95,13 @@ class ValueColumns:
         value: columns of the value.
         key: columns of the key if the schema is KEY_VALUE; otherwise None.
         encoding: where that key is stored; None: as the topic's schema says.
+        pair: name of the column that has ``key`` and ``value`` as fields; None: they are columns.
     """
 
     value: PartColumns
     key: PartColumns | None = None
     encoding: KeyValueEncoding | None = None
+    pair: str | None = None
 
     @property
     def type(self) -> RowType:
@@ -113,6 +110,9 @@ class ValueColumns:
 
     def rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Rows in an encoder's form: values, or a struct of ``key`` and ``value``."""
+        if self.pair is not None:
+            names = [field.name for field in batch.column(self.pair).type]
+            batch = pa.RecordBatch.from_arrays(batch.column(self.pair).flatten(), names)
         values = self.value.values(batch)
         if self.key is None:
             return values
@@ -130,6 +130,19 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
         OptionError: there is no value column or more than the format allows, a column has a type that no
             schema has, or a key column is missing.
     """
+    for field in fields:
+        _check_type(field.name, field.dataType)
+    pair = None
+    if options.is_pair:
+        pair = _only(fields, "the value is one column with valueFormat=struct")
+        kind = pair.dataType
+        if not isinstance(kind, StructType) or sorted(kind.names) != ["key", "value"]:
+            raise OptionError(
+                f"column {pair.name} is {kind.simpleString()}, but the topic's schema is KEY_VALUE",
+                advice="Make it a struct of key and value, or set valueFormat=columns",
+            )
+        fields = kind.fields
+        options = replace(options, key_columns=("key",))
     by_name = {field.name: field for field in fields}
     missing = [name for name in options.key_columns if name not in by_name]
     if missing:
@@ -138,24 +151,15 @@ def value_columns(fields: Sequence[StructField], options: SinkValues) -> ValueCo
             f"{', '.join(by_name) or 'none'}",
             advice="Name columns that the rows have and whose names do not begin with __",
         )
-    for field in fields:
-        _check_type(field.name, field.dataType)
     values = [field for field in fields if field.name not in options.key_columns]
-    if (
-        len(fields) == 1
-        and options.format is SinkFormat.PRIMITIVE
-        and isinstance(fields[0].dataType, BinaryType)
-    ):
-        raise OptionError(
-            f"column {fields[0].name} is binary, for which there is no schema", advice="Set valueFormat=raw"
-        )
     if not values:
         raise OptionError("the rows have no value column", advice="Add a column that is not part of the key")
     key = [by_name[name] for name in options.key_columns]
     return ValueColumns(
-        _value_part(values, options.format),
-        _key_part(key, options.format) if key else None,
+        _value_part(values, options),
+        _key_part(key, options) if key else None,
         options.key_value_encoding,
+        None if pair is None else pair.name,
     )
 
 
@@ -169,7 +173,7 @@ def raw_value(fields: Sequence[StructField]) -> str:
         names = ", ".join(field.name for field in fields)
         raise OptionError(
             f"the value must be one column, but the rows have {len(fields)}: {names}",
-            advice="Set valueFormat to avro or json, or combine them into one column: "
+            advice="Set valueFormat=columns, or combine them into one column: "
             f"to_json(struct({names})) as value",
         )
     kind = fields[0].dataType
@@ -188,15 +192,9 @@ def to_binary(array: pa.Array) -> pa.BinaryArray:
     return array.cast(pa.binary())
 
 
-# A struct column of this name is the record itself, not a record of one field: the source gives this shape
-# with valueFormat=struct, and it can hold tombstones.
+# A struct column of this name beside key columns is the record itself, not a record of one field: the source
+# gives this shape, and it can hold tombstones.
 _WHOLE = "value"
-# How records are written: the value and its key, and a key of several columns beside a value of one.
-_RECORDS = {
-    SinkFormat.AVRO: PartKind.AVRO,
-    SinkFormat.JSON: PartKind.JSON,
-    SinkFormat.PRIMITIVE: PartKind.AVRO,
-}
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
     *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
@@ -204,42 +202,63 @@ _TYPES = (
 )
 
 
-def _value_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartColumns:
-    if value_format is SinkFormat.PRIMITIVE:
-        if len(fields) > 1:
-            names = ", ".join(field.name for field in fields)
-            raise OptionError(
-                f"with valueFormat=primitive the value must be one column, but the rows have {len(fields)}: "
-                f"{names}",
-                advice="Set valueFormat to avro or json, or drop columns",
-            )
-        return _primitive_part(fields[0])
-    is_whole = len(fields) == 1 and fields[0].name == _WHOLE and isinstance(fields[0].dataType, StructType)
-    return _record_part(fields, _RECORDS[value_format], is_whole=is_whole)
+def _value_part(fields: Sequence[StructField], options: SinkValues) -> PartColumns:
+    given = options.value_schema
+    if options.kind is PartKind.PRIMITIVE:
+        one = _only(fields, "a primitive is one column")
+        if isinstance(one.dataType, BinaryType) and not options.key_columns:
+            what = f"column {one.name} is binary, for which there is no schema"
+            raise OptionError(what, advice="Set valueFormat=raw")
+        return _primitive_part(one, given)
+    is_struct = options.format is ValueFormat.STRUCT
+    field = _only(fields, "the value is one column with valueFormat=struct") if is_struct else fields[0]
+    is_whole = isinstance(field.dataType, StructType) and (
+        is_struct or (bool(options.key_columns) and [each.name for each in fields] == [_WHOLE])
+    )
+    if is_struct and not is_whole:
+        raise OptionError(
+            f"column {field.name} is {field.dataType.simpleString()}, but the value is a record",
+            advice="Make it a struct, or set valueFormat=columns, or schemaType=primitive for a new topic",
+        )
+    return _record_part(fields, options.kind, given, is_whole=is_whole)
 
 
-def _key_part(fields: Sequence[StructField], value_format: SinkFormat) -> PartColumns:
+def _key_part(fields: Sequence[StructField], options: SinkValues) -> PartColumns:
     is_whole = len(fields) == 1
     if is_whole and not isinstance(fields[0].dataType, StructType):
-        return _primitive_part(fields[0])
-    return _record_part(fields, _RECORDS[value_format], is_whole=is_whole)
+        return _primitive_part(fields[0], options.key_schema)
+    kind = PartKind.AVRO if options.kind is PartKind.PRIMITIVE else options.kind
+    return _record_part(fields, kind, options.key_schema, is_whole=is_whole)
 
 
-def _record_part(fields: Sequence[StructField], kind: PartKind, *, is_whole: bool) -> PartColumns:
+def _only(fields: Sequence[StructField], what: str) -> StructField:
+    if len(fields) != 1:
+        names = ", ".join(field.name for field in fields)
+        raise OptionError(
+            f"{what}, but the rows have {len(fields)}: {names}",
+            advice="Drop columns, name those of the key by keyColumns, or write a record: "
+            "valueFormat=columns, and for a new topic schemaType=avro",
+        )
+    return fields[0]
+
+
+def _record_part(
+    fields: Sequence[StructField], kind: PartKind, given: Schema | None, *, is_whole: bool
+) -> PartColumns:
     record = fields[0].dataType if is_whole else StructType(list(fields))
     names = tuple(field.name for field in fields)
-    return PartColumns(names, is_record=not is_whole, type=PartType(kind, arrow_type(record)))
+    return PartColumns(names, is_record=not is_whole, type=PartType(kind, arrow_type(record), given))
 
 
-def _primitive_part(field: StructField) -> PartColumns:
-    if not isinstance(field.dataType, _TYPES) or isinstance(field.dataType, DecimalType):
+def _primitive_part(field: StructField, given: Schema | None) -> PartColumns:
+    kind = field.dataType
+    if not isinstance(kind, _TYPES) or isinstance(kind, DecimalType):
         raise OptionError(
-            f"column {field.name} is {field.dataType.simpleString()}, for which there is no primitive schema",
-            advice="Cast it, or set valueFormat to avro or json",
+            f"column {field.name} is {kind.simpleString()}, for which there is no primitive schema",
+            advice="Cast it, or set schemaType to avro or json for a new topic",
         )
-    return PartColumns(
-        (field.name,), is_record=False, type=PartType(PartKind.PRIMITIVE, arrow_type(field.dataType))
-    )
+    part = PartType(PartKind.PRIMITIVE, arrow_type(kind), given)
+    return PartColumns((field.name,), is_record=False, type=part)
 
 
 def _check_type(path: str, kind: DataType) -> None:

@@ -17,6 +17,7 @@ from uuid import uuid4
 from pulsar_spark.client import (
     Client,
     DedupTask,
+    PartKind,
     RowType,
     SchemaType,
     ValueEncoder,
@@ -31,10 +32,11 @@ from pulsar_spark.client import (
 )
 from pulsar_spark.errors import OptionError, PulsarError, SchemaError, UnsupportedError
 from pulsar_spark.ids import TopicName
+from pulsar_spark.spark.options.given_schema import given_schema
 from pulsar_spark.spark.options.sink import SinkOptions
 from pulsar_spark.spark.processes import is_first_to_say
+from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write import MessageShape
-from pulsar_spark.spark.rows.write_values import SinkFormat
 from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 _log = logging.getLogger(__name__)
@@ -148,27 +150,35 @@ def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | 
     return None if latest is None else latest.schema.type
 
 
-def with_topic_format(options: SinkOptions, client: Client) -> SinkOptions:
-    """The options with the format of the topic's schema instead of COLUMNS.
+def with_schemas(options: SinkOptions, client: Client) -> SinkOptions:
+    """The options with the encoding and the keys of the topic's schema, and with the user's schemas.
+
+    If rows name their topics, or the topic has no schema, the encoding is that of the options.
 
     Raises:
-        OptionError: the topic has no schema.
-        SchemaError: its schema is malformed.
+        OptionError: the user's schema is none.
+        SchemaError: the topic's schema is malformed.
         UnsupportedError: values of its schema are not written.
         BrokerError: no broker answered within the client's timeout.
     """
-    topic = options.topic
-    assert topic is not None  # the options are checked
-    latest = client.schemas.latest(topic)
-    if latest is None:
+    latest = None if options.topic is None else client.schemas.latest(options.topic)
+    values = options.values
+    if latest is not None:
+        values = replace(values, kind=kind_of_values(latest.schema))
+        if latest.schema.type is SchemaType.KEY_VALUE and not values.key_columns:
+            is_pair = values.format is ValueFormat.STRUCT
+            values = replace(values, is_pair=is_pair, key_columns=() if is_pair else (_KEY,))
+    if options.key_schema is not None and not (values.key_columns or values.is_pair):
         raise OptionError(
-            f"valueFormat=columns writes by the topic's schema, but topic {topic} has none, or does not "
-            "exist",
-            advice="Set valueFormat to avro, json or primitive: the first write then registers a schema",
+            "option keySchema has no effect without keyColumns", advice="Name the key's columns"
         )
-    values = replace(options.values, format=SinkFormat(kind_of_values(latest.schema).value))
-    if latest.schema.type is SchemaType.KEY_VALUE:
-        values = replace(values, key_columns=values.key_columns or (_KEY,))
+    record = None if values.kind is PartKind.PRIMITIVE else SchemaType[values.kind.name]
+    if options.value_schema is not None:
+        values = replace(values, value_schema=given_schema("valueSchema", options.value_schema, record))
+    if options.key_schema is not None:
+        is_name = isinstance(options.key_schema, str) and options.key_schema[:1] not in '{["'
+        key = given_schema("keySchema", options.key_schema, None if is_name else record or SchemaType.AVRO)
+        values = replace(values, key_schema=key)
     return replace(options, values=values)
 
 

@@ -152,15 +152,26 @@ def test_a_target_that_the_schema_does_not_have():
         reader.check(pa.struct([("c", pa.int64())]))
 
 
-def test_a_schema_that_the_user_gave_reads_whatever_messages_say(broker):
-    reader = ReaderSchema(HISTORY[1], is_given=True)
+@pytest.mark.parametrize("is_default", [True, False])
+def test_a_schema_that_the_user_gave_is_the_one_of_all_versions(broker, is_default):
+    """Messages without a version, and of one that is gone, are of the schema itself, if the user says so."""
+    reader = ReaderSchema(HISTORY[1], is_given=True, is_default=is_default)
     (values,) = TypedValueReader(broker.versions_of, TOPIC, reader, reader.type).read(
-        messages_of(entry(0, None, b"1,2"), entry(1, 0, b"3,4"), entry(2, 99, b"5,x"))
+        messages_of(entry(0, None, b"1,2"), entry(1, 2, b"3,4"), entry(2, 99, b"5,x"), entry(3, 0, b"7"))
     )
-    assert rows_of(values) == [ab(1, 2), ab(3, 4), None]
-    assert values.is_bad.tolist() == [False, False, True]
-    assert values.error(2, is_fatal=True).what == "a value cannot be read: field b is x"
-    assert broker.asked == []
+    assert rows_of(values) == [ab(1, 2) if is_default else None, ab(None, 3), None, ab(7, None)]
+    assert values.is_bad.tolist() == [not is_default, False, True, False]
+    error = values.error(2, is_fatal=True)
+    assert ("field b is x" if is_default else "does not have this version") in error.what
+    assert "load()" not in str(error)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.PROTOBUF, SchemaType.EXTERNAL])
+def test_a_schema_that_the_user_gave_stands_for_those_that_decode_nothing(kind):
+    reader = ReaderSchema(HISTORY[1], is_given=True, is_default=True)
+    values_of = TypedValueReader(Broker(Schema(kind, b"x")).versions_of, TOPIC, reader, reader.type)
+    (values,) = values_of.read(messages_of(entry(0, 0, b"1,2")))
+    assert rows_of(values) == [ab(1, 2)]
 
 
 def test_it_travels_to_tasks():
@@ -505,7 +516,7 @@ schema = KINDS[{kind!r}][0]
 count = 40
 value_bounds._MAX_TOGETHER = 16 << 20
 messages = messages_of(entry(0, None, *[attack] * count))
-reader = ReaderSchema(schema, is_given=True)
+reader = ReaderSchema(schema, is_given=True, is_default=True)
 before = peak()
 for values in TypedValueReader(None, TOPIC, reader, reader.type).read(messages):
     assert values.is_bad is None

@@ -118,13 +118,8 @@ MISFITS = {
     ),
     "a schema that is no record": (Schema(SchemaType.AVRO, b'"int"'), AB, "."),
     "no Avro": (Schema(SchemaType.AVRO, b"{"), AB, "the topic's schema is not JSON"),
-    "another kind": (record(kind=SchemaType.JSON), AB, "schema is JSON, but rows are written as avro"),
-    "a primitive": (
-        Schema(SchemaType.STRING),
-        AB,
-        "the topic's schema is STRING, but rows are written as avr",
-    ),
-    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, but rows are written as primitive"),
+    "a primitive": (Schema(SchemaType.STRING), AB, "the topic's schema is STRING, but rows are records"),
+    "no primitive": (record(), RowType(primitive(INT)), "is AVRO, but rows are primitive values"),
     "a primitive of another type": (
         Schema(SchemaType.STRING),
         RowType(primitive(INT)),
@@ -134,7 +129,7 @@ MISFITS = {
     "a key": (
         key_value_schema(KeyValueParts(Schema(SchemaType.INT32), record(), True)),
         AB,
-        "is KEY_VALUE, but rows are written as avro",
+        "is KEY_VALUE, but rows are records",
     ),
 }
 
@@ -144,6 +139,53 @@ MISFITS = {
 def test_rows_that_no_schema_fits(existing, rows, text, may_register):
     with pytest.raises(SchemaError, match=text):
         choose_schema(existing, rows, may_register=may_register)
+
+
+# ---- a schema of the user's
+
+GIVEN = record(field("a"), field("b", "string"), field("c", default=7))
+
+
+def given(schema: Schema, key: Schema | None = None) -> RowType:
+    value = replace(AB.value, given=schema)
+    return RowType(value, None if key is None else replace(primitive(INT), given=key))
+
+
+@pytest.mark.parametrize("may_register", [True, False])
+def test_the_users_schema_is_registered_as_it_is_where_the_topic_has_none(may_register):
+    pair = given(GIVEN, Schema(SchemaType.INT32))
+    if not may_register:
+        with pytest.raises(SchemaError, match="schemaRegistration is existing"):
+            choose_schema(None, given(GIVEN), may_register=False)
+        return
+    assert choose_schema(None, given(GIVEN), may_register=True) == SchemaChoice(GIVEN, True)
+    chosen = choose_schema(None, pair, may_register=True).schema
+    assert parts_of(chosen) == (Schema(SchemaType.INT32), GIVEN, True)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+def test_a_topics_schema_that_the_users_reads_is_used(kind):
+    existing = record(field("a"), field("b", "string"), kind=kind)
+    assert choose_schema(existing, given(GIVEN), may_register=True) == SchemaChoice(existing, False)
+    old = record(field("a"), kind=kind)
+    wider = record(field("a"), field("b", "string", default=""))
+    chosen = choose_schema(old, given(wider), may_register=True)
+    assert chosen == SchemaChoice(replace(wider, type=kind), True)
+    with pytest.raises(SchemaError, match="with schemaRegistration=existing no new version"):
+        choose_schema(old, given(wider), may_register=False)
+
+
+@for_each(
+    ("existing", "schema", "text"),
+    [
+        (None, record(field("a")), "do not fit valueSchema or keySchema: 'b' has no field in valueSchema"),
+        (record(field("a"), field("b", "string")), record(field("x")), "'a' has no field in valueSchema"),
+        (record(field("a", "string")), GIVEN, "topic's schema does not resolve to valueSchema"),
+    ],
+)
+def test_a_schema_of_the_users_that_does_not_fit(existing, schema, text):
+    with pytest.raises(SchemaError, match=text):
+        choose_schema(existing, given(schema), may_register=True)
 
 
 def nested(depth: int) -> pa.DataType:
@@ -350,9 +392,7 @@ def test_each_part_keeps_its_own_schema_and_may_get_fields(is_separated):
     more_keys = RowType(avro(n=INT), avro(k=INT, l=TEXT))
     new = parts_of(choose_schema(existing, more_keys, may_register=True).schema)
     assert (names(new.key), new.value.data) == (["k", "l"], value.data)
-    with pytest.raises(
-        SchemaError, match="the key of the topic's schema is AVRO, but rows are written as pri"
-    ):
+    with pytest.raises(SchemaError, match="the key of the topic's schema is AVRO, but rows are primitive"):
         choose_schema(existing, RowType(avro(n=INT), primitive(INT)), may_register=True)
 
 

@@ -1,14 +1,16 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pulsar_spark.client import KeyValueEncoding, ProducerCryptoFailureAction
+from pulsar_spark.client import KeyValueEncoding, PartKind, ProducerCryptoFailureAction
 from pulsar_spark.errors import OptionError, UnsupportedError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.options.encryption import EncryptionOptions
 from pulsar_spark.spark.options.parse import parse_sink
-from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
-from tests.spark.options.parsing import URL, sink
+from pulsar_spark.spark.rows.schema import ValueFormat
+from pulsar_spark.spark.rows.write_values import SinkValues
+from tests.spark.options.parsing import URL, sink, source
 
 
 def test_transactions_have_a_time_out():
@@ -78,29 +80,52 @@ def test_keys_and_their_reader():
 
 def test_values_are_bytes_unless_a_schema_makes_them():
     assert sink().values == SinkValues()
-    assert SinkValues().format is SinkFormat.RAW
+    assert SinkValues().format is ValueFormat.RAW
     given = sink(
-        valueFormat="Avro", schemaRegistration="existing", keyColumns="b, a", keyValueEncoding="separated"
+        valueFormat="Columns", schemaRegistration="existing", keyColumns="b, a", keyValueEncoding="separated"
     )
-    expected = SinkValues(SinkFormat.AVRO, ("b", "a"), KeyValueEncoding.SEPARATED, may_register=False)
-    assert given.values == expected
-    assert sink(valueFormat="json").values == SinkValues(SinkFormat.JSON)
-    assert sink(valueFormat="primitive").values == SinkValues(SinkFormat.PRIMITIVE)
-    inline = sink(valueFormat="avro", keyColumns="a", keyValueEncoding="INLINE")
+    expected = SinkValues(ValueFormat.COLUMNS, key_columns=("b", "a"), may_register=False)
+    assert given.values == replace(expected, key_value_encoding=KeyValueEncoding.SEPARATED)
+    for kind in PartKind:
+        made = sink(valueFormat="struct", schemaType=kind.value).values
+        assert made == SinkValues(ValueFormat.STRUCT, kind)
+    own = sink(valueFormat="columns", keyColumns="a", valueSchema='"int"', keySchema="/key.avsc")
+    assert (own.value_schema, own.key_schema) == ('"int"', Path("/key.avsc"))
+    inline = sink(valueFormat="columns", keyColumns="a", keyValueEncoding="INLINE")
     assert inline.values.key_value_encoding is KeyValueEncoding.INLINE
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("schemaRegistration", "auto"), ("keyColumns", "a"), ("keyValueEncoding", "INLINE")]
-)
+WITH_A_SCHEMA = {
+    "schemaRegistration": "auto",
+    "keyColumns": "a",
+    "keyValueEncoding": "INLINE",
+    "schemaType": "json",
+    "valueSchema": '"int"',
+    "keySchema": '"int"',
+}
+
+
+@pytest.mark.parametrize(("name", "text"), WITH_A_SCHEMA.items())
 def test_what_has_no_use_without_a_schema(name, text):
     with pytest.raises(OptionError, match=f"option {name} has no effect with valueFormat=raw"):
         sink(**{name: text})
 
 
+def test_protobuf_is_not_written():
+    with pytest.raises(OptionError, match=r"does not write Protobuf: .*UDF, and set valueFormat=raw"):
+        sink(valueFormat="columns", schemaType="protobuf")
+
+
+@pytest.mark.parametrize("word", ["avro", "json", "primitive", "protobuf"])
+def test_the_old_words_are_answered_with_the_new_ones(word):
+    for parse in (sink, source):
+        with pytest.raises(OptionError, match=rf"must be columns, and schemaType={word} for a topic without"):
+            parse(valueFormat=word)
+
+
 def test_an_encoding_of_keys_needs_them():
     with pytest.raises(OptionError, match="option keyValueEncoding has no effect without keyColumns"):
-        sink(valueFormat="avro", keyValueEncoding="INLINE")
+        sink(valueFormat="columns", keyValueEncoding="INLINE")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from pulsar_spark.spark.options.option import Mode
-from pulsar_spark.spark.options.values import EvolutionMode, ValueFormat, ValueOptions
+from pulsar_spark.spark.options.schemas import GivenType
+from pulsar_spark.spark.options.values import EvolutionMode, ValueOptions
 from pulsar_spark.spark.rows.read import BadRows
+from pulsar_spark.spark.rows.schema import ValueFormat
 from tests.loops import for_each
 from tests.spark.options.parsing import refused, source
 
@@ -14,18 +16,18 @@ SCHEMA = '{"type": "record", "name": "r", "fields": []}'
 USUAL = ValueOptions(
     format=ValueFormat.RAW,
     schema=None,
+    key_schema=None,
+    type=None,
     message=None,
     version=None,
     evolution=EvolutionMode.NONE,
     bad_rows=BadRows.FAILFAST,
-    allow_different=False,
 )
 
 
 def test_payloads_are_not_looked_into_unless_that_is_asked_for():
     for options in (source(), source(valueFormat="RAW")):
         assert options.values == USUAL
-        assert options.values.format.is_raw
 
 
 def test_all_that_there_is():
@@ -33,14 +35,12 @@ def test_all_that_there_is():
         valueFormat="columns",
         schemaEvolutionMode="Restart",
         mode="permissive",
-        allowDifferentTopicSchemas="true",
     ).values
-    assert (values.format, values.format.is_raw, values.format.is_flat) == (ValueFormat.COLUMNS, False, True)
+    assert values.format is ValueFormat.COLUMNS
     assert values.evolution is EvolutionMode.RESTART
     assert values.bad_rows is BadRows.PERMISSIVE
-    assert values.allow_different
     values = source(Mode.BATCH, valueFormat="struct", schemaVersion="7", mode="DropMalformed").values
-    assert (values.format, values.format.is_flat, values.version) == (ValueFormat.STRUCT, False, 7)
+    assert (values.format, values.version) == (ValueFormat.STRUCT, 7)
     assert values.bad_rows is BadRows.DROPMALFORMED
 
 
@@ -52,27 +52,20 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["avro", "json"])
+@pytest.mark.parametrize("kind", GivenType)
 def test_a_schema_of_the_users_own(kind):
-    for text, schema in {SCHEMA: SCHEMA, '"string"': '"string"', **FILES}.items():
-        values = source(valueFormat=kind, valueSchema=text).values
-        assert (values.format.value, values.schema, values.format.is_flat) == (kind, schema, True)
-
-
-def test_a_protobuf_schema_of_the_users_own():
-    for text, path in FILES.items():
-        values = source(valueFormat="protobuf", valueSchema=text, messageName="shop.Order").values
-        assert (values.format, values.format.is_flat) == (ValueFormat.PROTOBUF, True)
-        assert (values.schema, values.message) == (path, "shop.Order")
+    for text, schema in {SCHEMA: SCHEMA, '"string"': '"string"', "LOCAL_DATE": "LOCAL_DATE", **FILES}.items():
+        given = {"valueSchema": text, "keySchema": text, "messageName": "shop.Order"}
+        values = source(valueFormat="columns", schemaType=kind.value, **given).values
+        assert (values.format, values.type) == (ValueFormat.COLUMNS, kind)
+        assert (values.schema, values.key_schema, values.message) == (schema, schema, "shop.Order")
 
 
 @pytest.mark.parametrize("text", ["", "string", "{", '{"a/b', "[" * 10_000])
 def test_what_is_no_schema(text):
-    refused("option valueSchema is .*It must be an Avro schema in JSON", valueFormat="avro", valueSchema=text)
-
-
-def test_the_option_of_the_jvm_connector_may_stay():
-    assert source(allowDifferentTopicSchemas="true").values.format.is_raw
+    refused(
+        "option valueSchema is .*It must be an Avro schema in JSON", valueFormat="columns", valueSchema=text
+    )
 
 
 @for_each(
@@ -81,45 +74,22 @@ def test_the_option_of_the_jvm_connector_may_stay():
         ({"mode": "FAILFAST"}, "option mode has no effect with valueFormat=raw"),
         ({"schemaVersion": "1"}, "option schemaVersion has no effect"),
         ({"schemaEvolutionMode": "none"}, "option schemaEvolutionMode has no effect"),
+        ({"valueSchema": SCHEMA}, "option valueSchema has no effect with valueFormat=raw"),
+        ({"keySchema": SCHEMA}, "option keySchema has no effect with valueFormat=raw"),
+        ({"messageName": "p.M"}, "option messageName has no effect with valueFormat=raw"),
         (
-            {"valueSchema": SCHEMA, "mode": "FAILFAST"},
-            r"valueFormat=raw cannot be used with valueSchema\. Set valueFormat to avro, json or protobuf",
+            {"valueFormat": "columns", "schemaType": "avro"},
+            r"schemaType has no effect without valueSchema.*or leave it out to read by the topic's schema",
         ),
         (
-            {"valueFormat": "avro"},
-            r"valueFormat=avro requires valueSchema.*Set it, or set valueFormat=columns",
+            {"valueFormat": "columns", "messageName": "p.M"},
+            "option messageName has no effect without valueSchema",
         ),
-        ({"valueFormat": "json"}, "valueFormat=json requires valueSchema"),
+        ({"valueFormat": "columns", "valueSchema": "/f", "messageName": ""}, "option messageName is ''"),
+        ({"valueFormat": "columns", "valueSchema": SCHEMA, "schemaVersion": "1"}, "from the topic's schema"),
         (
-            {"valueFormat": "columns", "valueSchema": SCHEMA},
-            r"valueFormat=columns cannot be used with valueSchema\. Set valueFormat to avro, json or",
-        ),
-        ({"valueFormat": "protobuf", "messageName": "p.M"}, "valueFormat=protobuf requires valueSchema"),
-        (
-            {"valueFormat": "protobuf", "valueSchema": "/f"},
-            r"requires messageName.*the full name, such as shop\.Order",
-        ),
-        (
-            {"valueFormat": "protobuf", "valueSchema": SCHEMA, "messageName": "p.M"},
-            "valueSchema must be the path of a file.*protoc --include_imports",
-        ),
-        (
-            {"messageName": "p.M"},
-            r"valueFormat=raw cannot be used with messageName\. Set valueFormat to proto",
-        ),
-        (
-            {"valueFormat": "avro", "valueSchema": SCHEMA, "messageName": "p.M"},
-            "valueFormat=avro cannot be used with messageName",
-        ),
-        (
-            {"valueFormat": "protobuf", "valueSchema": "/f", "messageName": "p.M", "schemaVersion": "1"},
-            "concern the topic's schema",
-        ),
-        ({"valueFormat": "protobuf", "valueSchema": "/f", "messageName": ""}, "option messageName is ''"),
-        ({"valueFormat": "avro", "valueSchema": SCHEMA, "schemaVersion": "1"}, "concern the topic's schema"),
-        (
-            {"valueFormat": "avro", "valueSchema": SCHEMA, "schemaEvolutionMode": "restart"},
-            "concern the topic's schema",
+            {"valueFormat": "columns", "keySchema": SCHEMA, "schemaEvolutionMode": "restart"},
+            "from the topic's schema",
         ),
         (
             {"valueFormat": "columns", "schemaVersion": "1", "schemaEvolutionMode": "restart"},
@@ -129,7 +99,8 @@ def test_the_option_of_the_jvm_connector_may_stay():
             {"valueFormat": "columns", "pulsar_reader_cryptoFailureAction": "CONSUME"},
             "CONSUME gives encrypted bytes, which cannot be read by a schema",
         ),
-        ({"valueFormat": "parquet"}, "one of raw, columns, struct, avro, json, protobuf"),
+        ({"valueFormat": "parquet"}, "one of raw, columns, struct"),
+        ({"allowDifferentTopicSchemas": "true"}, "leave it out, and use valueFormat=raw, or columns that"),
         ({"valueFormat": "columns", "mode": "x"}, "one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
     ],
 )

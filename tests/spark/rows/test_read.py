@@ -45,7 +45,7 @@ def sizes_of(groups, **limits) -> list[int]:
 @pytest.mark.parametrize("max_rows", [1, 2, 100])
 def test_rows_without_columns_are_counted(max_rows):
     schema = Schema(SchemaType.AVRO, b'{"type":"record","name":"R","fields":[]}')
-    reader = ReaderSchema(schema, is_given=True)
+    reader = ReaderSchema(schema, is_given=True, is_default=True)
     rows = RowColumns((), reader.type, is_flat=True)
     typed = TypedValueReader(lambda topic, versions: {}, TOPIC, reader, rows.target)
     entries = Entries.of([batch_entry(7, 0, columns([b"", None, b"x"])), single_entry(7, 1, b"")])

@@ -171,7 +171,7 @@ def test_parts_that_are_read_one_after_the_other_have_their_own_metadata(rows, m
 
 def test_batches_are_cut_by_the_bytes_that_are_read():
     values = [b"1," + b"0" * 400] * 10
-    reader = ReaderSchema(SCHEMA, is_given=True)
+    reader = ReaderSchema(SCHEMA, is_given=True, is_default=True)
     of_rows = RowColumns((), reader.type, is_flat=True)
     made = SchemaValues(
         TypedValueReader(lambda topic, versions: {}, TOPIC, reader, reader.type), of_rows, BadRows.FAILFAST

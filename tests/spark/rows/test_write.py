@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pulsar_spark.client import IN_PARALLEL
+from pulsar_spark.client import IN_PARALLEL, PartKind
 from pulsar_spark.errors import OptionError, SchemaError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA
+from pulsar_spark.spark.rows.schema import SOURCE_SCHEMA, ValueFormat
 from pulsar_spark.spark.rows.write import message_shape
-from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.spark.rows.write_values import SinkValues
 from pulsar_spark.spark.spark_api import HAS_READ_LIMITS, arrow_schema
 from pulsar_spark.values.interfaces import EncodedValues
 from pulsar_spark.wire.columns.batches import encode_batch_messages
@@ -37,6 +37,7 @@ from tests.work import calls
 ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 OUT = TopicName.parse("out")
+COLUMNS = ValueFormat.COLUMNS
 TEXT = StringType()
 PROPERTIES = st.lists(
     st.none() | st.lists(st.tuples(st.text(max_size=3), st.none() | st.text(max_size=3)), max_size=4),
@@ -291,14 +292,14 @@ def test_bad_shapes(columns, text):
         ("__foo", "Rename it: names that begin with __"),
     ],
 )
-@pytest.mark.parametrize("values", [SinkValues(), SinkValues(SinkFormat.AVRO, ("id",))])
+@pytest.mark.parametrize("values", [SinkValues(), SinkValues(COLUMNS, key_columns=("id",))])
 def test_a_name_of_no_known_column_is_no_field(name, known, values):
     columns = schema(**{"id": LongType(), "n": TEXT, name: LongType()})
     with pytest.raises(OptionError, match=rf"the sink has no column {name}\. {known}"):
         message_shape(columns, OUT, values=values)
 
 
-@pytest.mark.parametrize("values", [SinkValues(), SinkValues(SinkFormat.PRIMITIVE)])
+@pytest.mark.parametrize("values", [SinkValues(), SinkValues(COLUMNS, PartKind.PRIMITIVE)])
 def test_a_value_whose_name_is_that_of_metadata(values):
     """It would be sent as the value, also where it is a mistyped name."""
     for name, advice in {"__payload": "rename it to value", "__evenTime": "Did you mean __eventTime"}.items():
@@ -308,7 +309,7 @@ def test_a_value_whose_name_is_that_of_metadata(values):
 
 def test_fields_of_a_whole_record_have_any_name():
     columns = schema(value=schema(id=LongType(), __op=TEXT))
-    shape = message_shape(columns, OUT, values=SinkValues(SinkFormat.AVRO))
+    shape = message_shape(columns, OUT, values=SinkValues(ValueFormat.STRUCT))
     assert not isinstance(shape.value, str)
     assert [field.name for field in shape.value.type.value.arrow] == ["id", "__op"]
 
@@ -324,7 +325,7 @@ def test_without_any_topic():
 
 
 def test_fields_that_only_have_kafkas_names_are_written():
-    avro, pair = SinkValues(SinkFormat.AVRO), SinkValues(SinkFormat.AVRO, ("key",))
+    avro, pair = SinkValues(COLUMNS), SinkValues(COLUMNS, key_columns=("key",))
     for columns, values in (
         ({"key": TEXT, "value": TEXT}, pair),
         ({"key": TEXT, "value": LongType()}, avro),
@@ -387,9 +388,16 @@ class FakeEncoders(dict[TopicName, FakeEncoder]):
         self.prepared += topics
 
 
-def typed(encoders: FakeEncoders, spark_schema: StructType, *key: str, upsert: bool = False, **columns: list):
+def typed(
+    encoders: FakeEncoders,
+    spark_schema: StructType,
+    *key: str,
+    upsert: bool = False,
+    form: ValueFormat = COLUMNS,
+    **columns: list,
+):
     """The messages of one record batch whose values a schema makes."""
-    values = SinkValues(SinkFormat.AVRO, key)
+    values = SinkValues(form, key_columns=key)
     topic = None if "__topic" in columns else OUT
     shape = message_shape(spark_schema, topic, upsert=upsert, values=values)
     arrow = to_arrow_schema(spark_schema, **ZONE)
@@ -421,7 +429,8 @@ def test_topics_are_prepared_once_before_their_rows_are_encoded():
 def test_a_null_struct_is_a_deletion():
     encoders = FakeEncoders({OUT: FakeEncoder()})
     shape = schema(value=schema(n=IntegerType()), __key=TEXT)
-    columns = only(typed(encoders, shape, upsert=True, value=[{"n": 1}, None], __key=["a", "b"]))
+    keyed: dict[str, Any] = {"value": [{"n": 1}, None], "__key": ["a", "b"]}
+    columns = only(typed(encoders, shape, upsert=True, form=ValueFormat.STRUCT, **keyed))
     assert columns.value.to_pylist() == [b"{'n': 1}", None]
 
 

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 
 from pulsar_spark.client import KeyValueEncoding, PartKind
 from pulsar_spark.errors import OptionError
+from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write_values import (
-    SinkFormat,
     SinkValues,
     raw_value,
     to_binary,
@@ -40,7 +40,8 @@ ZONE: dict[str, Any] = {"timezone": "America/Lima"} if HAS_READ_LIMITS else {}
 
 UTC = datetime.timezone.utc
 INT, LONG, TEXT, BINARY, VOID = IntegerType(), LongType(), StringType(), BinaryType(), NullType()
-AVRO, JSON, PRIMITIVE = SinkFormat.AVRO, SinkFormat.JSON, SinkFormat.PRIMITIVE
+AVRO, JSON, PRIMITIVE = PartKind.AVRO, PartKind.JSON, PartKind.PRIMITIVE
+COLUMNS, STRUCT = ValueFormat.COLUMNS, ValueFormat.STRUCT
 
 
 def struct(**fields: DataType) -> StructType:
@@ -50,14 +51,18 @@ def struct(**fields: DataType) -> StructType:
     return made
 
 
-def columns(schema: StructType, kind: SinkFormat = AVRO, *key: str):
-    return value_columns(schema.fields, SinkValues(kind, key))
+def columns(schema: StructType, kind: PartKind = AVRO, *key: str, **more: Any):
+    return value_columns(
+        schema.fields, SinkValues(**{"format": COLUMNS, "kind": kind, "key_columns": key, **more})
+    )
 
 
-def rows(schema: StructType, *given: dict, kind: SinkFormat = AVRO, key: tuple[str, ...] = ()):
+def rows(
+    schema: StructType, *given: dict, kind: PartKind = AVRO, key: tuple[str, ...] = (), **more: Any
+) -> list[Any]:
     """The rows of a record batch as Spark hands it over."""
     arrow = to_arrow_schema(schema, **ZONE)
-    made = columns(schema, kind, *key)
+    made = columns(schema, kind, *key, **more)
     found = made.rows(pa.RecordBatch.from_pylist(list(given), arrow))
     assert found.type == made.type.arrow
     return found.to_pylist()
@@ -82,11 +87,12 @@ def test_a_record_is_never_null():
     assert rows(struct(a=INT, b=TEXT), {"a": None, "b": None}) == [{"a": None, "b": None}]
 
 
-def test_one_struct_named_value_is_the_record_itself_and_null_where_it_is():
+def test_one_struct_is_the_record_itself_and_null_where_it_is():
     record = struct(a=INT, b=TEXT)
     given = {"a": 1, "b": "x"}
-    assert rows(struct(value=record), {"value": given}, {"value": None}) == [given, None]
-    assert rows(struct(other=record), {"other": given}) == [{"other": given}]
+    assert rows(struct(other=record), {"other": given}, {"other": None}, format=STRUCT) == [given, None]
+    assert rows(struct(value=INT), {"value": 1}, format=STRUCT, kind=PRIMITIVE) == [1]
+    assert rows(struct(value=record), {"value": given}) == [{"value": given}]
     assert rows(struct(value=INT), {"value": 1}) == [{"value": 1}]
     assert rows(struct(value=record, c=INT), {"value": given, "c": 2}) == [{"value": given, "c": 2}]
 
@@ -121,9 +127,18 @@ def test_structs_are_keys_and_values_as_they_are():
     assert found == [{"key": {"id": 1}, "value": {"a": 2}}, {"key": None, "value": None}]
 
 
+def test_one_struct_is_key_and_value():
+    pair = struct(value=struct(value=struct(a=INT), key=TEXT))
+    given = {"key": "k", "value": {"a": 1}}
+    found = rows(
+        pair, {"value": given}, {"value": {"key": "x", "value": None}}, {}, format=STRUCT, is_pair=True
+    )
+    assert found == [given, {"key": "x", "value": None}, {"key": None, "value": None}]
+
+
 def test_the_users_encoding_is_kept():
-    options = SinkValues(AVRO, ("k",), KeyValueEncoding.INLINE)
-    assert value_columns(struct(k=INT, v=INT).fields, options).type.encoding is KeyValueEncoding.INLINE
+    made = columns(struct(k=INT, v=INT), AVRO, "k", key_value_encoding=KeyValueEncoding.INLINE)
+    assert made.type.encoding is KeyValueEncoding.INLINE
 
 
 def test_large_types_and_slices():
@@ -150,7 +165,7 @@ TWICE = StructType().add("x", INT).add("x", INT)
         (struct(k=INT), AVRO, ("k",), "rows have no value column. Add a column"),
         (struct(a=INT), AVRO, ("k", "a"), "option keyColumns names k, but the columns of the rows are a"),
         (struct(), AVRO, ("k",), "option keyColumns names k, but the columns of the rows are none"),
-        (struct(a=INT, b=INT), PRIMITIVE, (), "the value must be one column, but the rows have 2: a, b"),
+        (struct(a=INT, b=INT), PRIMITIVE, (), "a primitive is one column, but the rows have 2: a, b"),
         (
             struct(a=DecimalType(9, 2)),
             PRIMITIVE,
@@ -207,9 +222,23 @@ def test_bad_shapes(schema, kind, key, text):
         columns(schema, kind, *key)
 
 
+@for_each(
+    ("schema", "more", "text"),
+    [
+        (struct(a=INT, b=INT), {}, "value is one column with valueFormat=struct, but the rows have 2: a, b"),
+        (struct(value=INT), {}, "column value is int, but the value is a record.*schemaType=primitive"),
+        (struct(a=INT, b=INT), {"is_pair": True}, "value is one column with valueFormat=struct"),
+        (struct(value=struct(key=INT)), {"is_pair": True}, "schema is KEY_VALUE.*struct of key and value"),
+    ],
+)
+def test_bad_shapes_of_one_struct(schema, more, text):
+    with pytest.raises(OptionError, match=text):
+        columns(schema, format=STRUCT, **more)
+
+
 def test_bytes_are_one_column():
     assert raw_value(struct(any=TEXT).fields) == "any"
     with pytest.raises(
-        OptionError, match=r"the rows have 2: a, b\. Set valueFormat to avro or json, or combine them"
+        OptionError, match=r"the rows have 2: a, b\. Set valueFormat=columns, or combine them"
     ):
         raw_value(struct(a=TEXT, b=TEXT).fields)

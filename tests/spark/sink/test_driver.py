@@ -31,7 +31,7 @@ TRANSACTIONAL = {**PLAIN, "delivery": "transactional"}
 OPEN = LogProtection()
 TWICE = {T: 7}
 TOPICS: list[tuple[Any, ...]] = []
-TYPED = {**PLAIN, "valueFormat": "avro"}
+TYPED = {**PLAIN, "valueFormat": "columns"}
 REPORT = replace(TaskReport.of({T: SentTotals(2, 20)}, "query"), origin=Origin(3, 0, 0))
 IN_TRANSACTION = replace(REPORT, origin=None, log=TopicName.parse("log"), transaction=TxnId(0, 1))
 

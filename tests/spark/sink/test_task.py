@@ -157,7 +157,7 @@ NOT_JOINED: dict[str, tuple[dict[str, DataType], dict[str, str | None]]] = {
     "times of delivery": ({"__deliverAt": TimestampType()}, {}),
     "delays of delivery": ({"__deliverAfter": LongType()}, {}),
     "topics of rows": ({"__topic": StringType()}, {"topic": None}),
-    "values with a schema": ({}, {"valueFormat": "primitive"}),
+    "values with a schema": ({}, {"valueFormat": "columns", "schemaType": "primitive"}),
     "errors for full queues": ({}, {"pulsar.producer.blockIfQueueFull": "false"}),
     "batches of one key": ({}, {"pulsar.producer.batcherBuilder": "KEY_BASED"}),
     "interceptors": ({}, {"pulsar.producer.interceptors": f"{__name__}.Interceptor"}),
@@ -210,7 +210,7 @@ def test_rows_are_written_by_the_schemas_of_their_topics(fakes, monkeypatch):
 
     monkeypatch.setattr(topic_encoders, "schema_of_rows", choose)
     batches = [rows(("a", "t"), ("b", "u")), rows(("c", "u"))]
-    write(batches, schemas={T: given}, valueFormat="primitive")
+    write(batches, schemas={T: given}, valueFormat="columns", schemaType="primitive")
     sent = [call for call in fakes.calls if call[0] == "send"]
     assert sent == [("send", [b"a"]), ("send", [b"b"]), ("send", [b"c"])]
     schema_of = fakes.given["schema_of"]
@@ -250,7 +250,12 @@ def test_bytes_for_a_topic_of_records_are_warned_of_once(fakes, monkeypatch, cap
     assert asked == []
     caplog.clear()
     texts = VersionedSchema(0, Schema(SchemaType.STRING))
-    write([rows(("a", "v"))], schemas={TopicName.parse("v"): texts}, valueFormat="primitive")
+    write(
+        [rows(("a", "v"))],
+        schemas={TopicName.parse("v"): texts},
+        valueFormat="columns",
+        schemaType="primitive",
+    )
     assert caplog.messages == []
 
 
@@ -285,7 +290,9 @@ def test_rows_of_a_replay_are_written_by_the_version_of_those_that_are_stored(
     run_as(monkeypatch, of_micro_batch(batch, attempt=attempt))
     fakes.at = lambda topic, version, load: schema
     pinned = {T: VersionedSchema(9, schema)}
-    write([rows(("a", "t"))], schemas=pinned, valueFormat="primitive", delivery=delivery)
+    write(
+        [rows(("a", "t"))], schemas=pinned, valueFormat="columns", schemaType="primitive", delivery=delivery
+    )
     assert fakes.given["schema_of"](T).version == version
 
 

@@ -15,10 +15,11 @@ from pulsar_spark.ids import TopicName
 from pulsar_spark.schema import SchemaType
 from pulsar_spark.spark.options.parse import parse_sink
 from pulsar_spark.spark.options.sink import SinkOptions
+from pulsar_spark.spark.rows.schema import ValueFormat
 from pulsar_spark.spark.rows.write import MessageShape, message_shape
-from pulsar_spark.spark.rows.write_values import SinkFormat, SinkValues
+from pulsar_spark.spark.rows.write_values import SinkValues
 from pulsar_spark.spark.sink import topic_encoders
-from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas, with_topic_format
+from pulsar_spark.spark.sink.topic_encoders import TopicEncoders, pinned_schemas, with_schemas
 from pulsar_spark.values.key_value import KeyValueParts
 from pulsar_spark.values.key_value import schema_of as key_value_schema
 from tests.fake_broker import HANG
@@ -159,19 +160,24 @@ def sink(schema: StructType, **given: str) -> tuple[SinkOptions, MessageShape]:
 
 
 def test_the_driver_chooses_for_the_topic_of_the_option(asked):
-    options, shape = sink(ROWS, topic="t", valueFormat="primitive")
+    options, shape = sink(ROWS, topic="t", valueFormat="columns", schemaType="primitive")
     assert pinned_schemas(options, shape) == {T: INT}
     expected = {"may_register": True, "is_encrypted": False}
     assert asked == [("pulsar://localhost:6650", T, NUMBERS, expected)]
     keys = {"pulsar.producer.encryptionKeys": "a", "pulsar.producer.cryptoKeyReader": "/keys"}
-    given = {"topic": "t", "valueFormat": "primitive", "schemaRegistration": "existing"}
+    given = {
+        "topic": "t",
+        "valueFormat": "columns",
+        "schemaType": "primitive",
+        "schemaRegistration": "existing",
+    }
     pinned_schemas(*sink(ROWS, **given, **keys))
     assert asked[-1][-1] == {"may_register": False, "is_encrypted": True}
 
 
 def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
     named = StructType().add("n", IntegerType()).add("__topic", StringType())
-    assert pinned_schemas(*sink(named, valueFormat="avro")) == {}
+    assert pinned_schemas(*sink(named, valueFormat="columns")) == {}
     raw = StructType().add("value", StringType())
     assert pinned_schemas(*sink(raw, topic="t")) == {}
     options, shape = sink(raw, topic="t")
@@ -182,7 +188,7 @@ def test_nobody_is_asked_where_there_is_no_topic_or_no_schema(asked):
 
 def test_a_task_chooses_for_the_topics_of_its_rows(asked):
     named = StructType().add("n", IntegerType()).add("__topic", StringType())
-    options, shape = sink(named, valueFormat="primitive", schemaRegistration="existing")
+    options, shape = sink(named, valueFormat="columns", schemaType="primitive", schemaRegistration="existing")
     client: Any = "client"
     encoders = topic_encoders.topic_encoders(client, options, shape, {T: LONG})
     assert encoders is not None
@@ -190,11 +196,12 @@ def test_a_task_chooses_for_the_topics_of_its_rows(asked):
     assert asked == [("client", U, NUMBERS, {"may_register": False, "is_encrypted": False})]
 
 
-# ---- valueFormat=columns: rows are written as the source reads the topic
+# ---- rows are written as the source reads the topic
 
 RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
 AVRO, JSON = Schema(SchemaType.AVRO, RECORD), Schema(SchemaType.JSON, RECORD)
 STRING = Schema(SchemaType.STRING)
+COLUMNS = ValueFormat.COLUMNS
 
 
 def values_for(schema: Schema | None, **options: str) -> SinkValues:
@@ -202,36 +209,43 @@ def values_for(schema: Schema | None, **options: str) -> SinkValues:
     client: Any = type("Client", (), {})()
     client.schemas = client
     client.latest = lambda topic: None if schema is None else VersionedSchema(0, schema)
-    return with_topic_format(options_of(topic="t", valueFormat="columns", **options), client).values
+    return with_schemas(options_of(**{"topic": "t", "valueFormat": "columns", **options}), client).values
 
 
-def test_the_format_is_that_of_the_topic_s_schema():
-    for schema, expected in {
-        AVRO: SinkFormat.AVRO,
-        JSON: SinkFormat.JSON,
-        STRING: SinkFormat.PRIMITIVE,
-    }.items():
-        assert values_for(schema) == SinkValues(expected)
+def test_the_encoding_is_that_of_the_topic_s_schema():
+    for schema, expected in {AVRO: PartKind.AVRO, JSON: PartKind.JSON, STRING: PartKind.PRIMITIVE}.items():
+        assert values_for(schema, schemaType="json") == SinkValues(COLUMNS, expected)
     assert not values_for(AVRO, schemaRegistration="existing").may_register
+    for kind in PartKind:
+        assert values_for(None, schemaType=kind.value) == SinkValues(COLUMNS, kind)
 
 
 def test_the_columns_of_key_value_are_key_and_value():
-    for part, expected in {AVRO: SinkFormat.AVRO, STRING: SinkFormat.PRIMITIVE}.items():
+    for part, expected in {AVRO: PartKind.AVRO, STRING: PartKind.PRIMITIVE}.items():
         schema = key_value_schema(KeyValueParts(STRING, part, True))
-        assert values_for(schema) == SinkValues(expected, ("key",))
+        assert values_for(schema) == SinkValues(COLUMNS, expected, ("key",))
         assert values_for(schema, keyColumns="id,name").key_columns == ("id", "name")
+        assert values_for(schema, valueFormat="struct") == SinkValues(
+            ValueFormat.STRUCT, expected, is_pair=True
+        )
 
 
-def test_a_topic_without_a_schema_that_can_be_written_is_an_error():
-    with pytest.raises(
-        OptionError, match=r"topic persistent://public/default/t has none.*Set valueFormat to"
-    ):
-        values_for(None)
+def test_a_topic_whose_values_are_not_written():
     for schema in (Schema(SchemaType.PROTOBUF_NATIVE), Schema(SchemaType.EXTERNAL)):
         with pytest.raises(UnsupportedError, match=f"{schema.type.name} schema are not written"):
             values_for(schema)
 
 
-def test_rows_that_name_their_topics_need_a_format():
-    with pytest.raises(OptionError, match=r"option topic is not set\. Set it, or set valueFormat to avro"):
-        options_of(valueFormat="columns")
+def test_the_users_schemas_have_the_types_of_the_topic(tmp_path):
+    path = tmp_path / "value.avsc"
+    path.write_bytes(RECORD)
+    given = {"valueSchema": str(path), "keySchema": "INT64"}
+    pairs = key_value_schema(KeyValueParts(STRING, JSON, True))
+    for schema, kind in ((None, SchemaType.AVRO), (pairs, SchemaType.JSON)):
+        values = values_for(schema, **given, keyColumns="k")
+        assert values.value_schema == Schema(kind, RECORD)
+        assert values.key_schema == Schema(SchemaType.INT64)
+    assert values_for(STRING, valueSchema="STRING").value_schema == STRING
+    assert values_for(None, keySchema=RECORD.decode(), keyColumns="k").key_schema == AVRO
+    with pytest.raises(OptionError, match="keySchema has no effect without keyColumns"):
+        values_for(None, **given)

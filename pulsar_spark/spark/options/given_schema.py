@@ -1,0 +1,100 @@
+"""The schema that a user gives by ``valueSchema`` or ``keySchema``: read on the driver, and checked there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pulsar_spark.client import ReaderSchema, Schema, SchemaType, protobuf_schema
+from pulsar_spark.errors import OptionError, SchemaError
+
+_MAX_FILE = 4 << 20  # bytes of a file with a schema; those of a topic have this limit, too
+_DEFINED = {
+    *(SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE, SchemaType.PROTOBUF),
+    *(SchemaType.PROTOBUF_NATIVE, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL),
+}
+_PRIMITIVES = {
+    **{name: kind for name, kind in SchemaType.__members__.items() if kind not in _DEFINED},
+    "BOOLEAN": SchemaType.BOOL,
+    "BYTES": SchemaType.NONE,
+}
+
+
+def given_schema(
+    option: str, definition: str | Path, kind: SchemaType | None, message: str | None = None
+) -> Schema:
+    """Returns the schema that an option gives, of a type.
+
+    Args:
+        option: name of the option.
+        definition: Avro's JSON, the name of a primitive, or the path of a file.
+        kind: type of the schema; None: the one that is named.
+        message: full name of the values' message, for Protobuf.
+
+    Raises:
+        OptionError: the option gives no schema of that type.
+        UnsupportedError: values of the schema cannot be columns.
+    """
+    data = _contents(option, definition) if isinstance(definition, Path) else definition.encode()
+    if kind is SchemaType.PROTOBUF_NATIVE:
+        if message is None:
+            raise OptionError(
+                f"a Protobuf schema in {option} requires messageName, the message that payloads are",
+                advice="Set it to the full name, such as shop.Order",
+            )
+        if not isinstance(definition, Path):
+            raise OptionError(
+                f"{option} of a Protobuf schema must be the path of a file",
+                advice="Name a file that protoc --include_imports --descriptor_set_out=FILE has written",
+            )
+    elif message is not None:
+        raise OptionError("option messageName is for Protobuf, but the values are not", advice="Leave it out")
+    try:
+        if kind is SchemaType.PROTOBUF_NATIVE and message is not None:
+            return protobuf_schema(data, message)
+        schema = Schema(kind, data) if kind in (SchemaType.AVRO, SchemaType.JSON) else _primitive(data, kind)
+        _ = ReaderSchema(schema).type
+    except SchemaError as error:
+        what = error.what.replace("the topic's schema", "it")
+        raise OptionError(f"option {option} is no schema: {what}", advice=_advice(data, kind)) from None
+    return schema
+
+
+def _primitive(data: bytes, kind: SchemaType | None) -> Schema:
+    """Returns the schema of a primitive that is named; another one than ``kind`` is an error."""
+    name = data.decode(errors="replace")
+    named = _PRIMITIVES.get(name)
+    if named is None or kind not in (None, named):
+        raise SchemaError(f"{name[:40]!r} is not {'a primitive' if kind is None else kind.name}")
+    return Schema(named)
+
+
+def _advice(data: bytes, kind: SchemaType | None) -> str:
+    """Returns the forms of a schema, and which other form was found."""
+    if kind not in (SchemaType.AVRO, SchemaType.JSON):
+        return "Write the name of a primitive, such as INT64 or STRING, or the file that protoc writes"
+    own = 'Write Avro\'s JSON: {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}'
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        return own
+    if isinstance(tree, dict) and tree.get("type") == "struct":
+        return f"This is Spark's own JSON of a schema. {own}"
+    if isinstance(tree, dict) and ("properties" in tree or "$schema" in tree):
+        return f"This is JSON Schema. {own}"
+    return own
+
+
+def _contents(option: str, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    except OSError as error:
+        what = f"{option} cannot be read: {error}"
+        raise OptionError(what, advice="Write Avro's JSON, or a file that the driver can read") from error
+    if len(data) > _MAX_FILE:
+        raise OptionError(
+            f"{option} names a file of more than {_MAX_FILE >> 20} MiB: {path}",
+            advice="Name a file with the schema of this topic's values alone",
+        )
+    return data

@@ -1,0 +1,87 @@
+"""The options of source and sink that say how values are typed: one table, one meaning on both sides."""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import Enum
+from pathlib import Path
+
+from pulsar_spark.client import SchemaType, path_of
+from pulsar_spark.spark.options import parsers
+from pulsar_spark.spark.options.option import Table
+from pulsar_spark.spark.rows.schema import ValueFormat
+
+
+class GivenType(Enum):
+    """The type of values that have no schema at the broker."""
+
+    AVRO = "avro"
+    JSON = "json"
+    PROTOBUF = "protobuf"
+    PRIMITIVE = "primitive"
+
+    @property
+    def type(self) -> SchemaType | None:
+        """The type of a schema with a definition; None: the name of a primitive says which."""
+        if self is GivenType.PRIMITIVE:
+            return None
+        return SchemaType.PROTOBUF_NATIVE if self is GivenType.PROTOBUF else SchemaType[self.name]
+
+
+def _definition(text: str) -> str | Path:
+    """Avro's JSON or the name of a primitive, as it is, or the path of a file."""
+    if re.fullmatch("[A-Z][A-Z0-9_]+", text):
+        return text
+    if text[:1] not in '{["' and not text.isalnum():
+        return path_of(text)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"an Avro schema in JSON, the path of a file with a schema, or a primitive such as INT64: {error}"
+        ) from None
+    return text
+
+
+SCHEMAS = Table()
+_OLD = {
+    kind.value: f"columns, and schemaType={kind.value} for a topic without a schema" for kind in GivenType
+}
+
+VALUE_FORMAT = SCHEMAS.add(
+    "valueFormat",
+    parsers.names_of(parsers.by_value(ValueFormat)),
+    parsers.one_of(
+        parsers.by_value(ValueFormat),
+        {**_OLD, **dict.fromkeys(("string", "text"), "raw, and a cast of value to or from string")},
+    ),
+    "raw",
+    "How values and columns belong together. `raw`: the column `value` has the bytes. `columns`: by the "
+    "topic's schema, the fields of a record, `key` and `value` of KEY_VALUE, or one typed column. `struct`: "
+    "the same in one column `value`. See docs/schemas.md.",
+)
+VALUE_SCHEMA = SCHEMAS.add(
+    "valueSchema",
+    "Avro schema, file, primitive",
+    _definition,
+    None,
+    "A schema of your own: Avro's JSON, a file on the driver, or for a primitive its name, such as `INT64`. "
+    "Source: the columns are those of this schema, to which values of the topic's versions are converted. "
+    "Sink: registered as it is if the topic has no schema; otherwise both must fit.",
+)
+KEY_SCHEMA = SCHEMAS.add(
+    "keySchema",
+    "Avro schema, file, primitive",
+    _definition,
+    None,
+    "The same for the keys of KEY_VALUE.",
+)
+SCHEMA_TYPE = SCHEMAS.add(
+    "schemaType",
+    parsers.names_of(parsers.by_value(GivenType)),
+    parsers.one_of(parsers.by_value(GivenType)),
+    None,
+    "The type of values that have no schema at the broker. Source: together with `valueSchema`. Sink: the "
+    "type of the schema that is registered, default `avro`; `protobuf` is not written.",
+)
