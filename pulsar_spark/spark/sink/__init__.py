@@ -1,6 +1,6 @@
-"""The sink: how a task sends rows (task), its guarantee (delivery), and the driver's work after it (driver).
+"""The sink: a task sends rows (task) with a guarantee (delivery); the driver completes the batch (driver).
 
-This package owns the deduplication and the transactions of micro-batches, which Spark names, and the report
-of what a batch wrote. Its decisions are pure: decide_dedup, commit_steps, commit_records, TaskSearch. It must
-not know how anything is read, nor import spark/plan.
+This package owns the deduplication and the transactions of micro-batches, which Spark numbers, and the report
+of a batch. Its decisions are pure: decide_dedup, commit_steps, commit_records, TaskSearch. It must not depend
+on reading, nor import spark/plan.
 """

@@ -1,9 +1,10 @@
-"""CommitLog: a query's small topic that tells its driver, after a crash, what was already committed.
+"""CommitLog: a query's small topic with the state of its commits, which its driver reads after a crash.
 
-For each micro-batch it holds, in this order: the transactions that the tasks have opened, the intent of the
-driver to commit some of them, and in each of these one marker, which readers see if and only if that
-transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). Records before the last intent are
-released, and the broker removes them. Messages that are not the query's records are ignored with a warning.
+For each micro-batch, the log contains in this order: the transactions that the tasks have opened, the
+driver's intent to commit some of them, and one marker in each of these transactions, which readers see if and
+only if the transaction was committed (:mod:`~pulsar_spark.spark.sink.commit_records`). Records before the
+last intent are released, and the broker removes them. Messages that are not the query's records are ignored
+with a warning.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ _log = logging.getLogger(__name__)
 # Name of the driver's subscription: there is one driver at a time.
 _NAME = "transactions"
 
-# Minimum characters of a key. A shorter one could be guessed.
+# Minimum characters of a key, because a shorter key could be guessed.
 _MIN_KEY = 16
 
 
 @dataclass(frozen=True, slots=True)
 class LogProtection:
-    """Protection of a query's log against others.
+    """Protection of a query's log against other writers.
 
     Attributes:
-        key: secret key that signs its records; None: they are not signed.
-        encryptor: encrypts its messages, if the namespace requires encryption; otherwise None.
+        key: secret key that signs the records; None: records are not signed.
+        encryptor: encryptor of the log's messages, if the namespace requires encryption; otherwise None.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -61,7 +62,7 @@ class LogProtection:
 
 @dataclass(frozen=True, slots=True)
 class QueryLog:
-    """A query's log, for one micro-batch, which may be a replay; its topic is without a partition."""
+    """A query's log for one micro-batch, which may be a replay; the topic has no partitions."""
 
     topic: TopicName
     batch: int
@@ -70,13 +71,13 @@ class QueryLog:
 
 
 def log_topic(topic: TopicName | None, query: str) -> TopicName:
-    """The log's topic: in the namespace of ``topic``; in public/default if each row names its own topic."""
+    """Returns the log's topic, in the namespace of ``topic``, or public/default if rows name topics."""
     near = topic or TopicName.parse("persistent://public/default/any")
     return TopicName.parse(f"persistent://{near.tenant}/{near.namespace}/{COMMIT_LOG_PREFIX}{query}")
 
 
 def read_log_key(place: str) -> bytes:
-    """Read the key from ``env:NAME``, ``file:PATH`` or a path.
+    """Reads the key from ``env:NAME``, ``file:PATH`` or a path.
 
     Raises:
         OptionError: the key does not exist, cannot be read or is too short.
@@ -102,7 +103,7 @@ def read_log_key(place: str) -> bytes:
 
 
 def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
-    """Record a task's transaction before anything is written in it, so that the driver can abort it.
+    """Records a task's transaction before the first write in it, so that the driver can abort it.
 
     Raises:
         SendError: a backlog quota blocks producers, and the records in the backlog are still needed.
@@ -118,7 +119,7 @@ def announce(client: Client, log: QueryLog, transaction: TxnId) -> None:
 
 
 def was_committed(client: Client, log: QueryLog) -> bool:
-    """Return whether an earlier run has committed the micro-batch; raises as :class:`CommitLog`."""
+    """Whether an earlier run has committed the micro-batch; raises the errors of :class:`CommitLog`."""
     state = LogState()
     for records in RecordTopic.read_ends(client, log.topic):
         state = state.after(_decoded(_format(log), log.topic, None, records, []))
@@ -128,15 +129,15 @@ def was_committed(client: Client, log: QueryLog) -> bool:
 
 
 class CommitLog(Closing):
-    """A query's log, open for its driver alone; a context manager. Its topic is created if necessary.
+    """A query's log, opened exclusively by its driver; a context manager. Its topic is created if necessary.
 
     Attributes:
-        state: state after all records that were read or written here.
+        state: state after all records that this object has read or written.
 
     Raises:
         BusyError: another driver of this query has opened the log.
         BrokerError: the log cannot be opened within the operation timeout.
-        CorruptError: this version cannot read a record that the query, or without a key anybody, has written.
+        CorruptError: this version cannot read a record of the query, or without a key any record.
         OtherClusterError: a record was copied from another cluster.
     """
 
@@ -160,24 +161,25 @@ class CommitLog(Closing):
 
     @property
     def topic(self) -> TopicName:
-        """The topic partition that holds the log."""
+        """Returns the log's topic partition."""
         return self._records.topic
 
     def close(self) -> None:
-        """Release the log, so that the next driver can open it."""
+        """Releases the log, so that the next driver can open it."""
         self._records.close()
 
     def refresh(self) -> None:
-        """Read the records that have become visible."""
+        """Reads the records that have become visible."""
         self._take(self._records.read())
 
     def write(self, intent: Intent) -> None:
-        """Write the intent to commit, and return once it is visible.
+        """Writes the intent to commit, and returns once it is visible.
 
-        From then on nobody else can write to the topic until ``close``. It may be repeated after an error.
+        Afterwards nobody else can write to the topic until ``close``. The call may be repeated after an
+        error.
 
         Raises:
-            DeadlineError: an open transaction of somebody else keeps the intent invisible.
+            DeadlineError: another program's open transaction keeps the intent invisible.
             TransactionError: another driver of the query has written an intent meanwhile.
         """
         try:
@@ -189,7 +191,7 @@ class CommitLog(Closing):
         if warning is not None:
             _log.warning("%s, micro-batch %d: %s", self.topic, intent.batch, warning)
         value, begin, known = self._format.encode(intent), self._records.read_to, self.state
-        # Once the intent is visible, so is everything that an open transaction has hidden before it.
+        # Once the intent is visible, all records before it are visible, too.
         records = self._records.read_through(value)
         self._take(records)
         if self.state.intent != intent:
@@ -199,9 +201,9 @@ class CommitLog(Closing):
                 topic=str(self.topic),
                 advice="Run only one query with this checkpoint, and start it again",
             )
-        # The records before the intent are released, and none of them stays. Somebody may have written a copy
-        # of an older intent before the topic was shut: if it stayed, the next driver would read it first and
-        # ignore this intent, because it does not follow the copy.
+        # The records before the intent are released, so the next driver does not read them. Another program
+        # may have written a copy of an older intent before the topic was shut. If the copy stayed, the next
+        # driver would read it first and ignore this intent, because this intent does not follow the copy.
         earlier = takewhile(lambda each: each.value != value, records)
         before = max((each.position for each in earlier), default=begin)
         try:
@@ -212,9 +214,9 @@ class CommitLog(Closing):
         self._before_intent = before
 
     def mark(self, transactions: Sequence[TxnId]) -> None:
-        """Write a marker in each transaction, in order, and wait for the receipts.
+        """Writes a marker in each transaction, in order, and waits for the receipts.
 
-        This topic must be a part of each transaction.
+        Each transaction must include this topic.
         """
         for transaction in transactions:
             record = CommittedRecord(transaction)
@@ -222,24 +224,23 @@ class CommitLog(Closing):
         self._records.flush()
 
     def await_all(self) -> None:
-        """Read everything in the topic now that is not aborted, also what an open transaction hides.
+        """Reads all records up to now that are not aborted, and waits for open transactions that hide some.
 
-        Where all transactions that have a marker have ended, all markers that will ever be visible are then.
+        If all transactions with a marker have ended, every marker that can become visible is visible then.
         """
         self._take(self._records.read_through(self._format.encode(TokenRecord(uuid.uuid4().hex))))
 
     def trim(self) -> None:
-        """Let the broker remove everything before the intent that was written here."""
+        """Lets the broker remove all records before the intent that was written here."""
         if self._before_intent is not None:
             self._records.release(self._before_intent)
 
     def make_room(self, error: SendError) -> None:
-        """Release the backlog for which a quota blocks producers, and rewrite the records that still count.
+        """Releases the backlog that makes a quota block producers, and rewrites the records still needed.
 
-        This is allowed only when a later micro-batch is written. The transactions of the last intent are
-        settled then, and all that counts is that there was an intent. If a driver dies in between, the
-        transactions of running tasks end by their timeout. Raises SendError, caused by the one that refused a
-        producer, if the records are still needed.
+        This is allowed only for a later micro-batch, because the transactions of the last intent are settled
+        then, so only the intent itself is needed. If a driver dies in between, the transactions of running
+        tasks time out. Raises SendError, caused by ``error``, if the records are still needed.
         """
         intent = self.state.intent
         if intent is not None and intent.batch >= self._batch:
@@ -254,7 +255,8 @@ class CommitLog(Closing):
         )
         self._records.release_all()
         self._records.open_after_release()
-        # Others may have written a copy of an older intent meanwhile. It must not stay before this intent.
+        # Another program may have written a copy of an older intent. The copy must not stay before this
+        # intent.
         self.await_all()
         self._records.release(self._records.read_to)
         intent = self.state.intent
@@ -262,7 +264,7 @@ class CommitLog(Closing):
         self.append([*kept, *map(OpenedRecord, sorted(self.state.opened))])
 
     def append(self, records: Iterable[CommitRecord]) -> None:
-        """Write records outside of any transaction, and wait for the broker's receipts."""
+        """Writes records outside of any transaction, and waits for the broker's receipts."""
         for record in records:
             self._records.append(self._format.encode(record))
         self._records.flush()
@@ -287,7 +289,7 @@ def _decoded(
     records: Iterable[StoredRecord],
     left_out: list[tuple[StoredRecord, str]],
 ) -> Iterator[CommitRecord]:
-    """Yield the query's own records after ``last``. Add the others to ``left_out``, each with the reason."""
+    """Yields the query's own records after ``last``. Adds other messages to ``left_out``, with the reason."""
     for stored in records:
         try:
             record = None if stored.value is None else form.decode(stored.value)

@@ -7,22 +7,22 @@
     OpenedRecord      {"opened": [most, least]}                         a task, before it writes a row
     Intent            {"batch": n, "after": [most, least] or null,      the driver, before it commits
                        "transactions": [[most, least]...]}
-    CommittedRecord   {"committed": [most, least]}                      the driver, in that very transaction
-    TokenRecord       {"read to": text}                                 the driver, to see how far it can read
+    CommittedRecord   {"committed": [most, least]}                      the driver, in this transaction
+    TokenRecord       {"read to": text}                                 the driver, to find where reading ends
 
-If the query has a key, each record is signed (:class:`RecordFormat`). Others who may write to the topic can
-do the following, with these results:
+If the query has a key, each record is signed (:class:`RecordFormat`). Other programs with write access can do
+the following, with these results:
 
-    record            made up by others      a copy of a signed one
+    record            forged                 a copy of a signed record
     ----------------  ---------------------  ------------------------------------------------------------
-    OpenedRecord      signed: left out       means nothing: its transaction has ended, or is in the state
-    Intent            signed: left out       left out: it does not follow the last one (``after``)
+    OpenedRecord      signed: left out       no effect: its transaction has ended, or is in the state
+    Intent            signed: left out       left out: it does not follow the last intent (``after``)
     CommittedRecord   signed: left out       left out outside its transaction; inside, it shares the outcome
-    TokenRecord       signed: left out       means nothing: no other one is waited for
+    TokenRecord       signed: left out       no effect: the driver waits for a new token
     anything else     left out               -
 
-Without a key, records made up by others are believed, except a marker outside its transaction and an intent
-that does not follow the last one. A record in any other form is an error: a later version may have written
+Without a key, forged records are accepted, except a marker outside its transaction and an intent that does
+not follow the last intent. A record in any other form is an error, because a later version may have written
 it.
 """
 
@@ -58,7 +58,8 @@ class Intent:
 
     Attributes:
         batch: id of the micro-batch.
-        transactions: all of the micro-batch, at least one, each once. It is committed if the first one is.
+        transactions: distinct transactions of the micro-batch, at least one. The first one's commit commits
+            the micro-batch.
         after: first transaction of the previous intent; None if there was none.
     """
 
@@ -68,20 +69,20 @@ class Intent:
 
     @property
     def first(self) -> TxnId:
-        """The transaction whose commit commits the batch; no other intent has it."""
+        """Returns the transaction whose commit commits the batch; no other intent has it."""
         return self.transactions[0]
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecord:
-    """The marker of a transaction, in which it is written: visible if and only if that was committed."""
+    """The marker of a transaction, written in it, so visible if and only if it was committed."""
 
     transaction: TxnId
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A record used only for its position: once it is visible, so is all before it that ever will be."""
+    """A record used only for its position: once it is visible, no earlier record can become visible."""
 
     token: str
 
@@ -90,7 +91,7 @@ CommitRecord = OpenedRecord | Intent | CommittedRecord | TokenRecord
 
 
 def encode_record(record: CommitRecord) -> bytes:
-    """Encode a record as JSON."""
+    """Encodes a record as JSON."""
     fields: dict[str, object]
     match record:
         case OpenedRecord(transaction):
@@ -107,7 +108,7 @@ def encode_record(record: CommitRecord) -> bytes:
 
 
 def decode_record(value: bytes) -> CommitRecord:
-    """Decode a record from its JSON.
+    """Decodes a record from its JSON.
 
     Raises:
         CorruptError: the JSON is not a record, or one of its fields is invalid.
@@ -123,7 +124,7 @@ def decode_record(value: bytes) -> CommitRecord:
 
 
 def _parsed(fields: Any) -> CommitRecord:
-    """The record whose fields these are, all of them; raises ValueError."""
+    """Returns the record with exactly these fields; raises ValueError."""
     match fields:
         case {"opened": transaction, **others} if not others:
             return OpenedRecord(_transaction(transaction))
@@ -142,7 +143,7 @@ class RecordFormat:
     """The stored bytes of a query's records: JSON, after its signature if there is a key.
 
     The signature is an HMAC with SHA-256 over the log's topic and the JSON, in hexadecimal. The topic is
-    signed so that records of another log are not accepted. Without a key no signature is verified.
+    signed, so records of another log are not accepted. Without a key no signature is verified.
     """
 
     def __init__(self, topic: str, key: bytes | None) -> None:
@@ -150,12 +151,12 @@ class RecordFormat:
         self._key = key
 
     def encode(self, record: CommitRecord) -> bytes:
-        """Encode a record as the bytes to store."""
+        """Encodes a record as the bytes to store."""
         text = encode_record(record)
         return text if self._key is None else self._signature(self._key, text) + text
 
     def decode(self, value: bytes) -> CommitRecord | None:
-        """Decode stored bytes; None if there is a key and somebody without it has written them.
+        """Decodes stored bytes; None if there is a key and the bytes are not signed with it.
 
         Raises:
             CorruptError: the bytes are signed with the query's key, or there is no key, but they are not a
@@ -179,7 +180,7 @@ class LogState:
     Attributes:
         intent: the last intent, or None.
         committed: transactions whose markers are visible.
-        opened: transactions that tasks have opened, except those that the last intent names.
+        opened: transactions that tasks have opened, without the transactions of the last intent.
     """
 
     intent: Intent | None = None
@@ -187,11 +188,11 @@ class LogState:
     opened: frozenset[TxnId] = frozenset()
 
     def has_committed(self, batch: int) -> bool:
-        """Whether the last intent is that of the micro-batch ``batch``, and its commit is visible."""
+        """Whether the last intent is for the micro-batch ``batch``, and its commit is visible."""
         return self.intent is not None and self.intent.batch == batch and self.intent.first in self.committed
 
     def after(self, records: Iterable[CommitRecord]) -> LogState:
-        """The state after ``records``, in order. Reading records again changes nothing."""
+        """Returns the state after ``records``, in order. Reading records again changes nothing."""
         intent, committed, opened = self.intent, set(self.committed), set(self.opened)
         named = set() if intent is None else set(intent.transactions)
         for record in records:
@@ -207,23 +208,23 @@ class LogState:
 
 
 def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_again: bool) -> str | None:
-    """The warning for a driver about to write its intent; None if no record is missing.
+    """Returns the warning for a driver about to write its intent; None if no record is missing.
 
-    The query itself does not acknowledge the last intent. If the intent is missing or acknowledged, a message
-    TTL, a backlog quota or somebody else did it. A topic that was deleted has had no drivers.
+    The query itself does not acknowledge the last intent. If the intent is missing or acknowledged, the cause
+    was a message TTL, a backlog quota or another program. A deleted topic has had no drivers.
 
     ======  ============  ==============  ===========  ====================================================
     intent  acknowledged  drivers before  micro-batch  result
     ======  ============  ==============  ===========  ====================================================
     yes     no            any             any          None
-    yes     yes           any             any          it is there this time
-    no      -             more            any          what the last of them committed may be written twice
+    yes     yes           any             any          the record was found this time
+    no      -             more            any          rows that the last driver committed may be duplicated
     no      -             0               later        the same, if the topic was deleted
     no      -             0               0            None: a new query
     ======  ============  ==============  ===========  ====================================================
 
-    ``drivers_before`` have begun to write to the log before; brokers count them. An intent that was found
-    among acknowledged messages ``is_found_again``.
+    ``drivers_before``: number of earlier drivers of the log, counted by brokers. ``is_found_again``: whether
+    the intent was found among acknowledged messages.
     """
     cause = "by a message TTL, by a backlog quota or by somebody"
     if state.intent is not None:
@@ -250,7 +251,7 @@ def lost_history(state: LogState, batch: int, *, drivers_before: int, is_found_a
 def is_next(last: Intent | None, intent: Intent) -> bool:
     """Whether the writer of ``intent`` had read the intent ``last``.
 
-    Any intent may be the first that is read.
+    Any intent may follow None.
     """
     return last is None or last.first == intent.after
 

@@ -1,8 +1,8 @@
-"""The steps in which a driver commits a micro-batch, in order. Pure: the driver takes them.
+"""The steps in which a driver commits a micro-batch, in order. Pure: the driver executes them.
 
-A micro-batch is committed at one moment: when the first transaction of its intent ends. Before it, a restart
-writes the micro-batch again; after it, a restart commits the rest. The driver may die between any two steps,
-so before the first commit the intent is durable and each transaction has its marker in the log.
+A micro-batch is committed at one moment: when the first transaction of its intent ends. Before this moment, a
+restart writes the micro-batch again; afterwards a restart commits the rest. The driver may die between any
+two steps, so before the first commit the intent is durable and each transaction has its marker in the log.
 
 A transaction "had ended" if the broker refuses to commit or abort it, or to add the log to it. The broker
 gives the same answer for a committed and an aborted transaction, so its marker in the log decides.
@@ -24,11 +24,11 @@ T = TypeVar("T")
 class CommitAction(Enum):
     """An action of the driver.
 
-    ABORT and TRY_ABORT differ in their errors: only those of ABORT end the commit.
+    ABORT and TRY_ABORT differ in their errors: only an error of ABORT ends the commit.
     """
 
     READ_LOG = auto()
-    AWAIT_MARKERS = auto()  # read the log until all markers are visible that ever will be
+    AWAIT_MARKERS = auto()  # reads the log until all markers are visible that can become visible
     WRITE_INTENT = auto()  # returns once the intent is visible
     MARK = auto()  # makes the log a part of each transaction, then writes a marker in each
     COMMIT = auto()
@@ -49,12 +49,12 @@ class CommitStep(NamedTuple):
 # The errors of a step by transaction, in the order of the step.
 Failures = Mapping[TxnId, PulsarError]
 
-# Yields a step; receives the state of the log after it, and its failures.
+# Yields a step; receives the state of the log after the step, and the step's failures.
 Steps: TypeAlias = Generator[CommitStep, tuple[LogState, Failures], T]
 
 
 def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: TopicName) -> Steps[None]:
-    """Yield the steps that commit a micro-batch, or finish the commit that an earlier run has begun.
+    """Yields the steps that commit a micro-batch, or finish the commit that an earlier run has begun.
 
     Args:
         batch: id of the micro-batch.
@@ -63,7 +63,7 @@ def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: Top
         topic: topic of the log, for errors.
 
     Raises:
-        TransactionError: transactions were aborted by others, or the log has a later micro-batch.
+        TransactionError: another program aborted transactions, or the log has a later micro-batch.
         PulsarError: a step failed for another reason. The next run continues from the log.
     """
     last = log.intent
@@ -88,16 +88,16 @@ def commit_steps(batch: int, written: Sequence[TxnId], log: LogState, topic: Top
 
 
 def transactions_to_abort(log: LogState, written: Iterable[TxnId], batch: int) -> list[TxnId]:
-    """The transactions of a failed micro-batch to abort: all open ones except those of its intent.
+    """Returns the transactions of a failed micro-batch to abort: all open transactions that its intent lacks.
 
-    Once an intent is written, the next run ends its transactions: it sees how far this run came.
+    Once an intent is written, the next run ends its transactions, because the log shows which are committed.
     """
     begun = log.intent.transactions if log.intent is not None and log.intent.batch == batch else ()
     return sorted(log.opened.union(written).difference(begun))
 
 
 def _settle(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
-    """Commit or abort the rest of an earlier run's intent; returns whether it is committed."""
+    """Commits or aborts the rest of an earlier run's intent; returns whether it is committed."""
     is_committed = earlier.first in log.committed
     if not is_committed:
         _, failures = yield from _take(CommitAction.ABORT, [earlier.first])
@@ -108,14 +108,14 @@ def _settle(earlier: Intent, log: LogState, topic: TopicName) -> Steps[bool]:
         yield CommitStep(CommitAction.REPORT_REPLAY, intent=earlier)
         yield from _commit_rest(earlier, log, topic)
     else:
-        # None of them may stay open, because it would hide the markers after its own.
+        # No transaction may stay open, because it would hide the markers after its own.
         yield from _take(CommitAction.ABORT, earlier.transactions[1:])
     return is_committed
 
 
 def _commit(intent: Intent, topic: TopicName) -> Steps[None]:
     yield CommitStep(CommitAction.WRITE_INTENT, intent=intent)
-    # While nothing is committed, transactions that were aborted by others are found here.
+    # Before the first commit, this step finds transactions that another program aborted.
     log, failures = yield from _take(CommitAction.MARK, intent.transactions)
     if not failures:
         log, failures = yield from _take(CommitAction.COMMIT, [intent.first])
@@ -132,7 +132,7 @@ def _commit(intent: Intent, topic: TopicName) -> Steps[None]:
 
 
 def _commit_rest(intent: Intent, log: LogState, topic: TopicName) -> Steps[None]:
-    """Commit the transactions after the first, except those whose marker is visible."""
+    """Commits the transactions after the first, except those with a visible marker."""
     rest = [each for each in intent.transactions[1:] if each not in log.committed]
     _, failures = yield from _take(CommitAction.COMMIT, rest)
     if failures:  # they had ended
@@ -145,7 +145,7 @@ def _commit_rest(intent: Intent, log: LogState, topic: TopicName) -> Steps[None]
 
 
 def _take(action: CommitAction, transactions: Sequence[TxnId] = ()) -> Steps[tuple[LogState, Failures]]:
-    """Yield a step. Raises its first error that does not mean that a transaction had ended."""
+    """Yields a step. Raises its first error, unless the error means that a transaction had ended."""
     log, failures = yield CommitStep(action, tuple(transactions))
     for error in failures.values():
         if not isinstance(error, TransactionError):

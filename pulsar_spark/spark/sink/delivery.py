@@ -1,4 +1,4 @@
-"""The delivery guarantee of a task's rows: effectively once if Spark names the micro-batch, or not."""
+"""The delivery guarantee of a task's rows: effectively once if Spark numbers the micro-batch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pulsar_spark.spark.sink.commit_log import LogProtection, QueryLog, log_topi
 from pulsar_spark.spark.sink.micro_batch import MicroBatch
 from pulsar_spark.spark.sink.write_numbers import has_written_before, write_number
 
-# Digits of the query in names of producers.
+# Digits of the query's digest in producer names.
 _DIGITS = 16
 
 _log = logging.getLogger(__name__)
 
-# The warning that the driver must log for each query; None: no warning.
+# The warning that the driver must log, by query; None: no warning.
 _warnings: dict[str | None, str | None] = {}
 
 
 class Dedup(Enum):
-    """How a task deduplicates the rows it writes; see :func:`decide_dedup`."""
+    """A task's way to deduplicate its rows, see :func:`decide_dedup`."""
 
     NO = auto()
     WHERE_ENABLED = auto()
@@ -42,7 +42,7 @@ def decide_dedup(
     has_sequence_ids: bool,
     has_initial_id: bool,
 ) -> Dedup:
-    """Decide how a task deduplicates the rows it writes.
+    """Decides how a task deduplicates its rows.
 
     ===============================  ============  ===========  ====================
     delivery                         micro-batch   row's ids    result
@@ -56,8 +56,8 @@ def decide_dedup(
     not given                        yes           no           WHERE_ENABLED
     ===============================  ============  ===========  ====================
 
-    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError: the
-    micro-batch, which Spark names, determines the ids then. By the rows' own ids the broker deduplicates.
+    If the user sets the initial sequence id, REQUIRED and WHERE_ENABLED become an OptionError: the number of
+    the micro-batch determines the ids then. If rows have ids, the broker deduplicates by them.
     """
     found = Dedup.NO
     match delivery:
@@ -92,17 +92,17 @@ def decide_dedup(
 
 
 def name_prefix(options: SinkOptions, batch: MicroBatch) -> str:
-    """The prefix of the names of a query's producers: the name without the number of the task.
+    """Returns the prefix of a query's producer names: the name without the number of the task.
 
-    Everybody who reads the topic sees the names. So they have a digest of the query's id, which is the secret
-    that entries are signed with.
+    Every reader of the topic sees the names. So a name contains only a digest of the query's id, because the
+    id is the secret that signs entries.
     """
     digest = hashlib.sha256(b"producer name " + batch.query.encode()).hexdigest()
     return f"{options.producer.name or 'spark'}-{digest[:_DIGITS]}"
 
 
 def query_secret(query: str) -> bytes:
-    """The secret that a query signs its entries with: only Spark and its checkpoint know the query's id."""
+    """Returns the secret for signatures: the query's id, which only Spark and its checkpoint know."""
     return hashlib.sha256(b"origins " + query.encode()).digest()
 
 
@@ -114,10 +114,12 @@ def dedup_task(
     *,
     has_sequence_ids: bool,
 ) -> DedupTask | None:
-    """The deduplication of this task, which stores each row once; None if the task does not deduplicate.
+    """Returns the deduplication of this task, which stores each row once.
 
-    ``writes`` are those that the driver has counted, for ``write_number``. Raises what :func:`decide_dedup`
-    raises.
+    None if the task does not deduplicate.
+
+    ``writes``: the driver's counts of writes, for ``write_number``. Raises the errors of
+    :func:`decide_dedup`.
     """
     decision = decide_dedup(
         options.delivery,
@@ -141,7 +143,7 @@ def dedup_task(
 
 
 def log_protection(options: SinkOptions) -> LogProtection:
-    """The protection of the query's log against others, if there are transactions; reads the key.
+    """Returns the protection of the query's log, if there are transactions; reads the key.
 
     Raises:
         OptionError: the key cannot be read, or the reader of the encryption keys cannot be loaded.
@@ -154,9 +156,9 @@ def log_protection(options: SinkOptions) -> LogProtection:
 
 
 def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[str, str]) -> QueryLog | None:
-    """A task's view of its query's log; None if the query has none. Raises as ``log_protection`` does.
+    """Returns a task's view of its query's log; None if the query has no log. Raises as ``log_protection``.
 
-    ``writes`` are those that the driver has counted.
+    ``writes``: the driver's counts of writes.
     """
     if options.transaction_timeout is None or batch is None:
         return None
@@ -165,9 +167,9 @@ def query_log(options: SinkOptions, batch: MicroBatch | None, writes: Mapping[st
 
 
 def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTask | None) -> str | None:
-    """Log the delivery guarantee, once for each query on a machine. Call it when everything is written.
+    """Logs the delivery guarantee, once for each query on a machine. Call it after all rows are written.
 
-    The result is a warning that the driver logs once, however many tasks and machines there are, or None.
+    Returns a warning that the driver logs once for all tasks, or None.
     """
     query = None if batch is None else batch.query
     if query not in _warnings:
@@ -175,7 +177,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
         if promised is None:
             return None
         said, _warnings[query] = promised
-        # A batch write has no name by which other processes could identify it.
+        # A batch write has no id that other processes know.
         if said and (query is None or is_first_to_say(f"what is promised of query {query}")):
             _log.info("%s", said)
     return _warnings[query]
@@ -184,7 +186,7 @@ def log_guarantee(options: SinkOptions, batch: MicroBatch | None, dedup: DedupTa
 def _promised(
     options: SinkOptions, query: str | None, dedup: DedupTask | None
 ) -> tuple[str | None, str | None] | None:
-    """The guarantee and the warning about it; None as long as they are unknown."""
+    """Returns the guarantee and its warning; None while both are unknown."""
     if options.delivery is Delivery.TRANSACTIONAL:
         return _promised_in_transactions(options, query)
     if dedup is None:
@@ -194,7 +196,7 @@ def _promised(
         ), None
     try:
         is_deduplicated = dedup.deduplicates()
-    except PulsarError as error:  # everything is written: only the log line is delayed
+    except PulsarError as error:  # all rows are written: only the log line is delayed
         _log.info("query %s: not known yet whether the broker has deduplication enabled: %s", query, error)
         return None
     if is_deduplicated is None:

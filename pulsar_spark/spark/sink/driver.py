@@ -25,17 +25,17 @@ CommitMessages = Sequence[WriterCommitMessage | None]
 
 
 def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
-    """Finish a write whose tasks have all succeeded: commit their transactions, and report what they wrote.
+    """Finishes a write whose tasks have all succeeded: commits the transactions, and reports the rows.
 
-    ``batch`` is the id of the micro-batch, None in a batch write; ``messages`` are the reports of the tasks.
+    ``batch``: id of the micro-batch; None in a batch write. ``messages``: reports of the tasks.
 
     Raises:
-        PulsarError: not all transactions are committed; or rows are duplicated, and the options make that an
-            error.
+        PulsarError: not all transactions are committed; or rows are duplicated, and the options make
+            duplicates an error.
     """
     client, reports = shared_client(options.client), _reports(messages)
     query = next((each.query for each in reports if each.query is not None), None)
-    if reports and query is None:  # an error with effectively-once, and its tasks have written nothing
+    if reports and query is None:  # an error with effectively-once, because the tasks have written nothing
         decide_dedup(options.delivery, is_micro_batch=False, has_sequence_ids=False, has_initial_id=False)
     if options.transaction_timeout is not None:
         if batch is None:
@@ -64,10 +64,10 @@ def finish_batch(options: SinkOptions, messages: CommitMessages, batch: int | No
 
 
 def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None) -> None:
-    """Abort the transactions of the tasks that have succeeded, because the write has failed.
+    """Aborts the transactions of the tasks that have succeeded, because the write has failed.
 
-    The arguments are those of :func:`finish_batch`; the report of a task that has failed is None. An error
-    here is logged: raised, it would hide in Spark why the write has failed.
+    Arguments as for :func:`finish_batch`; the report of a failed task is None. An error here is only logged,
+    because raising it would hide the cause of the failed write in Spark.
     """
     if options.transaction_timeout is None:
         return
@@ -79,5 +79,5 @@ def fail_batch(options: SinkOptions, messages: CommitMessages, batch: int | None
 
 
 def _reports(messages: CommitMessages) -> list[TaskReport]:
-    """The reports of the tasks that have succeeded."""
+    """Returns the reports of the tasks that have succeeded."""
     return [message for message in messages if isinstance(message, TaskReport)]

@@ -1,4 +1,4 @@
-"""Find out how many rows a micro-batch that ran before may have in its topics twice."""
+"""Finds how many rows a replayed micro-batch may have stored twice."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 def find_duplicates(
     client: Client, reports: Sequence[TaskReport], secret: bytes, *, strict: bool
 ) -> dict[TopicName, int]:
-    """Count the messages that may be duplicated, at most; call it when all tasks have come to their end.
+    """Counts the messages that may be duplicated (upper bound); call it after all tasks have ended.
 
-    Rows may have moved to other tasks, and tasks of an earlier run may be no more. So all that earlier runs
-    have stored is counted, in topics where a task has found some of it and the rows may differ.
+    Rows may have moved to other tasks, and an earlier run may have had more tasks. So all rows of earlier
+    runs are counted, in topics where a task has found such rows and the new rows may differ.
 
     Args:
         client: client of the cluster.
         reports: reports of all tasks.
         secret: secret of the query.
-        strict: whether DuplicatesError is raised if there may be some, and PulsarError if that cannot be
-            determined; else that is warned of.
+        strict: whether possible duplicates raise DuplicatesError, and a failed count raises PulsarError; else
+            both are warnings.
 
     Returns:
         Number of messages by topic partition; partitions without any are left out.
@@ -67,7 +67,7 @@ def find_duplicates(
         count = possible_duplicates(by_run, origin.run, new, sum(found.values()))
         unread = sum(each.unread for each in replays[topic])
         count = max(count, new if error is not None else min(unread, new))
-        for name, each in stored.items():  # to each partition at most what was not found there
+        for name, each in stored.items():  # at most the messages that this partition's task did not find
             share = min(count, max(each.total() - sent.get(name, 0) - found.get(name, 0), 0))
             count -= share
             twice[name] = share
@@ -85,7 +85,7 @@ def find_duplicates(
 def _stored(
     client: Client, topic: TopicName, secret: bytes, origin: Origin
 ) -> tuple[dict[TopicName, Counter[int]], PulsarError | None]:
-    """What is stored of a micro-batch, by topic partition and run; and why something may be missing."""
+    """Returns a micro-batch's stored messages by partition and run; and the error if some may be missing."""
     try:
         names = client.partitions(topic)
     except PulsarError as error:

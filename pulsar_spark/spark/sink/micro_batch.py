@@ -1,7 +1,7 @@
-"""The micro-batch of which a task writes a part, as Spark names it.
+"""The micro-batch of which a task writes a part.
 
-Spark gives tasks the query and the number of the micro-batch as local properties, in a stream and in writes
-of foreachBatch. They are internals of Spark, and absent in a plain batch write.
+Spark passes the query and the number of the micro-batch to tasks as local properties, in a stream and in
+writes of foreachBatch. These properties are internals of Spark, and absent in a plain batch write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MicroBatch:
 
 
 def micro_batch() -> MicroBatch | None:
-    """The micro-batch of which this task writes a part; None in a plain batch write."""
+    """Returns the micro-batch of which this task writes a part; None in a plain batch write."""
     context = TaskContext.get()
     if context is None:
         return None

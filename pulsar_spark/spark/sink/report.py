@@ -1,4 +1,4 @@
-"""The report of what a batch wrote: from the tasks to the driver's log and to the user's function."""
+"""The report of a batch's rows, from the tasks to the driver's log and to the user's function."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class TopicPartitionMetrics:
         topic: full name of the topic partition.
         messages: acknowledged messages, including those that the broker had stored before.
         bytes: bytes of their entries as stored at the broker: metadata and compressed payloads.
-        first_id: id of the first message; None if it is unknown: the broker had stored all of them before.
-        last_id: id of the last message; None if ``first_id`` is. Other producers' messages may lie between.
+        first_id: id of the first message; None if unknown, because the broker had stored all messages before.
+        last_id: id of the last message; None if ``first_id`` is None. Other producers' messages may lie
+            between both.
         possible_duplicates: maximum number of messages that may be duplicated: an earlier run of the
-            micro-batch has stored other messages than this one, or could not be compared.
+            micro-batch has stored other messages, or could not be compared.
     """
 
     topic: str
@@ -56,14 +57,14 @@ class TaskReport(WriterCommitMessage):
 
     Attributes:
         topics: numbers of each partition, by topic name without the partition.
-        origin: origin in the task's entries; None if it does not deduplicate.
+        origin: origin in the task's entries; None if the task does not deduplicate.
         replays: results for topics in which an earlier run has stored rows.
         query: id of the query; None in a plain batch write.
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
         log: topic of the query's log, if there are transactions; None in a batch write, never replayed.
-        transaction: transaction with the task's rows; None if there were none, or no transactions.
+        transaction: transaction with the task's rows; None without rows or transactions.
     """
 
     topics: dict[str, list[_Numbers]]
@@ -83,7 +84,7 @@ class TaskReport(WriterCommitMessage):
         query: str | None = None,
         retries: int = 0,
     ) -> TaskReport:
-        """Make the report from the totals of each topic partition."""
+        """Makes the report from the totals of each topic partition."""
         topics: dict[str, list[_Numbers]] = {}
         for topic, part in sent.items():
             first, last = part.first_id or _NO_ID, part.last_id or _NO_ID
@@ -94,7 +95,7 @@ class TaskReport(WriterCommitMessage):
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """The totals of each topic partition."""
+        """Returns the totals of each topic partition."""
         found = {}
         for name, partitions in self.topics.items():
             base = TopicName.parse(name)
@@ -112,7 +113,7 @@ class TaskReport(WriterCommitMessage):
 
 
 def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, SentTotals]:
-    """Add up the totals of several writers, by topic partition."""
+    """Adds up the totals of several writers, by topic partition."""
     total: dict[TopicName, SentTotals] = {}
     for part in parts:
         for topic, sent in part.items():
@@ -130,9 +131,9 @@ def add_up(parts: Iterable[Mapping[TopicName, SentTotals]]) -> dict[TopicName, S
 
 
 def metrics_of(reports: Iterable[TaskReport], twice: Mapping[TopicName, int]) -> list[TopicPartitionMetrics]:
-    """The metrics of each topic partition over all tasks, in the order of topics and partitions.
+    """Returns the metrics of each topic partition over all tasks, in the order of topics and partitions.
 
-    ``twice`` are the messages that may be duplicated, by topic partition.
+    ``twice``: number of messages that may be duplicated, by topic partition.
     """
     total = add_up([*(report.sent for report in reports), dict.fromkeys(twice, SentTotals())])
     return [
@@ -149,11 +150,11 @@ def report_batch(
     batch: int | None,
     callback: str | None,
 ) -> None:
-    """Log what all tasks wrote, and pass it to the user's function and to the query's listener.
+    """Logs the rows of all tasks, and reports them to the user's function and to the query's listener.
 
-    ``batch`` is the id of the micro-batch, None in a batch write. ``callback`` is the dotted name of a
-    function that takes ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. An error in it is
-    only logged, because the rows are already written. The other arguments are those of :func:`metrics_of`.
+    ``batch``: id of the micro-batch; None in a batch write. ``callback``: dotted name of a function with the
+    arguments ``batch`` and a list of :class:`TopicPartitionMetrics`, by topic. Its errors are only logged,
+    because the rows are already written. Other arguments as for :func:`metrics_of`.
     """
     metrics = metrics_of(reports, duplicates)
     what = "the batch" if batch is None else f"micro-batch {batch}"
@@ -184,6 +185,6 @@ def report_batch(
 
 
 def _listed(texts: Sequence[str]) -> Sequence[str]:
-    """The first texts, and how many there are besides."""
+    """Returns the first texts, and a text with the number of the remaining texts."""
     left = len(texts) - _MAX_LISTED
     return texts if left <= 0 else [*texts[:_MAX_LISTED], f"and {left} more"]

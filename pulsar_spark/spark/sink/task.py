@@ -1,4 +1,4 @@
-"""The work of one Spark task: send its rows, in a transaction or deduplicated, and report what was sent."""
+"""The work of one Spark task: sends its rows, in a transaction or deduplicated, and reports the totals."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def write_task(
     log: QueryLog | None,
     writes: Mapping[str, str],
 ) -> WriterCommitMessage:
-    """Send the rows of one Spark partition; returns when the brokers have acknowledged all of them.
+    """Sends the rows of one Spark partition; returns after the brokers have acknowledged all rows.
 
-    The driver has chosen ``schemas``, by topic, and counted ``writes``, for ``dedup_task``. ``log`` is the
-    query's if there are transactions, and None in a batch write.
+    ``schemas``: the driver's choice, by topic. ``writes``: the driver's counts, for ``dedup_task``. ``log``:
+    the query's log if there are transactions; None in a batch write.
 
     Raises:
         PulsarError: not all rows are acknowledged.
     """
     prepare_worker()
     if options.delivery is Delivery.EFFECTIVELY_ONCE and micro_batch() is None:
-        return TaskReport({})  # the driver fails the write: each attempt of each task would do so at length
+        return TaskReport({})  # the driver fails the write, faster than attempts of tasks
     client = shared_client(options.client)
     if options.transaction_timeout is None:
         return _send(client, options, shape, schemas, batches, None, writes)
@@ -79,7 +79,7 @@ def write_task(
     micro = None if log is None else micro_batch()
     if micro is None:
         return report
-    # Counted, so that tasks of the run's later micro-batches need not read the log.
+    # The write is counted, so that tasks of the run's later micro-batches need not read the log.
     return replace(report, micro_batch=(micro.query, micro.run, micro.number))
 
 
@@ -118,13 +118,13 @@ def _send(
             while some := list(islice(messages, writers.in_parallel)):
                 writers.send(some)
         if dedup is not None and dedup.may_be_replay and options.topic is not None:
-            writers.of(options.topic)  # an earlier run may have written to it, even if this one has no rows
+            writers.of(options.topic)  # an earlier run may have written rows, even if this run has none
         writers.finish()
     if chosen is None and writers.topics:
         warn_of_bytes(client, next(iter(writers.topics)))
     guarantee = log_guarantee(options, micro, dedup)
     _log_sent(writers.sent, now() - began)
-    # Other writes need no number.
+    # Other writes have no number.
     of_batch = None if micro is None or dedup is None else (micro.query, micro.run, micro.number)
     query = None if micro is None else micro.query
     report = TaskReport.of(writers.sent, query, retry_count() - retries_before)
@@ -142,10 +142,10 @@ def _log_sent(sent: Mapping[TopicName, SentTotals], seconds: float) -> None:
 
 
 def _producer_options(options: SinkOptions, transaction: Transaction | None) -> ProducerOptions:
-    """The options of this task's producers. A name that the user gives is made unique to the task.
+    """Returns the options of this task's producers. A name from the user is made unique to the task.
 
-    In a transaction the name is made unique to the transaction too. A broker that deduplicates drops messages
-    by producer name, and what it stored in a transaction cannot be compared. So no other producer may ever
+    In a transaction the name is unique to the transaction, too. A deduplicating broker drops messages by
+    producer name, and rows that it stored in a transaction cannot be compared. So no other producer may ever
     have the same name.
     """
     producer, context = options.producer, TaskContext.get()
@@ -160,16 +160,16 @@ def _producer_options(options: SinkOptions, transaction: Transaction | None) -> 
 
 
 def _may_join(shape: MessageShape, producer: ProducerOptions, code: UserCode) -> bool:
-    """Whether users do not notice larger batches: user code sees them, and full queues are errors earlier.
+    """Whether users cannot notice larger batches: no user code sees them, and a full queue is no error.
 
-    Rows that are put together by key are held in any case.
+    With batches by key, rows wait in any case.
     """
     is_seen = code.router is not None or bool(code.interceptors) or not producer.block_if_queue_full
     return shape.allows_joined_batches and not is_seen and not producer.is_key_based
 
 
 def load_user_code(options: SinkOptions) -> tuple[Callable[..., Any] | None, list[type[Any]]]:
-    """Import the router and the classes of the interceptors; raises OptionError if there is no such name."""
+    """Imports the router and the classes of the interceptors; raises OptionError for a missing name."""
     router = None if options.router is None else load_function("messageRouter", options.router, 2)
     methods = ("before_send", "on_send_acknowledgement")
     return router, [load_class("interceptors", name, *methods) for name in options.interceptors]

@@ -1,9 +1,9 @@
-"""The schemas that rows are written with: chosen by the driver, or by a task for topics that rows name.
+"""The schemas of written rows: chosen by the driver, or by a task for topics that rows name.
 
-A micro-batch that is run again must give the same bytes. So if the option names the topic, the driver chooses
+A replay of a micro-batch must produce the same bytes. So if the option names the topic, the driver chooses
 its schema before any row is written. If each row names its topic, tasks choose, once per topic, and all tasks
-choose the same. Somebody may register a new version between two runs. A task that finds rows of the earlier
-run then returns to the version of those rows.
+choose the same. Another program may register a new version between two runs. So a task that finds rows of the
+earlier run uses their version.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from pulsar_spark.spark.sink.topic_writers import TopicWriters
 
 _log = logging.getLogger(__name__)
 
-_KNOWN_FOR = 60  # seconds for which a process knows whether topics have schemas
+_KNOWN_FOR = 60  # seconds for which a process remembers whether topics have schemas
 _WRITTEN_BY_COLUMNS = (SchemaType.AVRO, SchemaType.JSON, SchemaType.KEY_VALUE)
 
-# The column that the source reads keys of a KEY_VALUE schema into.
+# The column for keys of a KEY_VALUE schema, as in the source.
 _KEY = "key"
 
 
 class TopicEncoders:
-    """The encoders that turn the rows of one task into values of their topics.
+    """Encodes the rows of one task as values of their topics.
 
     ``choose`` returns the schema of a topic that is not in ``pinned``; it is called once per topic.
     """
@@ -65,40 +65,40 @@ class TopicEncoders:
         self._schemas = dict(pinned)
         self._encoders: dict[TopicName, ValueEncoder] = {}
         self._replay: tuple[Client, TopicWriters, DedupTask] | None = None
-        self._load = uuid4().hex  # schemas cached in the process may be those of a topic deleted since
+        self._load = uuid4().hex  # cached schemas may belong to a topic deleted since
 
     def follow(self, client: Client, writers: TopicWriters, dedup: DedupTask) -> None:
-        """From now on use the schema versions by which an earlier run of the task has stored rows."""
+        """Uses the schema versions of rows that an earlier run of the task has stored."""
         self._replay = client, writers, dedup
 
     def schema(self, topic: TopicName) -> VersionedSchema:
-        """The schema of the topic's rows; raises the errors of :func:`schema_of_rows`."""
+        """Returns the schema of the topic's rows; raises the errors of :func:`schema_of_rows`."""
         if topic not in self._schemas:
             self._schemas[topic] = self._choose(topic)
         return self._schemas[topic]
 
     def prepare(self, topics: Sequence[TopicName]) -> None:
-        """Request the schemas of topics in parallel; in a replay also open their writers."""
+        """Requests the schemas of topics in parallel; in a replay also opens their writers."""
         new = [topic for topic in topics if topic not in self._encoders]
         raise_error_of(run_all([partial(self.schema, topic) for topic in new]))
         if self._replay is not None:
             self._replay[1].open(new)
 
     def of(self, topic: TopicName) -> ValueEncoder:
-        """The encoder of the topic's rows; raises as ``schema``, and in a replay as opening a writer does."""
+        """Returns the encoder of the topic's rows; raises as ``schema``, in a replay as opening a writer."""
         if topic not in self._encoders:
             self._encoders[topic] = self._earlier(topic) or row_encoder(self.schema(topic).schema, self._rows)
         return self._encoders[topic]
 
     def _earlier(self, topic: TopicName) -> ValueEncoder | None:
-        """The encoder by an earlier run's version, if that is another one.
+        """Returns the encoder of an earlier run's version, if it is another version.
 
-        If it cannot be loaded, the comparison finds that the stored rows differ.
+        If its schema cannot be loaded, the stored rows count as different.
         """
         if self._replay is None:
             return None
         client, writers, dedup = self._replay
-        writers.of(topic)  # it finds the stored rows
+        writers.of(topic)  # opening a writer finds the stored rows
         version = dedup.stored_version(topic)
         if version is None or version == self.schema(topic).version:
             return None
@@ -121,7 +121,7 @@ class TopicEncoders:
 def topic_encoders(
     client: Client, options: SinkOptions, shape: MessageShape, pinned: Mapping[TopicName, VersionedSchema]
 ) -> TopicEncoders | None:
-    """The encoders of a task; None if values are bytes without a schema."""
+    """Returns the encoders of a task; None if values are bytes without a schema."""
     if isinstance(shape.value, str):
         return None
     rows = shape.value.type
@@ -129,7 +129,7 @@ def topic_encoders(
 
 
 def warn_of_bytes(client: Client, topic: TopicName) -> None:
-    """Log a WARNING if a topic has a schema, because rows were written to it as bytes."""
+    """Logs a WARNING if a topic has a schema, because rows were written to it as bytes."""
     try:
         kind = _schema_type(client, topic, int(now() / _KNOWN_FOR))
     except PulsarError as error:
@@ -145,20 +145,20 @@ def warn_of_bytes(client: Client, topic: TopicName) -> None:
 
 @lru_cache(maxsize=1000)
 def _schema_type(client: Client, topic: TopicName, period: int) -> SchemaType | None:
-    """The type of a topic's schema, requested once in each period by a process."""
+    """Returns the type of a topic's schema, requested once in each period by a process."""
     latest = client.schemas.latest(topic)
     return None if latest is None else latest.schema.type
 
 
 def with_schemas(options: SinkOptions, client: Client) -> SinkOptions:
-    """The options with the encoding and the keys of the topic's schema, and with the user's schemas.
+    """Returns the options with the encoding and keys of the topic's schema, and with the user's schemas.
 
-    If rows name their topics, or the topic has no schema, the encoding is that of the options.
+    If rows name their topics, or the topic has no schema, the options decide the encoding.
 
     Raises:
-        OptionError: the user's schema is none.
+        OptionError: the user's schema is invalid, or has no effect.
         SchemaError: the topic's schema is malformed.
-        UnsupportedError: values of its schema are not written.
+        UnsupportedError: the sink cannot write values of its schema.
         BrokerError: no broker answered within the client's timeout.
     """
     latest = None if options.topic is None else client.schemas.latest(options.topic)
@@ -183,9 +183,9 @@ def with_schemas(options: SinkOptions, client: Client) -> SinkOptions:
 
 
 def pinned_schemas(options: SinkOptions, shape: MessageShape) -> dict[TopicName, VersionedSchema]:
-    """Choose on the driver the schema of the topic that the option names, and register it if it is new.
+    """Chooses on the driver the schema of the topic that the option names, and registers it if it is new.
 
-    Empty if rows name their topics or have no schema. Raises the errors of :func:`schema_of_rows`.
+    Returns no schema if rows name their topics or have none. Raises the errors of :func:`schema_of_rows`.
     """
     if options.topic is None or isinstance(shape.value, str):
         return {}

@@ -1,4 +1,4 @@
-"""TopicWriters: the writers of one task, up to a maximum number open at a time."""
+"""TopicWriters: the writers of one task, with a maximum number of open writers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pulsar_spark.client import (
 from pulsar_spark.ids import TopicName
 from pulsar_spark.spark.sink.report import add_up
 
-# Maximum topics that a task writes to at the same time: each has its own thread and window.
+# Maximum topics that a task writes to at the same time, because each has its own thread and window.
 MAX_OPEN_TOPICS = 100
 
 
@@ -30,14 +30,13 @@ class TopicWriters:
     """The writers of one task, one for each topic; a context manager that does not flush.
 
     Args:
-        open_writer: opens the writer of a topic, by the options of its producers.
+        open_writer: function that opens the writer of a topic, with the options of its producers.
         options: options of all producers, except the schema.
-        max_open: maximum number of open writers. For more, the least recently used ones are flushed and
-            closed.
+        max_open: maximum number of open writers; the least recently used writers are closed after a flush.
         in_parallel: maximum number of topics that are opened or written to at the same time; 1 if user code
             must be called from one thread.
         dedup: the task's deduplication in a micro-batch, or None.
-        schema_of: returns the schema that a topic's values were encoded with; None: values are bytes.
+        schema_of: function that returns the schema of a topic's encoded values; None: values are bytes.
 
     Attributes:
         topics: topics for which a writer was opened, in order.
@@ -70,7 +69,7 @@ class TopicWriters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # All are asked before one is waited for: together they take as long as one if a broker is gone.
+        # All writers are flushed before waiting for one, so a missing broker costs one timeout, not several.
         for writer in self._open.values():
             writer.begin_close()
         for writer in self._open.values():
@@ -79,15 +78,15 @@ class TopicWriters:
             self._dedup.close()
 
     def of(self, topic: TopicName) -> TopicWriter:
-        """The writer of ``topic``; opens it if necessary."""
+        """Returns the writer of ``topic``; opens it if necessary."""
         self.open([topic])
         return self._open[topic]
 
     def open(self, topics: Sequence[TopicName]) -> None:
-        """Open the missing writers of at most ``max_open`` topics.
+        """Opens the missing writers of at most ``max_open`` topics.
 
-        Copies of a task exclude each other by the first topic, which is opened before the others: else each
-        copy could wait for a topic that another one has.
+        The first topic is opened before the other topics, so that copies of a task exclude each other.
+        Otherwise each copy could wait for a topic that another copy has opened.
         """
         missing = [topic for topic in topics if topic not in self._open]
         if missing:
@@ -112,12 +111,12 @@ class TopicWriters:
         self._open[topic] = self._open_writer(topic, options)
 
     def send(self, messages: Sequence[tuple[TopicName, MessageColumns]]) -> None:
-        """Send the messages of at most ``in_parallel`` topics; raises what ``TopicWriter`` raises."""
+        """Sends the messages of at most ``in_parallel`` topics; raises the errors of ``TopicWriter``."""
         self.open([topic for topic, _ in messages])
         self._run([partial(self._open[topic].send, columns) for topic, columns in messages])
 
     def close(self, *topics: TopicName) -> None:
-        """Close the writers of ``topics`` once all messages are acknowledged. ``of`` opens them again."""
+        """Closes the writers of ``topics`` once all messages are acknowledged. ``of`` opens them again."""
         writers = [self._open[topic] for topic in topics]
         self._run([writer.flush for writer in writers])
         for topic, writer in zip(topics, writers, strict=True):
@@ -134,12 +133,12 @@ class TopicWriters:
 
     @property
     def sent(self) -> dict[TopicName, SentTotals]:
-        """The totals of stored messages so far, by topic partition."""
+        """Returns the totals of stored messages so far, by topic partition."""
         before = {} if self._dedup is None else self._dedup.sent
         return add_up([before, self._closed, *(writer.sent for writer in self._open.values())])
 
     def finish(self) -> None:
-        """Wait until everything is acknowledged; no more rows come after this."""
+        """Waits until all messages are acknowledged; no more rows may follow."""
         self._run([writer.flush for writer in self._open.values()])
         if self._dedup is not None:
             self._dedup.finish()

@@ -2,15 +2,15 @@
 
 A micro-batch is committed at one moment: when its first transaction ends.
 
-1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them.
-2. It commits the first one. Before this, nothing of the batch is visible, and a restart writes it again.
-3. It commits the others. From now on a restart writes nothing, but commits the remaining ones.
+1. The driver writes the intent to commit these transactions (``CommitLog``), and a marker in each of them. 2.
+It commits the first transaction. Before this, no row is visible, and a restart writes the batch again. 3. It
+commits the other transactions. From now on a restart writes no rows, but commits the remaining ones.
 
-So a replay may have its rows in another order or in another number of Spark partitions. One case remains: a
-driver dies during step 3 and returns after the transactions' timeout. Then the remaining rows are lost. Every
-restart reports this as an error, until the user decides.
+So a replay may have its rows in another order or in another number of Spark partitions. Rows are lost in one
+case: a driver dies during step 3 and restarts after the transactions' timeout. Every restart reports this as
+an error, until the user decides.
 
-``commit_steps`` decides the next step; this module takes the steps.
+``commit_steps`` decides the next step; this module executes it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def write_in_transaction(
     batches: Batches,
     write: Callable[[Batches, Transaction | None], TaskReport],
 ) -> TaskReport:
-    """Run one task's write in a transaction, which is aborted if the write fails.
+    """Writes one task's rows in a transaction, which is aborted if the write fails.
 
-    The broker aborts it after ``ttl`` seconds. ``log`` is the query's, None in a batch write. ``write`` has
-    closed all its producers when it returns or raises. Nothing is sent if the micro-batch was committed; the
-    rows are still computed, because Spark stores the state of operators with their last row.
+    The broker aborts the transaction after ``ttl`` seconds. ``log``: the query's log; None in a batch write.
+    ``write`` has closed all its producers when it returns or raises. If the micro-batch was committed, no row
+    is sent, but all rows are computed, because Spark stores the state of operators with their last row.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
     topic = None if log is None else log.topic
@@ -79,14 +79,14 @@ def write_in_transaction(
 def commit_batch(
     client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection, ttl: float
 ) -> None:
-    """Commit all of a stream's micro-batch, or nothing and raise; a committed one is left as it is.
+    """Commits all transactions of a micro-batch, or none and raises; a committed micro-batch is not changed.
 
-    A broker that cannot be reached is waited for as long as the transactions may live, ``ttl`` seconds.
+    Waits for an unreachable broker until the transactions time out, ``ttl`` seconds.
 
     Raises:
-        TransactionError: transactions timed out. The text says whether nothing of the batch is committed, so
-            that a restart writes it again, or only a part.
-        PulsarError: a broker could not be reached; a restart continues from there.
+        TransactionError: transactions timed out. The text says whether no transaction is committed, so that a
+            restart writes the batch again, or some are.
+        PulsarError: a broker could not be reached; a restart continues the commit.
     """
     topic, written = _written(reports)
     if topic is None:
@@ -100,7 +100,7 @@ def commit_batch(
 
 
 def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, protection: LogProtection) -> None:
-    """Abort the transactions of a failed micro-batch, except those that a started commit will end.
+    """Aborts the transactions of a failed micro-batch, except those that a started commit will end.
 
     If no task has succeeded, the query is unknown here, and its next commit aborts the transactions.
     """
@@ -113,9 +113,9 @@ def abort_batch(client: Client, reports: Sequence[TaskReport], batch: int, prote
 
 
 def commit_once(client: Client, reports: Sequence[TaskReport], ttl: float) -> None:
-    """Commit a batch write, which has no log. The error names the first transaction that was not committed.
+    """Commits a batch write, which has no log. The error names the first transaction that was not committed.
 
-    A broker that cannot be reached is waited for as in :func:`commit_batch`.
+    Waits for an unreachable broker as :func:`commit_batch` does.
 
     Raises:
         PulsarError: the error of that transaction.
@@ -128,7 +128,7 @@ def commit_once(client: Client, reports: Sequence[TaskReport], ttl: float) -> No
 
 
 def _run(steps: Steps[None], log: CommitLog, transactions: Transactions, deadline: Deadline) -> None:
-    """Take steps one after another until there are no more; each is repeated while its error may pass."""
+    """Executes steps in order; repeats each step while its error is temporary."""
     step = next(steps, None)
     while step is not None:
         failures = retry(partial(_take_step, step, log, transactions), deadline, insists=True)
@@ -139,10 +139,10 @@ def _run(steps: Steps[None], log: CommitLog, transactions: Transactions, deadlin
 
 
 def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> Failures:
-    """Take a step, and return its errors by transaction.
+    """Executes a step, and returns its errors by transaction.
 
     Raises:
-        PulsarError: an error that may pass, or one of the log itself.
+        PulsarError: a temporary error, or an error of the log itself.
     """
     action, ids, intent = step
     failures: Failures = {}
@@ -155,7 +155,8 @@ def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> 
             assert intent is not None
             log.write(intent)
         case CommitAction.MARK:
-            # A repeated step finds here that a transaction has ended meanwhile: then no marker may be sent.
+            # On a repeated step, this call finds transactions that have ended meanwhile: they must not get a
+            # marker.
             failures = _failures(ids, lambda each: transactions.add(each, [log.topic]))
             if not failures:
                 try:
@@ -182,13 +183,13 @@ def _take_step(step: CommitStep, log: CommitLog, transactions: Transactions) -> 
 
 
 def _written(reports: Sequence[TaskReport]) -> tuple[TopicName | None, list[TxnId]]:
-    """The log of the query, and the transactions, of the tasks that have succeeded."""
+    """Returns the log of the query, and the transactions of the tasks that have succeeded."""
     topic = next((report.log for report in reports if report.log is not None), None)
     return topic, [report.transaction for report in reports if report.transaction is not None]
 
 
 def _failures(ids: Sequence[TxnId], call: Callable[[TxnId], None]) -> dict[TxnId, PulsarError]:
-    """Call ``call`` for each transaction, many in parallel, and return the errors."""
+    """Calls ``call`` for each transaction, many in parallel, and returns the errors."""
     answers = zip(ids, run_all([partial(call, each) for each in ids]), strict=True)
     return {transaction: error for transaction, error in answers if error is not None}
 
@@ -197,14 +198,17 @@ def _abort(transactions: Transactions, ids: Sequence[TxnId]) -> Failures:
     failures = _failures(ids, transactions.abort)
     for transaction, error in failures.items():
         if isinstance(error, TransactionError):
-            # The broker forgets a transaction once all its topics know how it ended. So its marker is visible
+            # The broker forgets a transaction once all its topics know the outcome. So its marker is visible
             # by now.
             _log.info("transaction %s had already ended: %s", transaction, error)
     return failures
 
 
 def _try_abort(transactions: Transactions, ids: Sequence[TxnId]) -> None:
-    """Abort those of ``ids`` that are still open. The broker aborts the rest when they time out."""
+    """Aborts the transactions that are still open.
+
+    The broker aborts the remaining ones when they time out.
+    """
     for transaction, error in _failures(ids, transactions.abort).items():
         if isinstance(error, TransactionError):
             _log.debug("transaction %s had already ended: %s", transaction, error)

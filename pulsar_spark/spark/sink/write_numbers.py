@@ -1,14 +1,14 @@
-"""The number of a write within its micro-batch: a foreachBatch may write to a topic several times.
+"""The number of a write within its micro-batch, because a foreachBatch may write to a topic several times.
 
-A write that is run again must have the same number as before, and another write must have another one. So
-the driver counts the writes that are committed, for each topic, from 0 in each run of the query. Rows that
-name their topics may be written to any topic, so such a write has a number that no topic has had yet. Spark
-names a run by the job group. A function that sets its own job group hides it: then the count continues.
+A replayed write must have the same number as before, and other writes must have other numbers. So the driver
+counts the committed writes, for each topic, from 0 in each run of the query. Rows that name their topics may
+be written to any topic, so such a write has a number that no topic has had yet. The job group identifies a
+run in Spark. If a function sets its own job group, the count continues over runs.
 
-What is counted also shows that a run has committed earlier micro-batches. Then no other run has written the
-one now, because only a run's first micro-batch can be a replay. Streams count their writes for that. Spark
-does not report that it repeats a whole stage, where tasks are first attempts again. The broker's last
-sequence ids show it.
+The count also shows that a run has committed earlier micro-batches. Then no other run has written the current
+micro-batch, because only a run's first micro-batch can be a replay. So streams count their writes, too. If
+Spark repeats a whole stage, its tasks look like first attempts. The broker's last sequence ids show the
+repetition.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _files = DriverFiles("pulsar_spark_writes")
 
 
 def read_write_numbers() -> dict[str, str]:
-    """What the driver has counted, by query; for :func:`write_number`. Call it on the driver.
+    """Returns the driver's counts of writes, by query, for :func:`write_number`. Call it on the driver.
 
     Raises:
-        SendError: it cannot be read; then the next write would be taken for an earlier one.
+        SendError: a count cannot be read, so the next write would count as an earlier write.
     """
     try:
         return dict(_files.read_all(_files.path()))
@@ -43,26 +43,27 @@ def read_write_numbers() -> dict[str, str]:
 
 
 def write_number(counted: Mapping[str, str], batch: MicroBatch, topic: TopicName | None) -> int:
-    """The number of the next write of a micro-batch to a topic.
+    """Returns the number of the next write of a micro-batch to a topic.
 
-    ``counted`` is what ``read_write_numbers`` gave when the write began. Without a topic rows name theirs.
+    ``counted``: result of ``read_write_numbers`` at the start of the write. ``topic`` None: rows name their
+    topics.
     """
     return _next(_numbers(counted.get(batch.query), batch.run, batch.number), topic)
 
 
 def has_written_before(counted: Mapping[str, str], batch: MicroBatch) -> bool:
-    """Whether the run of a micro-batch has committed writes of earlier ones; False if it is not known.
+    """Whether the micro-batch's run has committed writes of earlier micro-batches; False if unknown.
 
-    ``counted`` is as for ``write_number``.
+    ``counted``: as for ``write_number``.
     """
     return _first_batch(counted.get(batch.query), batch.run, batch.number) < batch.number
 
 
 def count_write(query: str, run: str, batch: int, topic: TopicName | None) -> None:
-    """Count a write that is committed; only one process of a query may call it at a time.
+    """Counts a committed write; only one process of a query may call it at a time.
 
     Raises:
-        SendError: it cannot be counted; then the next write would be taken for this one.
+        SendError: the write cannot be counted, so the next write would count as this one.
     """
     try:
         counted = _files.read(query)
@@ -84,13 +85,13 @@ def _numbers(text: str | None, run: str, batch: int) -> dict[str, int]:
 
 
 def _first_batch(text: str | None, run: str, batch: int) -> int:
-    """The first micro-batch of which the run has counted writes; ``batch`` if it has counted none."""
+    """Returns the first micro-batch whose writes the run has counted; ``batch`` without counted writes."""
     counted_run, _, _, first = (run, -1, {}, batch) if text is None else json.loads(text)
     return first if counted_run == run and _is_run_id(run) else batch
 
 
 def _next(numbers: Mapping[str, int], topic: TopicName | None) -> int:
-    """The number of the next write, above those of all writes that may have had the same topic partitions."""
+    """Returns the next write's number, above those of all writes that may share a topic partition."""
     if topic is None:
         return max(numbers.values(), default=0)
     same, parts = {str(None), str(topic), str(topic.base)}, f"{topic.base}-partition-"
