@@ -1,5 +1,5 @@
-"""Planning: which topic partitions a query reads, where a micro-batch ends, and which tasks read it.
+"""Planning: a query's topic partitions, the end of each micro-batch, and its tasks.
 
-This package owns offsets, ranges, the durable subscription and the rules of data loss. It must not know rows
-or the sink.
+This package owns offsets, ranges, the durable subscription and the rules of data loss. It must not depend on
+rows or the sink.
 """

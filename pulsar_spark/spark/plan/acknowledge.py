@@ -1,7 +1,7 @@
 """Acknowledger: acknowledges processed positions, after chunk probes if :class:`Partition` requires them.
 
-A cumulative acknowledgement past an incomplete chunked message would lose it. So a partition is probed first:
-do parts of chunked messages lie before the processed position, and how old is it?
+A cumulative acknowledgement past an incomplete chunked message would lose it. So a partition is probed first,
+for parts of chunked messages before the processed position, and for its age.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Acknowledger:
     Args:
         client: client of the cluster.
         calls: pending requests of the query.
-        reopen: opens the lost consumers of partitions again, and returns the partitions that have answered.
+        reopen: function that opens lost consumers again, and returns the partitions that have answered.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Acknowledger:
     def acknowledge_processed(
         self, partitions: Collection[Partition], expire: float, *, is_polled: bool = False
     ) -> bool:
-        """Acknowledge processed positions, as far as chunked messages allow.
+        """Acknowledges processed positions, as far as chunked messages allow.
 
         Args:
-            partitions: partitions with news or open work.
+            partitions: partitions with changes or open work.
             expire: seconds to wait for the rest of an incomplete chunked message, by publish times. 0: no
                 limit.
-            is_polled: whether it will be called again soon.
+            is_polled: whether the next call is expected soon.
 
         Returns:
             Whether nothing is left to acknowledge later.
@@ -69,16 +69,17 @@ class Acknowledger:
             _warn_of_chunks(partitions)
         positions = {each: each.settle(expire) for each, step in steps.items() if step is AckStep.ACKNOWLEDGE}
         for each, entry in probed.items():
-            # Without chunks everything up to the probed entry is settled; more may be processed by now.
+            # Without chunks everything up to the probed entry is settled; later entries may be processed by
+            # now.
             positions[each] = each.settle(expire) if each.has_chunks else entry
         self.acknowledge(positions)
         return not waiting and all(each.ack_step(now, expire) is AckStep.NOTHING for each in steps)
 
     def acknowledge(self, positions: Mapping[Partition, MessageId]) -> None:
-        """Acknowledge everything up to ``positions`` that is not acknowledged yet.
+        """Acknowledges each partition up to its position in ``positions``.
 
-        A failure is logged, and a later call acknowledges the same: the checkpoint is authoritative, and the
-        broker only retains more than necessary meanwhile.
+        A failure is logged, and a later call repeats it. Until then the broker only retains more than
+        necessary, because the checkpoint is authoritative.
         """
         waiting = self._waiting(self._client.now())
         due = {
@@ -94,11 +95,11 @@ class Acknowledger:
                 self._ack_failed(each, "the broker has closed its consumer")
 
     def _waiting(self, now: float) -> set[Partition]:
-        """The partitions that are not acknowledged now: a request is open, or failed lately."""
+        """Returns the partitions not to acknowledge now, because a request is pending or has just failed."""
         return self._asked.busy | self._acks.busy | self._acks.pauses.resting(now)
 
     def _send_acks(self, due: Mapping[Partition, MessageId]) -> set[Partition]:
-        """Acknowledge, and return the partitions whose consumer must first be opened again."""
+        """Sends acknowledgements; returns the partitions whose consumer must first be opened again."""
         begun = {
             each: request
             for each, entry in due.items()
@@ -111,7 +112,7 @@ class Acknowledger:
     def _take_acks(
         self, answers: Mapping[Partition, MessageId | PulsarError], due: Set[Partition] = frozenset()
     ) -> set[Partition]:
-        """Process answers; return those of ``due`` whose consumer must be opened again."""
+        """Processes answers; returns the partitions of ``due`` whose consumer must be opened again."""
         lost = set()
         for partition, answer in answers.items():
             if isinstance(answer, MessageId):
@@ -136,7 +137,7 @@ class Acknowledger:
 
 
 def _warn_of_chunks(partitions: Iterable[Partition]) -> None:
-    """Log once for each partition with chunks that it is no longer acknowledged."""
+    """Logs once for each partition with chunks that it is no longer acknowledged."""
     for each in partitions:
         if each.has_chunks and not each.is_warned_of_chunks:
             each.is_warned_of_chunks = True
@@ -151,10 +152,10 @@ class _Found(NamedTuple):
     """The result of a probe.
 
     Attributes:
-        entry: the last entry that was probed.
-        began: when the probe began, in seconds of the client's clock.
+        entry: last probed entry.
+        began: start of the probe, in seconds of the client's clock.
         has_chunks: whether there are chunks.
-        published: publish time of an entry in ms if there are chunks; the error if something is not known.
+        published: publish time of an entry in ms if there are chunks; the error if the probe failed.
     """
 
     entry: MessageId
@@ -166,12 +167,12 @@ class _Found(NamedTuple):
 def probe_chunks(
     client: PlanningClient, calls: Calls[Partition], partitions: Iterable[Partition]
 ) -> dict[Partition, MessageId]:
-    """Probe partitions up to their processed positions, and note the result in each.
+    """Probes partitions up to their processed positions, and stores the result in each.
 
-    A partition that takes long is not waited for.
+    Does not wait for slow partitions.
 
     Returns:
-        The entry up to which each partition was probed, also by earlier calls.
+        The entry up to which each partition has been probed, also by earlier calls.
     """
     now = client.now()
     found = calls[Kind.CHUNKS].run(
@@ -202,7 +203,7 @@ def _find(
 
 
 def _note(client: PlanningClient, partition: Partition, found: _Found) -> bool:
-    """Note the result of a probe; False if it must be repeated."""
+    """Stores the result of a probe; False if the probe must be repeated."""
     now, published = client.now(), found.published
     if found.has_chunks:
         partition.meet_chunks()

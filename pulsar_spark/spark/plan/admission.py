@@ -1,10 +1,10 @@
 """Admission control: the end of each micro-batch, within the user's limits.
 
-The caller passes ``now`` and a source of the broker's answers. A partition whose answers take long is left
-out of a plan, and its answers are used when they have come.
+The caller passes ``now`` and a source of the broker's answers. A partition with late answers is left out of a
+plan, and a later plan uses the answers.
 
-Partitions share a limit in proportion to the entries that wait in each. Each partition takes at least one
-entry, so that any limit allows progress and none starves; beyond that it takes only what fits its share. So a
+Partitions share a limit in proportion to the entries that wait in each. Each partition gets at least one
+entry, so that every partition progresses with any limit, and further entries only if they fit its share. So a
 batch exceeds the limit by at most one entry per partition. The unused part of a share goes to larger
 partitions. If more partitions wait than a batch may have messages, they take turns (:func:`in_turn`).
 
@@ -33,24 +33,24 @@ from pulsar_spark.spark.plan.partition import Partition
 
 _log = logging.getLogger(__name__)
 
-# Probes of single entries in the search for the end of a share by the broker's indexes: first guesses by the
-# mean, which mostly find it, then halvings, which always do.
+# Probes of single entries in the search for the end of a share by the broker's indexes: first guesses from
+# the mean, which usually succeed, then halvings, which always succeed.
 GUESSES = 6
 MAX_PROBES = GUESSES + 32
 
 
 class Room(NamedTuple):
-    """Messages and bytes that may still be taken; None: no limit."""
+    """Remaining messages and bytes; None: no limit."""
 
     messages: int | None
     size: int | None
 
     def part(self, weight: int, of: int) -> Room:
-        """The share ``weight / of`` of this room; negative if too much was taken."""
+        """Returns the share ``weight / of`` of this room; negative if the room was exceeded."""
         return Room(*(None if whole is None else whole * weight // of for whole in self))
 
     def less(self, messages: int, size: int) -> Room:
-        """The remaining room after ``messages`` messages and ``size`` bytes."""
+        """Returns the remaining room after ``messages`` messages and ``size`` bytes."""
         return Room(
             None if self.messages is None else self.messages - messages,
             None if self.size is None else self.size - size,
@@ -77,11 +77,11 @@ class Admission:
 
     Args:
         limits: the user's limits.
-        source: gives the broker's answers about partitions.
+        source: the broker's answers about partitions.
         calls: pending requests of the query.
 
     Attributes:
-        failed: partitions for which the broker gave no answer, or only a part of it, for the last plan.
+        failed: partitions without a complete answer of the broker for the last plan.
     """
 
     def __init__(self, limits: Limits, source: EntrySource, calls: Calls[Partition]) -> None:
@@ -104,24 +104,24 @@ class Admission:
         available_now: bool = False,
         patience: float | None = None,
     ) -> dict[Partition, MessageId]:
-        """The ends of the next batch; equal to ``starts`` if no batch is due yet.
+        """Returns the ends of the next batch; ``starts`` if no batch is due yet.
 
         Args:
-            starts: the position up to which each partition is taken.
-            ends: the maximum end of each of the same partitions: its last visible message (whole entry),
-                never before its start.
-            backlogs: approximate number of entries in between, the weights of the shares; 1 for partitions
-                that are not given.
+            starts: position up to which each partition is planned already.
+            ends: maximum end of each partition: its last visible message (whole entry), never before its
+                start.
+            backlogs: approximate number of entries between start and end, the weights of the shares; 1 for
+                missing partitions.
             now: time in seconds of a monotonic clock.
             available_now: whether to ignore ``min_messages``.
-            patience: seconds to wait until the broker's answers about another partition are complete; None:
-                until they are for all.
+            patience: seconds to wait for the next complete answer about a partition; None: wait for all
+                answers.
 
-        A partition for which the broker gives no answer now stays at its start, with a warning.
+        A partition without an answer stays at its start, with a warning.
 
         Raises:
             PulsarError: the broker will never answer, for example about a deleted topic; or, with
-                ``available_now``, no partition can advance, so that the query would end as if everything were
+                ``available_now``, no partition can advance, so the query would end as if everything were
                 read.
         """
         self._failure = None
@@ -140,13 +140,13 @@ class Admission:
         planned = dict(starts if self._limits.is_capped else ends)
         count = self._limits.max_messages
         while open_ and planned == starts:
-            # Runs that are stopped early must not all begin with the same partitions.
+            # Runs that are stopped early must not always begin with the same partitions.
             named = {each.topic: each for each in open_}
             turn = in_turn(named, self._last_turn or random.choice([*named]), count)
             self._last_turn, count = turn[-1], None  # each further round would wait as long
             planned = self._capped(starts, ends, {named[each]: open_.pop(named[each]) for each in turn})
             if not available_now:
-                break  # the others have the next turns
+                break  # the remaining partitions have the next turns
         if planned != starts:
             self._since = now
         elif available_now and self._failure is not None:
@@ -155,11 +155,11 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        """Whether answers are missing that may be complete soon."""
+        """Whether incomplete answers may be complete soon."""
         return bool(self._scans.busy or self._searches.busy)
 
     def _forget(self, starts: Mapping[Partition, MessageId]) -> None:
-        """Drop the known entries of positions other than ``starts``."""
+        """Drops the known entries of positions other than ``starts``."""
         slow = self._scans.take()
         for partition, start in starts.items():
             known = partition.known
@@ -173,7 +173,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         open_: Mapping[Partition, int],
     ) -> bool:
-        """Whether ``min_messages`` are waiting; an estimate if more wait in a partition than is probed."""
+        """Whether ``min_messages`` are waiting; an estimate if not all entries are probed."""
         wanted = self._limits.min_messages or 0
         found = 0.0
         for each, known in self._scan(starts, ends, dict.fromkeys(open_, Room(wanted, None))).items():
@@ -194,7 +194,7 @@ class Admission:
         known = self._scan(starts, ends, {it: left.part(each, weight) for it, each in open_.items()})
         planned = dict(starts)
         further: dict[Partition, Room] = {}
-        # Small partitions come first: the unused parts of their shares go to the larger ones.
+        # Small partitions first, because the unused parts of their shares go to the larger partitions.
         for partition in sorted(known, key=lambda each: (open_[each], each.topic)):
             share = left.part(open_[partition], weight)
             weight -= open_[partition]
@@ -205,7 +205,7 @@ class Admission:
             else:
                 further[partition] = taken.room
                 left = left.less(share.messages or 0, share.size or 0)
-        busy = self._searches.busy | self._searches.take().keys()  # they are repeated with today's rooms
+        busy = self._searches.busy | self._searches.take().keys()  # repeated with the current rooms
         calls = {
             partition: partial(beyond, self._source, partition.topic, known[partition], room, ends[partition])
             for partition, room in further.items()
@@ -224,7 +224,7 @@ class Admission:
         ends: Mapping[Partition, MessageId],
         rooms: Mapping[Partition, Room],
     ) -> dict[Partition, KnownEntries]:
-        """The entries after starts, enough to fill ``rooms``; without partitions that fail or take long."""
+        """Returns known entries after the starts, to fill ``rooms``; none of failed or slow partitions."""
         limit, busy = ScanLimit.of(len(rooms)), self._scans.busy
 
         def scan(partition: Partition, known: KnownEntries | None) -> KnownEntries:
@@ -243,14 +243,14 @@ class Admission:
             known = partition.known
             if partition not in busy and (known is None or not known.is_late):
                 calls[partition] = partial(scan, partition, known)
-                partition.known = None  # the thread has it
+                partition.known = None  # the thread uses it
         self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
         return {each: each.known for each in rooms if each.known is not None}
 
     def _take_scans(
         self, scans: Mapping[Partition, KnownEntries | PulsarError], starts: Mapping[Partition, MessageId]
     ) -> None:
-        """Keep what scans have found after ``starts``; report what they have not."""
+        """Stores the entries that scans have found after ``starts``; reports failures."""
         for partition, found in scans.items():
             if isinstance(found, PulsarError):
                 continue
@@ -265,13 +265,13 @@ class Admission:
                     "%s: this micro-batch contains only the entries that the broker has sent in time",
                     partition.topic,
                 )
-        # Not before: what others have found is kept, and closed, also if an error is raised.
+        # Errors are raised last, so that the entries of the other scans are stored or closed first.
         for partition, found in scans.items():
             if isinstance(found, PulsarError):
                 self._leave_out(found, partition)
 
     def _leave_out(self, error: PulsarError, partition: Partition) -> None:
-        """Leave a partition out of the plan if the broker may answer later; raise the error otherwise."""
+        """Leaves a partition out of the plan if the broker may answer later; raises the error otherwise."""
         self._failure = error.located(str(partition.topic))
         if not error.is_passing:
             raise self._failure
@@ -280,9 +280,10 @@ class Admission:
 
 
 def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None) -> list[TopicName]:
-    """The first ``count`` partitions after ``before``, in order; after the last one comes the first one.
+    """Returns ``count`` partitions after ``before`` in cyclic order.
 
-    With the last of these as ``before``, each partition has its turn before any has another. None: all.
+    If the last returned partition is the next ``before``, each has its turn before any gets a second one.
+    ``count`` None: all partitions.
     """
     ordered = sorted(topics)
     first = bisect_right(ordered, before)
@@ -290,7 +291,7 @@ def in_turn(topics: Collection[TopicName], before: TopicName, count: int | None)
 
 
 def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
-    """The entries that fit into ``share``, at least one."""
+    """Returns the entries that fit into ``share``, at least one."""
     messages = size = 0
     last = None
     for entry in known.entries:
@@ -301,7 +302,7 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
             return Taken(last, messages, size)
         last, messages, size = entry.id, more, larger
     if last is None or known.reached >= end:
-        # No visible entry is left before the end. The task finds out whether that is data loss.
+        # No visible entry is left before the end. The task checks whether that is data loss.
         return Taken(end, messages, size)
     return Taken(last, messages, size, share.less(messages, size) if known.is_full else None)
 
@@ -309,10 +310,10 @@ def take(known: KnownEntries, share: Room, end: MessageId) -> Taken:
 def beyond(
     source: EntrySource, topic: TopicName, known: KnownEntries, room: Room, end: MessageId
 ) -> MessageId:
-    """The end of a share that exceeds the probed entries; not before the last probed entry.
+    """Returns the end of a share that exceeds the probed entries; not before the last probed entry.
 
-    It is estimated from the averages of the known entries, within the last known entry's ledger; with indexes
-    it is searched.
+    With the broker's indexes the end is searched; otherwise it is estimated from the averages of the known
+    entries, within the last known entry's ledger.
     """
     last = known.entries[-1]
     ledger, first = last.id.ledger, last.id.entry
@@ -354,5 +355,5 @@ def beyond(
 
 
 def _messages_between(first: EntryInfo, last: EntryInfo) -> int | None:
-    """The number of messages after ``first`` up to ``last``; None if the broker sends no indexes."""
+    """Returns the number of messages after ``first`` up to ``last``; None if the broker sends no indexes."""
     return None if first.index is None or last.index is None else last.index - first.index

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> list[Range]:
-    """Plan the tasks of a batch read. No subscription is left behind, and no position is moved.
+    """Plans the tasks of a batch read. Leaves no subscription behind, and moves no position.
 
     Args:
         options: options of the source.
@@ -33,7 +33,7 @@ def plan_read(options: SourceOptions, client: PlanningClient | None = None) -> l
     partitions = first_contact(client, options)
     for error in migrated(client, [*options.topics, *partitions]):
         _log.warning("%s", error)
-    # A segment that was looked up just now may be removed, as old messages of any topic.
+    # A segment may have been removed since its lookup, as old messages of any topic.
     segments = [topic for topic in partitions if topic.is_segment]
     classic = [topic for topic in partitions if not topic.is_segment]
     bounds = probe_bounds(client, classic, must_exist=options.must_exist)

@@ -1,4 +1,4 @@
-"""BrokerProbe: the broker, as admission control and splitting see it. It remembers where ledgers end."""
+"""BrokerProbe: the broker's answers for admission control and splitting. It remembers the ends of ledgers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BrokerProbe:
     Args:
         client: client of the cluster.
         admin_url: URL of the admin service, which returns all ledgers in one request; None: do not use it.
-        on_chunk: called with each partition in which a part of a chunked message is found.
+        on_chunk: callback for each partition in which a part of a chunked message is found.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class BrokerProbe:
         self._ends: dict[tuple[TopicName, int], LedgerEnd] = {}
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> _ChunkReporter:
-        """Open a reader of the entries after ``after``."""
+        """Opens a reader of the entries after ``after``."""
         return _ChunkReporter(self._client.probe_entries(topic, after), lambda: self._on_chunk(topic))
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """The first visible entry at or after ``position``; there must be one."""
+        """Returns the first visible entry at or after ``position``; such an entry must exist."""
         found = self._client.probe_entry(topic, position)
         if found.chunked:
             self._on_chunk(topic)
         return found
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
-        """The end of the ledger of ``position``, which is older than the ledger of ``last``."""
+        """Returns the end of the ledger of ``position``, which is older than the ledger of ``last``."""
         key = topic, position.ledger
         if key not in self._ends:
             self._ask_admin(topic)
@@ -54,15 +54,15 @@ class BrokerProbe:
         return self._ends[key]
 
     def tracks(self, ranges: Iterable[Range]) -> dict[TopicName, Track]:
-        """The entries of ranges over several ledgers, counted in each by the admin service, or together."""
+        """Returns the tracks of ranges over several ledgers, from the admin service or from brokers."""
         return run_for_each({each.topic: partial(self._track, each) for each in ranges})
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> None:
-        """Find the ledgers of entries, by topic."""
+        """Finds the ledgers of entries, by topic."""
         run_for_each({topic: partial(self._find, topic, *wanted) for topic, wanted in offsets.items()})
 
     def messages_per_entry(self, ranges: Iterable[Range]) -> dict[TopicName, float]:
-        """The messages in the first entry of each range; the same result if the range is planned again.
+        """Returns the messages in the first entry of each range; the same if the range is planned again.
 
         A range of one entry cannot be split, and is left out.
         """
@@ -85,8 +85,8 @@ class BrokerProbe:
             track.find(offset, partial(self._client.count_entries, topic, track.end))
 
     def _ask_admin(self, topic: TopicName) -> list[Ledger]:
-        """All ledgers by the admin service, which are noted; none if it does not know or answer."""
-        if self._admin is None or topic.is_segment:  # of those it does not know
+        """Returns all ledgers from the admin service, and remembers them; none if it fails."""
+        if self._admin is None or topic.is_segment:  # the admin service does not know segments
             return []
         try:
             ledgers = self._admin.ledgers(topic)

@@ -1,11 +1,13 @@
-"""The rules of data loss, for topics and subscriptions that differ from what a query left. Mostly pure.
+"""The rules of data loss, for topics and subscriptions that have changed since a query's last state.
+
+Mostly pure.
 
 Only the query moves its durable subscription, with one exception: if the broker removes a consumed ledger,
 the subscription stands at (next ledger, -1). A truncated topic or a backlog quota also moves it there, and
-the broker does not say which it was. So the end of the processed ledger decides.
+the broker does not report the cause. So the end of the processed ledger decides.
 
-If the subscription stands anywhere else after the processed position, somebody has skipped messages. They
-still exist unless the topic begins after the last processed message; that counts as loss.
+If the subscription stands anywhere else after the processed position, another program has skipped messages.
+If the topic begins after the last processed message, the skipped messages are lost.
 
 :func:`judge_restart`, when a query with a checkpoint starts; the first matching row applies:
 
@@ -13,62 +15,62 @@ still exist unless the topic begins after the last processed message; that count
     the topic ends before a message that the query has        SET_BACK: it was recreated, or its broker was
     processed, and its subscription stands before that        restored from an older state
     the subscription is missing                               MOVED or LOST
-    it stands at or before what is processed                  FINE
-    it stands at an entry after what is processed, or not     MOVED or LOST
-    all of the processed entry is processed
-    it stands before a later ledger                           as the ledger's end says
+    it stands at or before the processed position             FINE
+    it stands at an entry after the processed position, or    MOVED or LOST
+    not the whole processed entry is processed
+    it stands before a later ledger                           by the ledger's end, below
 
 :func:`judge_answer`, while the query runs:
 
     the subscription stands                                   judged as
     before a message that the query has processed, and the    SET_BACK
-    topic ends before that
-    at or before what was acknowledged                        FINE: a broker that crashed forgot the last ack
-    at another message that is processed                      somebody moved it while the micro-batch ran
-    before another ledger that is processed                   FINE
-    before a later ledger; nothing seen was skipped, and all  FINE: the broker removed a consumed ledger,
-    that is processed was to be acknowledged                  which so ended at what is processed
+    topic ends before that message
+    at or before the acknowledged position                    FINE: a broker that crashed lost the last ack
+    at another processed message                              moved while the micro-batch ran, see below
+    before another processed ledger                           FINE
+    before a later ledger; no known message was skipped, and  FINE: the broker removed a consumed ledger,
+    acknowledgements were sent up to the processed position   which so ended at the processed position
     elsewhere                                                 MOVED or LOST
 
-If somebody moved it over messages of the micro-batch, that is FINE while the acknowledged ledger is stored,
-and UNSURE otherwise: tasks report only messages that were deleted after planning.
+A subscription that was moved over messages of the micro-batch is FINE while the acknowledged ledger is
+stored, and UNSURE otherwise, because tasks report only messages that were deleted after planning.
 
-MOVED or LOST; the caller first asks what is stored (ASK):
+MOVED or LOST, after the caller has requested the stored entries (ASK):
 
     the topic begins                                          judged as
-    at or before what is processed, or where it is known to   MOVED: put back, nothing is lost
-    go on after that
-    after what is processed                                   LOST: from there to where the topic begins
+    at or before the processed position, or the known next    MOVED: put back, nothing is lost
+    position
+    after the processed position                              LOST: from there to the topic's beginning
 
-The end of the processed position's ledger, which the caller asks for as well:
+The end of the processed position's ledger, which the caller requests, too:
 
     known                                                     judged as
-    nothing was ever stored after the position                FINE
+    no entry was ever stored after the position               FINE
     the position is before a ledger's first entry, and the    FINE: brokers remove empty ledgers
-    broker knows of no message at all
+    broker knows no message at all
     the ledger is stored, and ends at the position            FINE
     the ledger is stored, and ends after it                   MOVED
-    the ledger is gone, and so is all that was ever stored    LOST
+    the ledger is gone, and so is every stored entry          LOST
     the ledger is gone                                        UNSURE: it ended at the position, and the broker
-                                                              removed it; or messages after that are lost
+                                                              removed it; or later messages are lost
 
 The end of a topic is its last visible message. A query may begin at a transaction marker after that end; a
 subscription at or after the processed position shows that the topic's log extends that far.
 
 UNSURE is a warning, because brokers remove consumed ledgers all the time. SET_BACK is an error or a warning,
-like loss: nobody knows which of the topic's messages were processed. After the warning the query continues
-from the topic's end.
+like loss, because it is unknown which of the topic's messages were processed. After the warning the query
+continues from the topic's end.
 
 LOST while the query runs is RECREATED, and no loss, if the broker has reported that the topic was deleted,
-and all messages seen in it were processed.
+and all known messages were processed.
 
 A topic that is deleted while the query runs (:func:`lost_by_deletion`): LOST if messages after the processed
-position were seen. A topic that was deleted while the query was stopped (:func:`judge_deleted`):
+position were known. A topic that was deleted while the query was stopped (:func:`judge_deleted`):
 
     the query                                                 judged as
     had planned messages after the processed position         LOST: the micro-batch did not finish
     names the topic                                           LOST: messages may have been published meanwhile
-    reads it by a pattern                                     UNSURE: all that was seen may be all there was
+    reads it by a pattern                                     UNSURE: all messages may have been processed
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ _WHILE_RUNNING = (
 
 
 class LossVerdict(Enum):
-    """The judgement of a partition, in one word."""
+    """The possible judgements of a partition."""
 
     FINE = "the subscription stands where it may"
     ASK = "what is stored decides"
@@ -120,9 +122,9 @@ class Stored(NamedTuple):
 
     Attributes:
         begin: the position before its first entry.
-        end: the last entry that the broker knows of, whether it is still stored or not; ``(ledger, -1)`` if
-            it knows of none in its newest ledger, nor before.
-        ledger_end: number of the last entry in the processed position's ledger; None if that is gone.
+        end: last entry that the broker knows, stored or not; ``(ledger, -1)`` of the newest ledger if it
+            knows none.
+        ledger_end: number of the last entry in the processed position's ledger; None if that ledger is gone.
     """
 
     begin: MessageId
@@ -136,11 +138,11 @@ class Judgement:
 
     Attributes:
         verdict: the verdict.
-        why: how it is known, if the subscription was moved or removed.
-        lost: the deleted messages, or those that may be; None unless the verdict is LOST or UNSURE.
-        was_removed: whether the subscription was removed. An error must then remove it again, so that the
-            next start finds the same state.
-        is_all_seen_processed: whether only messages that were never seen are gone.
+        why: evidence, if the subscription was moved or removed.
+        lost: messages that are, or may be, deleted; None unless the verdict is LOST or UNSURE.
+        was_removed: whether the subscription was removed. Before an error, it must be removed again, so that
+            the next start finds the same state.
+        is_all_seen_processed: whether only unknown messages are gone.
     """
 
     verdict: LossVerdict
@@ -150,13 +152,13 @@ class Judgement:
     is_all_seen_processed: bool = False
 
     def of_deleted(self, was_deleted: Callable[[], bool]) -> Judgement:
-        """The judgement if the topic may have been deleted and recreated, as ``was_deleted`` tells."""
+        """Returns the judgement if ``was_deleted`` says that the topic was deleted and created again."""
         if self.verdict is LossVerdict.LOST and self.is_all_seen_processed and was_deleted():
             return Judgement(LossVerdict.RECREATED, "the topic was deleted and created again")
         return self
 
     def elsewhere(self, position: MessageId, why: str) -> Judgement:
-        """The judgement if the cluster may be another one, as ``why`` tells; nothing is fine there."""
+        """Returns the judgement if ``why`` says that this may be another cluster; nothing is fine there."""
         if not why or self.verdict not in (LossVerdict.FINE, LossVerdict.MOVED):
             return self
         return replace(self, verdict=LossVerdict.LOST, why=why, lost=LostRange(position, None, why))
@@ -174,12 +176,13 @@ def judge_restart(
     is_message: bool,
     stored: Stored | None = None,
 ) -> Judgement:
-    """Judge what happened to a partition while the query was stopped.
+    """Judges changes of a partition while the query was stopped.
 
     Args:
         position: position up to which the checkpoint has processed the partition.
         last: last visible message of the partition.
-        mark_delete: position of the subscription right after it was opened; the end if it was missing.
+        mark_delete: position of the subscription right after opening; the end if the subscription was
+            missing.
         was_missing: whether the broker did not have the subscription.
         is_message: whether ``position`` is a message that the query has processed; otherwise it is the user's
             start, or the position before the first message of a ledger.
@@ -209,21 +212,21 @@ def judge_answer(
     goes_on: MessageId = MessageId.EARLIEST,
     stored: Stored | None = None,
 ) -> Judgement:
-    """Judge whether somebody moved or removed the subscription while the query runs.
+    """Judges whether the subscription was moved or removed while the query runs.
 
-    A removed subscription is created again, at the end, when its consumer subscribes again.
+    If the subscription was removed, the consumer's next SUBSCRIBE creates it at the end.
 
     Args:
         position: position up to which the query has processed the partition.
         acknowledged: position up to which the query has acknowledged the partition.
-        asked: position up to which it had sent acknowledgements, confirmed or not, when it requested the
+        asked: position up to which acknowledgements had been sent, confirmed or not, at the request of the
             answer.
-        last_seen: last visible message that was seen before this answer.
-        next_seen: the first one after ``position`` that was; any position before that if there was none.
+        last_seen: last visible message known before this answer.
+        next_seen: first known message after ``position``; an earlier position if no message was known.
         last: last visible message now.
         mark_delete: position of the subscription now.
         is_message: same as in :func:`judge_restart`.
-        goes_on: where the partition is known to go on after ``position``, if that is later.
+        goes_on: known next position of the partition after ``position``, if later.
         stored: same as in :func:`judge_restart`.
     """
     if is_message and _is_set_back(position, last, mark_delete):
@@ -239,7 +242,7 @@ def judge_answer(
     if mark_delete <= acknowledged:
         return _FINE
     has_skipped = position < next_seen < mark_delete
-    # The broker itself removes no ledger of which something was never acknowledged.
+    # The broker itself removes no ledger with entries that were never acknowledged.
     is_unasked = is_message and asked < min(position, last_seen).last_whole_entry
     if not mark_delete.is_message and not has_skipped and not is_unasked:
         return _FINE
@@ -263,7 +266,7 @@ def _judge_moved(
 
 
 def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | None) -> Judgement:
-    """Judge a subscription that stands before a ledger after the processed position's one."""
+    """Judges a subscription that stands before a later ledger than the processed position's."""
     if stored is None:
         return Judgement(LossVerdict.ASK)
     if stored.end <= position or not (position.is_message or stored.end.is_message):
@@ -277,17 +280,17 @@ def _judge_ledger(position: MessageId, mark_delete: MessageId, stored: Stored | 
 
 
 def lost_by_deletion(position: MessageId, last_seen: MessageId) -> LostRange | None:
-    """The loss from a topic, or one partition, that was deleted while the query runs."""
+    """Returns the lost messages of a topic, or one partition, that was deleted while the query runs."""
     return LostRange(position, last_seen, "the topic was deleted") if position < last_seen else None
 
 
 def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) -> Judgement:
-    """Judge a partition of the checkpoint that was deleted while the query was stopped.
+    """Judges a partition of the checkpoint that was deleted while the query was stopped.
 
     Args:
-        position: position up to which it is processed.
-        planned: end of the last micro-batch that the checkpoint has, finished or not.
-        is_named: whether the options name it or its topic; otherwise a pattern matches it.
+        position: position up to which the partition is processed.
+        planned: end of the checkpoint's last micro-batch, finished or not.
+        is_named: whether the options name the partition or its topic; otherwise a pattern matches.
     """
     is_lost = is_named or (planned.is_message and position < planned)
     verdict = LossVerdict.LOST if is_lost else LossVerdict.UNSURE
@@ -295,7 +298,7 @@ def judge_deleted(position: MessageId, planned: MessageId, *, is_named: bool) ->
 
 
 class LossReporter:
-    """Reports the losses in one run of a query: as an error, or as a WARNING that is counted.
+    """Reports the losses in one run of a query, as errors or as counted WARNINGs.
 
     Args:
         fail_on_data_loss: whether a loss is an error.
@@ -309,16 +312,16 @@ class LossReporter:
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self.count = 0
         self.possible: dict[TopicName, LostRange] = {}
-        self.deleted: deque[TopicName] = deque(maxlen=1000)  # each is in the progress
+        self.deleted: deque[TopicName] = deque(maxlen=1000)  # each is listed in the progress
         self._unwarned: list[TopicName] = []
         self._has_warned = False
         self._is_error = fail_on_data_loss
 
     def lost(self, topic: TopicName, lost: LostRange) -> None:
-        """Report lost messages of a partition; the query then continues with the remaining ones.
+        """Reports lost messages of a partition; the query then continues with the remaining messages.
 
         Raises:
-            DataLossError: if a loss is an error; it has the topic and the range.
+            DataLossError: losses are errors; the error has the topic and the range.
         """
         self._report(
             DataLossError(
@@ -329,14 +332,14 @@ class LossReporter:
         )
 
     def unsure(self, topic: TopicName, lost: LostRange) -> None:
-        """Note messages that may be lost, for ``log_noted``."""
+        """Records messages that may be lost, for ``log_noted``."""
         self.possible[topic] = lost
         self._unwarned.append(topic)
 
     def log_noted(self) -> None:
-        """Warn once of all messages that may be lost, and once in a run of deleted partitions.
+        """Warns once of all messages that may be lost, and once in a run of deleted partitions.
 
-        They are no error, and not counted as losses.
+        These messages are no error, and not counted as losses.
         """
         if self.deleted and not self._has_warned:
             self._has_warned, more = True, len(self.deleted) - 1
@@ -351,10 +354,10 @@ class LossReporter:
             _log.warning("%s: messages in %s may be lost%s: %s. %s", topic, lost, others, lost.why, listed)
 
     def set_back(self, topic: TopicName, position: MessageId, last: MessageId) -> None:
-        """Report a partition that ends at ``last``, before ``position``, which was processed.
+        """Reports a partition that ends at ``last``, before ``position``, which was processed.
 
         Raises:
-            DataLossError: if it is an error; otherwise the query continues from ``last``.
+            DataLossError: losses are errors; otherwise the query continues from ``last``.
         """
         self._report(
             DataLossError(
@@ -371,4 +374,4 @@ class LossReporter:
         if self._is_error:
             raise error
         self.count += 1
-        _log.warning("%s", error.facts)  # its advice is to set what is set
+        _log.warning("%s", error.facts)  # its advice is to set an option that is set already

@@ -1,28 +1,27 @@
-"""EndTracker: where topic partitions end, with few requests and little delay.
+"""EndTracker: the ends of topic partitions, with few requests and little delay.
 
 Spark's default trigger runs every 12 ms. A partition whose end stays the same gets a :class:`Tail`, to which
-the broker sends the next entry unasked. That costs no request while nothing comes, and a new message is still
-seen immediately. The tail follows while a few entries come at a time. A partition that gets many has no tail;
-its end is requested again after a moment. Whether it is read to its end makes no difference: messages may
-wait there for hours, until ``minMessagesPerTrigger`` is reached. When the end is requested
-(:class:`timing.EndSchedule`):
+the broker sends the next entry unasked. So an idle partition costs no requests, and a new message is still
+noticed immediately. The tail follows while a few entries arrive at a time. A partition that receives many
+entries has no tail; its end is requested periodically. An unread backlog makes no difference, because
+messages may wait there for hours, until ``minMessagesPerTrigger`` is reached. The end is requested in these
+cases (:class:`timing.EndSchedule`):
 
     since the last answer    with a tail                      requested
-    less than 0.05 s         or not                           no
+    less than 0.05 s         with or without                  no
     more                     no                               yes
-    more                     and an entry came                yes
-    more                     and nothing came for 10 to 20 s, yes
+    more                     and an entry arrived             yes
+    more                     and no entry for 10 to 20 s,     yes
                              or 0.5 to 1 s a partition
-    more                     and nothing came                 no
+    more                     and no entry                     no
 
-Entries up to the known end do not count as new while the tail follows. If triggers are rare, they may be
-processed later than a second after the answer. If the tail has waited for permits or for one of these entries
-meanwhile, the end is requested.
+Entries up to the known end do not count as new while the tail follows. If a tail lacks permits, or one of
+these entries, a second after the answer, the end is requested.
 
-A tail that cannot be opened, for example because of a limit of consumers, is tried again after a growing
-pause; the partition's end is requested meanwhile.
+If a tail cannot be opened, for example because of a limit of consumers, opening is tried again after a
+growing pause; the partition's end is requested meanwhile.
 
-A partition whose tail receives nothing takes no work: :class:`Arrivals` reports new entries, and the
+A partition whose tail receives nothing costs no work, because :class:`Arrivals` reports new entries, and the
 remaining requests wait in a queue by time.
 """
 
@@ -42,7 +41,7 @@ from pulsar_spark.spark.plan.timing import EndSchedule
 
 _log = logging.getLogger(__name__)
 
-# Seconds after an answer. A tail that then lacks an entry, or permits, may not show what came since.
+# Seconds after an answer. A tail that then lacks an entry or permits may miss new entries.
 _FOLLOWS_WITHIN = 1.0
 
 Ask = Callable[[Sequence[Partition]], Mapping[Partition, LastMessageId | PulsarError]]
@@ -52,9 +51,9 @@ class EndAnswers(NamedTuple):
     """The result of one refresh.
 
     Attributes:
-        answers: the answers of partitions that were asked.
-        gone: the partitions that no longer exist.
-        arrived: the partitions whose tails received something, be it the end of the topic.
+        answers: answers of partitions with a request.
+        gone: partitions that no longer exist.
+        arrived: partitions whose tails received an entry or the end of the topic.
     """
 
     answers: Mapping[Partition, LastMessageId]
@@ -74,13 +73,14 @@ class EndTracker:
         self._client = client
         self._openings = calls[Kind.TAIL]
         self._arrivals: Arrivals[Partition] = Arrivals()
-        # Partitions without a tail, or with new entries, in order: requested when their answers are too old.
+        # Partitions without a tail, or with new entries, in order. Their ends are requested again when the
+        # last answers are too old.
         self._active: dict[Partition, None] = {}
         self._queue: list[tuple[float, int, Partition]] = []
         self._numbers = 0
 
     def add(self, answers: Mapping[Partition, LastMessageId]) -> None:
-        """Track more partitions, whose answers have just come, until they are closed."""
+        """Tracks more partitions, with fresh answers, until they are closed."""
         now = self._client.now()
         for each, answer in answers.items():
             each.number, self._numbers = self._numbers, self._numbers + 1
@@ -89,24 +89,24 @@ class EndTracker:
 
     @property
     def due_at(self) -> float:
-        """When the next refresh has work to do. New entries make it due immediately."""
+        """Returns the time of the next refresh with work to do. New entries make it due immediately."""
         known = [each.schedule.known_until for each in self._active if not each.is_closed]
         return min([*known, *(at for at, _, _ in self._queue[:1])], default=math.inf)
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether a tail has received something; sends no request."""
+        """Whether a tail has received an entry or the end of the topic; sends no request."""
         return bool(self._arrivals)
 
     def wait_for_arrivals(self, seconds: float) -> None:
-        """Wait until a tail receives something, at most ``seconds``."""
+        """Waits until a tail receives an entry, at most ``seconds``."""
         self._arrivals.wait(seconds)
 
     def refresh(self, ask: Ask) -> EndAnswers:
-        """Request the ends that are due; ``ask`` requests the last messages of partitions, in parallel.
+        """Requests the ends that are due; ``ask`` requests the last messages of partitions, in parallel.
 
-        If a broker does not answer, that is logged and the next call tries again: an exception would end the
-        query. Its partitions are left out until it answers.
+        If a broker does not answer, this is logged and the next call tries again, because an exception would
+        end the query. The broker's partitions are left out until it answers.
 
         Raises:
             PulsarError: the broker refuses to answer.
@@ -143,14 +143,14 @@ class EndTracker:
         return EndAnswers(answers, gone, arrived)
 
     def _take_arrivals(self) -> Collection[Partition]:
-        """Determine which arrivals are new entries; the others lie before known ends. Returns all."""
+        """Separates new entries from entries before known ends. Returns all partitions with arrivals."""
         now = self._client.now()
         arrived = self._arrivals.take()
         for partition in arrived:
             tail = partition.tail
             if tail is None:
                 continue
-            # What may be new is not consumed before the answer, which shows how far the tail has to follow.
+            # New entries are not consumed before the answer, which shows how far the tail has to follow.
             has_news = tail.has_passed(partition.schedule.last.whole_entry) or not partition.follow(tail)
             is_late = now >= partition.schedule.known_until + _FOLLOWS_WITHIN
             if has_news or (is_late and not tail.was_waiting):
@@ -169,7 +169,7 @@ class EndTracker:
                 due.append(partition)
             else:
                 self._enqueue(partition)
-        # They stay active until their answers come.
+        # Partitions stay active until their answers arrive.
         self._active |= dict.fromkeys(due)
         return due
 
@@ -180,12 +180,12 @@ class EndTracker:
             heapq.heappush(self._queue, (at, partition.number, partition))
 
     def renew_tails(self, partitions: Sequence[Partition], count: int) -> None:
-        """Let the tails of partitions that have answered follow, and open tails for idle partitions.
+        """Lets the tails of partitions with answers follow, and opens tails for idle partitions.
 
-        Call this after the answers were judged: an error here must not hide them.
+        Call this after the answers were judged, because an error here must not hide the answers.
 
         Args:
-            partitions: the partitions that have answered.
+            partitions: partitions with answers.
             count: number of all partitions.
         """
         now = self._client.now()
@@ -198,7 +198,7 @@ class EndTracker:
                 partition.close_tail()
             elif tail.reached <= known:
                 self._is_followed(partition, now, count)
-            # Otherwise the tail would process entries after the answer. The next request comes soon.
+            # Otherwise the tail would process entries after the answer. The next request is due soon.
         without = [each for each in partitions if each.tail is None]
         self._active |= dict.fromkeys(without)
         self._open_tails([each for each in without if each.schedule.is_idle(now)], count)
@@ -209,7 +209,7 @@ class EndTracker:
         self._enqueue(partition)
 
     def _open_tails(self, partitions: Iterable[Partition], count: int) -> None:
-        """Open tails, and take those that were slow to open."""
+        """Opens tails, and takes over the tails that were slow to open."""
         now, pauses = self._client.now(), self._openings.pauses
         calls = {
             each: partial(
@@ -232,8 +232,8 @@ class EndTracker:
             pauses.succeeded(partition)
             end = partition.schedule.last.whole_entry
             partition.tail, partition.is_behind = tail, tail.after < end
-            # It then also gets what comes next, if the next trigger is far away.
+            # The tail then also receives later entries, if the next trigger is far away.
             follows = partition.follow(tail)
             self._is_followed(partition, now, count)
             if not follows or tail.has_passed(end) or tail.topic_end is not None:
-                self._arrivals.add(partition)  # what came before it was tracked showed nothing
+                self._arrivals.add(partition)  # entries before tracking began did not show

@@ -9,9 +9,9 @@ from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 
-# Maximum entries and bytes after a partition's position that are probed one by one; the rest of its share is
-# estimated. The second ones are those of all partitions together, since probing an entry costs as much as
-# reading it, in the planner's one process.
+# Maximum entries of a partition that are probed one by one after its position, and maximum bytes of all
+# partitions' probed entries, because probing an entry costs as much as reading it, in the planner's one
+# process. The rest of a share is estimated.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 SCAN_ENTRIES_IN_ALL = 16_000
@@ -26,7 +26,7 @@ class ScanLimit(NamedTuple):
 
     @classmethod
     def of(cls, partitions: int) -> ScanLimit:
-        """The limit of each of a number of partitions."""
+        """Returns the limit of each of ``partitions`` partitions."""
         return cls(
             max(1, min(SCAN_ENTRIES, SCAN_ENTRIES_IN_ALL // partitions)),
             max(1, min(SCAN_BYTES, SCAN_BYTES_IN_ALL // partitions)),
@@ -38,7 +38,7 @@ class LedgerEnd(NamedTuple):
 
     Attributes:
         entry: number of its last entry.
-        size: bytes of all its entries; None if the admin service did not give them.
+        size: bytes of all its entries; None if the admin service did not return them.
     """
 
     entry: int
@@ -46,34 +46,34 @@ class LedgerEnd(NamedTuple):
 
 
 class EntryReader(Protocol):
-    """Gives one partition's entries in order, from a position on. The client's EntryProbe is one."""
+    """Reads one partition's entries in order, from a position on. The client's EntryProbe implements it."""
 
     def read(self, messages: int, size: int, end: MessageId) -> Sequence[EntryInfo]:
-        """The next entries, until they hold that many messages or bytes, or reach ``end``; empty at the end.
+        """Returns the next entries, up to this number of messages or bytes, or ``end``; empty at the end.
 
         Raises:
-            DeadlineError: the next entry is not known in time. Another reader must be opened.
+            DeadlineError: the next entry was not received in time. Another reader must be opened.
         """
 
     def close(self) -> None:
-        """Close the reader, also at the broker."""
+        """Closes the reader, also at the broker."""
 
 
 class EntrySource(Protocol):
-    """The broker, as admission control sees it. Its methods raise PulsarError."""
+    """The broker's answers for admission control. Its methods raise PulsarError."""
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryReader:
-        """Open a reader of the entries after ``after``, which is a whole entry."""
+        """Opens a reader of the entries after ``after``, which is a whole entry."""
 
     def probe_entry(self, topic: TopicName, position: MessageId) -> EntryInfo:
-        """The first visible entry at or after ``position``; there must be one."""
+        """Returns the first visible entry at or after ``position``; such an entry must exist."""
 
     def ledger_end(self, topic: TopicName, position: MessageId, last: MessageId) -> LedgerEnd:
-        """The end of the ledger of ``position``, which is older than the ledger of ``last``."""
+        """Returns the end of the ledger of ``position``, which is older than the ledger of ``last``."""
 
 
 def messages_in(entry: EntryInfo) -> int:
-    """The messages that ``entry`` completes, which count toward a limit of messages."""
+    """Returns the messages that ``entry`` completes, which count toward a limit of messages."""
     return 0 if entry.chunk else entry.messages
 
 
@@ -82,10 +82,10 @@ class KnownEntries:
 
     Attributes:
         entries: the known entries, without a gap from the position on.
-        reached: position up to which everything is known.
+        reached: position up to which all entries are known.
         is_late: whether the broker did not send the next entry in time. The known entries are then used and
             forgotten.
-        limit: how much of it is probed one by one.
+        limit: maximum entries and bytes that are probed one by one.
     """
 
     def __init__(self, source: EntrySource, topic: TopicName, start: MessageId) -> None:
@@ -98,7 +98,7 @@ class KnownEntries:
         self.limit = ScanLimit.of(1)
 
     def follow(self, start: MessageId) -> bool:
-        """Drop entries up to ``start``; False if ``start`` is not among the known ones."""
+        """Drops entries up to ``start``; False if ``start`` is not among the known positions."""
         if not self._after <= start <= self.reached:
             return False
         self._after = max(self._after, start.last_whole_entry)
@@ -107,27 +107,27 @@ class KnownEntries:
 
     @property
     def messages(self) -> int:
-        """The messages that the known entries complete."""
+        """Returns the messages that the known entries complete."""
         return sum(map(messages_in, self.entries))
 
     @property
     def size(self) -> int:
-        """The bytes of the known entries."""
+        """Returns the bytes of the known entries."""
         return sum(entry.size for entry in self.entries)
 
     @property
     def is_full(self) -> bool:
-        """Whether the maximum of entries probed one by one is reached."""
+        """Whether the limit of probed entries is reached."""
         return len(self.entries) >= self.limit.entries or self.size >= self.limit.size
 
     def scan(self, messages: int | None, size: int | None, end: MessageId) -> None:
-        """Probe until this much is known, or everything up to ``end``, or :attr:`is_full`.
+        """Probes until ``messages``, ``size`` or all entries up to ``end`` are known, or :attr:`is_full`.
 
-        Each round requests as many messages as the entries seen so far suggest: few rounds, few entries too
-        many.
+        Each round requests a number of messages estimated from the entries so far, to need few rounds and few
+        surplus entries.
 
         Raises:
-            DeadlineError: nothing is known, and the broker sends nothing.
+            DeadlineError: no entry is known, and the broker sends none.
         """
         while self.reached < end and not self.is_full and not self.is_late:
             count, known = self.messages, self.size
@@ -137,7 +137,7 @@ class KnownEntries:
             held = sum(entry.messages for entry in self.entries)
             wanted = left * held // len(self.entries) if self.entries else left
             if messages is not None:
-                # Chunks complete no message: request as many again as there were, not one per round.
+                # Chunks complete no message, so request as many again as there were, not one per round.
                 wanted = min(wanted, max(messages, held) - count)
             bytes_wanted = (self.limit.size if size is None else min(self.limit.size, size)) - known
             try:
@@ -151,5 +151,5 @@ class KnownEntries:
             self.reached = max(self.reached, found[-1].id if found else end)
 
     def close(self) -> None:
-        """Close the reader."""
+        """Closes the reader."""
         self._reader.close()

@@ -1,7 +1,7 @@
 """LossCheck: applies the rules of :mod:`data_loss` to a query's partitions.
 
-It asks the broker where a topic begins if the rules require it, reports what is lost, and moves the query's
-subscription where the rules want it.
+It requests a topic's first position if the rules require it, reports losses, and moves the query's
+subscription as the rules require.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ class LossCheck:
     """Checks the partitions of one run of a query for data loss.
 
     Args:
-        client: client that finds where topics begin.
-        options: options of the source: what is read, the user's start, and whether a loss is an error.
-        was_deleted: whether a partition was recently deleted and created again; called if messages seem lost,
-            may take seconds.
+        client: client that finds the first positions of topics.
+        options: options of the source: topics, start, and whether a loss is an error.
+        was_deleted: function that returns whether a partition was recently deleted and created again; called
+            if messages seem lost; may take seconds.
 
     Attributes:
-        reporter: reports the losses, and keeps those that are warnings.
-        holding: scalable topics that kept what the query's subscription had not read when it was opened.
+        reporter: reporter of the losses.
+        holding: scalable topics on which the subscription was registered at its opening, so that unread
+            messages were kept.
         absent: partitions of the checkpoint that were reported as absent or deleted.
-        has_moved: whether the query has just come from another cluster, so that its subscription is missing,
-            or stands where it left.
-        why_unsure: why the cluster may be another one, in which case nothing at a restart is fine; or empty.
+        has_moved: whether the query has just moved from another cluster, so that its subscription is missing,
+            or stands where the query left this cluster.
+        why_unsure: reason why this may be another cluster, so that no restart is fine; or empty.
     """
 
     def __init__(
@@ -70,18 +71,18 @@ class LossCheck:
         *,
         was_missing: bool,
     ) -> None:
-        """Judge what happened to a partition while the query was stopped, and retain unprocessed messages.
+        """Judges changes of a partition while the query was stopped, and retains unprocessed messages.
 
         Args:
             subscription: subscription of the query.
-            topic: partition on which it was just opened.
+            topic: partition on which the subscription was just opened.
             position: position up to which the checkpoint has processed the partition.
-            answer: the broker's answer when it was opened.
+            answer: the broker's answer at the opening.
             was_missing: whether the broker did not have the subscription.
 
         Raises:
-            DataLossError: unprocessed messages are gone. The broker's state is not changed, so that the next
-                start finds the same.
+            DataLossError: unprocessed messages are gone. The broker's state is not changed, so the next start
+                finds the same.
             TopicNotFoundError: the partition is gone.
             BrokerError: the broker did not answer.
         """
@@ -99,9 +100,9 @@ class LossCheck:
         self._reconcile(subscription, topic, position, answer, judge)
 
     def check_first_end(self, subscription: Subscription, ends: Mapping[TopicName, MessageId]) -> None:
-        """Judge partitions whose log begins after the end of a batch 0 that an earlier run did not finish.
+        """Judges partitions whose log begins after the end of a batch 0 that an earlier run did not finish.
 
-        It is not known whether that run had a subscription, so a new one is no error.
+        A new subscription is no error, because the earlier run may not have had one.
 
         Raises:
             DataLossError, TopicNotFoundError, BrokerError: as in :meth:`check_restart`.
@@ -118,7 +119,7 @@ class LossCheck:
         topic: TopicName,
         answer: LastMessageId,
     ) -> None:
-        """Judge whether somebody moved a subscription while the query runs, and store the broker's answer.
+        """Judges whether the subscription was moved while the query runs, and stores the broker's answer.
 
         Args:
             subscription: subscription of the query.
@@ -156,7 +157,7 @@ class LossCheck:
         state.last = visible_end(answer.last)
 
     def _is_processed(self, topic: TopicName, position: MessageId | None) -> bool:
-        """Whether a position is a message that was processed.
+        """Whether a position is a processed message.
 
         Otherwise it is the user's start, or the position before the first message of a ledger.
         """
@@ -172,7 +173,10 @@ class LossCheck:
         answer: LastMessageId,
         judge: Callable[[Stored | None], Judgement],
     ) -> LossVerdict:
-        """Report losses, and move it back if it was moved; ``judge`` receives what the partition holds."""
+        """Reports losses, and moves the subscription back if it was moved.
+
+        ``judge`` receives the stored entries.
+        """
         found = judge(None)
         if found.verdict is LossVerdict.ASK:
             try:
@@ -190,7 +194,7 @@ class LossCheck:
                 subscription.remove(topic)
             raise
         if found.verdict is LossVerdict.MOVED and not self.has_moved:
-            # A new cluster gives its ledgers the numbers of the old one.
+            # A new cluster numbers its ledgers like the old cluster.
             unless = f", unless the cluster is a new one: messages up to {position} are not read"
             _log.warning("%s: %s; nothing is lost%s", topic, found.why, unless if found.was_removed else "")
         if found.verdict is LossVerdict.RECREATED:
@@ -209,12 +213,12 @@ class LossCheck:
             report(topic, found.lost)
 
     def _stored(self, topic: TopicName, position: MessageId, answer: LastMessageId) -> Stored:
-        """Requests which entries a partition holds around a processed position."""
+        """Requests the entries that a partition stores around a processed position."""
         begin, end = self._client.bounds(topic).begin, self._client.stored_end(topic)
         if self._client.read_compacted:  # missing entries are no loss
             return Stored(begin, end, position.entry)
         if not answer.last.is_message:
-            begin = max(begin, end)  # nothing is stored, and brokers may name a begin that is long gone
+            begin = max(begin, end)  # no entry is stored; the begin may be long deleted
         if begin > position:
             return Stored(begin, end)
         return Stored(begin, end, self._client.ledger_end(topic, position, answer.last))
@@ -222,10 +226,10 @@ class LossCheck:
     # ---- partitions that are gone
 
     def report_deleted(self, topic: TopicName, state: Partition) -> None:
-        """Report a partition that was deleted while the query runs.
+        """Reports a partition that was deleted while the query runs.
 
         Raises:
-            DataLossError: messages that were seen in it are not processed.
+            DataLossError: known messages of the partition are not processed.
         """
         lost = lost_by_deletion(state.position_or_start, state.last)
         if lost is not None:
@@ -234,10 +238,10 @@ class LossCheck:
             self.reporter.deleted.append(topic)
 
     def report_unheld(self, topic: TopicName, position: MessageId, segments: int = 0) -> None:
-        """Report a segment, or some of a scalable topic, that brokers deleted without the query's reading.
+        """Reports a segment, or some of a scalable topic, that brokers deleted before the query read it.
 
         Raises:
-            DataLossError: as configured.
+            DataLossError: losses are errors.
         """
         what = f"{segments} segments that the query never saw" if segments else "a segment"
         why = f"its subscription was removed from the scalable topic, and then the brokers deleted {what}"
@@ -246,18 +250,19 @@ class LossCheck:
     def report_absent(
         self, topic: TopicName, position: MessageId, planned: MessageId, subscription: str
     ) -> None:
-        """Report a partition of the checkpoint that does not exist, or that the options no longer name.
+        """Reports a partition of the checkpoint that does not exist, or that the options no longer name.
 
-        A segment of a topic that is :attr:`holding` was read, or empty.
+        A missing segment of a topic in :attr:`holding` was read, or empty.
 
         Args:
             topic: partition.
-            position: position up to which the checkpoint has processed it.
-            planned: end of its last micro-batch in the checkpoint.
+            position: position up to which the checkpoint has processed the partition.
+            planned: the partition's end in the checkpoint's last micro-batch.
             subscription: name of the query's subscription.
 
         Raises:
-            DataLossError: planned messages are gone, or the options name it, so others may be.
+            DataLossError: planned messages are gone, or the options name the partition, so later messages may
+                be lost.
         """
         self.absent.add(topic)
         if topic.scalable in self.holding:

@@ -1,11 +1,11 @@
-"""MicroBatchPlanner: where a stream's next micro-batch ends, and which tasks read one.
+"""MicroBatchPlanner: the ends of a stream's next micro-batch, and the tasks of a micro-batch.
 
-A micro-batch takes what lies after each partition's processed position, within the user's limits. A partition
-keeps its position if
+A micro-batch reads the messages after each partition's processed position, within the user's limits. A
+partition keeps its position if
 
     its life is not OPEN                      it is silent, follows an older segment, or is read to its end
-    its entries could not be probed in time   for a while, so that the others are read meanwhile
-    its position was set back                 it must be in the checkpoint before anything after it is read
+    its entries could not be probed in time   for a while, so that other partitions are read
+    its position was set back                 the checkpoint must have it before later messages are read
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 # Seconds until a batch that was not due, or not possible, is planned again.
 _HELD_BACK = 0.5
-# Seconds until answers that take long are used, if they are all that the batch could have.
+# Seconds until late answers are used, if the batch has no other messages.
 _LOOK_AGAIN = 0.1
 
 
@@ -40,7 +40,7 @@ class MicroBatchPlanner:
         client: client of the cluster.
         calls: pending requests of the query.
         options: options of the source.
-        on_chunk: called with each partition in which a part of a chunked message is found.
+        on_chunk: callback for each partition in which a part of a chunked message is found.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class MicroBatchPlanner:
         limited: bool = True,
         available_now: bool = False,
     ) -> dict[Partition, MessageId]:
-        """The ends of the next micro-batch; all partitions' positions if no batch is due.
+        """Returns the ends of the next micro-batch; all partitions' positions if no batch is due.
 
         Args:
-            partitions: state of each partition; those without a position are left out.
+            partitions: state of each partition; partitions without a position are left out.
             checkpoint: end of the previous batch.
             limited: whether the user's limits apply.
-            available_now: whether the run reads only what existed when it began; it then waits for every
-                partition.
+            available_now: whether the run reads only messages that existed at its start, and so waits for
+                every partition.
 
         Raises:
             TopicNotFoundError: a partition was deleted; the error names it.
@@ -110,7 +110,7 @@ class MicroBatchPlanner:
         return planned
 
     def due_at(self, now: float) -> float:
-        """When :meth:`ends` may find more although nothing comes; infinity if it will not.
+        """Returns when :meth:`ends` may find more without new entries; infinity for never.
 
         Args:
             now: time in seconds of a monotonic clock, as is the result.
@@ -121,10 +121,10 @@ class MicroBatchPlanner:
         return min(times)
 
     def tasks(self, partitions: Mapping[TopicName, Partition], start: Offsets, end: Offsets) -> list[Range]:
-        """The tasks of the micro-batch ``(start, end]``, for all partitions that exist and were not set back.
+        """Returns the tasks of the micro-batch ``(start, end]``, without deleted or set back partitions.
 
         Args:
-            partitions: state of each partition; it keeps whether the user's start time was found.
+            partitions: state of each partition; stores whether the user's start time was found.
             start: end of the previous batch.
             end: end of the batch.
 
@@ -148,7 +148,7 @@ class MicroBatchPlanner:
         return tasks
 
     def split(self, ranges: list[Range]) -> list[Range]:
-        """Cut ranges by the user's options; the parts are the tasks."""
+        """Cuts ranges by the user's options; the parts are the tasks."""
         return split_ranges(
             ranges,
             self._broker_probe,
@@ -157,10 +157,11 @@ class MicroBatchPlanner:
         )
 
     def _with_begins(self, partitions: Mapping[TopicName, Partition], ranges: list[Range]) -> list[Range]:
-        """Note after which position the broker has everything of each range now, or had it when it was seen.
+        """Adds each range's position after which the broker has, or had, all its messages.
 
-        Within a ledger that is the start: the broker keeps a ledger with unread messages. The ledger of a
-        start may be deleted if that is its last message, so elsewhere the range's first message counts.
+        Within a ledger this is the start, because the broker keeps a ledger with unread messages. If the
+        start is the last message of its ledger, the ledger may be deleted, so the range's first message
+        counts instead.
         """
         if self._client.read_compacted:
             return ranges

@@ -4,13 +4,13 @@
      "topics": {"persistent://public/default/t": {"0": "12:99", "1": "13:4"}},
      "witness": {"topic": "persistent://public/default/t#0", "id": "12:80", "time": 1764400000000}}
 
-A position is the last message taken: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
+A position is the last planned message: ``ledger:entry`` for a whole entry, or ``ledger:entry:batch``. The key
 of a topic without partitions is ``"-1"``. A scalable topic has segments:
 
      "topics": {"topic://public/default/st": {"0000-ffff-0": "done", "0000-7fff-1": "16:5", ...}}
 
 The witness of an entry that a replicator copied also has its source, ``"from": ["cluster", "3:4"]``. A query
-that has moved from another cluster keeps the positions at which it left:
+that has moved from another cluster keeps its last positions there:
 
      "left": {"moves": 1, "clusters": {"a": {"time": 1764400000000, "topics": {...}}}}
 
@@ -32,16 +32,16 @@ from pulsar_spark.spark.monitoring.by_topic import updated
 # An offset after json.loads; Spark passes it as a plain dict.
 Json = dict[str, Any]
 
-_DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets nothing more
+_DONE = "done"  # stands for MessageId.LATEST: a segment that was read to its end, and gets no more messages
 
 
 class LeftCluster(NamedTuple):
-    """Where a query left another cluster.
+    """The positions at which a query left another cluster.
 
     Attributes:
-        time_ms: publish time after which it read no message there, in ms since 1970.
-        positions: last message taken there, by topic partition.
-        witness: an entry of that cluster, by which the query recognizes it when it returns; None: it cannot.
+        time_ms: publish time after which the query read no message there, in ms since 1970.
+        positions: last message planned there, by topic partition.
+        witness: entry of that cluster, by which the query recognizes the cluster when it returns; or None.
     """
 
     time_ms: int
@@ -50,11 +50,11 @@ class LeftCluster(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Where a query left other clusters.
+    """The positions at which a query left other clusters.
 
     Attributes:
         moves: number of moves to another cluster.
-        clusters: the clusters by name.
+        clusters: positions by name of the cluster.
     """
 
     moves: int = 0
@@ -66,13 +66,13 @@ _NOWHERE = Left()
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The positions up to which everything is taken.
+    """The positions up to which all messages are planned.
 
     Attributes:
-        subscription: name of the durable subscription that holds the messages not taken yet.
-        positions: last message taken, by topic partition or segment; LATEST: it is done.
-        witness: an entry of the cluster that these positions are of; None if none is known yet.
-        left: where the query left other clusters.
+        subscription: name of the durable subscription that holds later messages.
+        positions: last planned message, by topic partition or segment; LATEST: the segment is done.
+        witness: entry of the cluster of these positions; None if no entry is known yet.
+        left: positions at which the query left other clusters.
     """
 
     subscription: str
@@ -81,13 +81,16 @@ class Offsets:
     left: Left = _NOWHERE
 
     def to_json(self) -> Json:
-        """The dict for Spark. Its keys are in a fixed order, because Spark compares offsets as JSON text."""
+        """Returns the dict for Spark.
+
+        Its keys are in a fixed order, because Spark compares offsets as JSON text.
+        """
         return self._json(positions_to_json(self.positions))
 
     def to_json_after(self, before: Offsets, json: Json) -> Json:
         """Like :meth:`to_json`, but faster if few positions moved since ``before``, whose dict is ``json``.
 
-        Parts that are equal are shared with that dict, which must not be changed.
+        Equal parts are shared with ``json``, which must not be changed.
         """
         old = before.positions
         moved = {topic: each for topic, each in self.positions.items() if each is not old.get(topic)}
@@ -104,13 +107,13 @@ class Offsets:
 
     @classmethod
     def from_json(cls, data: Json) -> Offsets:
-        """Read a dict made by :meth:`to_json`.
+        """Reads a dict made by :meth:`to_json`.
 
-        An unknown key is refused: a newer version wrote it, for which the positions alone may not tell where
-        to continue, and the next checkpoint would drop it.
+        An unknown key is refused, because a newer version wrote it: its positions may need the key, and the
+        next checkpoint would drop it.
 
         Raises:
-            OptionError: it is not such a dict, but for example the offset of another source or of a newer
+            OptionError: ``data`` is another dict, for example the offset of another source or of a newer
                 version.
         """
         if not isinstance(data, dict):  # for example the number that Spark's rate source writes
@@ -128,7 +131,7 @@ class Offsets:
 
 
 class OffsetCache:
-    """Cache of offsets and their dicts, rebuilt only for moved positions: Spark passes them repeatedly.
+    """Cache of offsets and their dicts, rebuilt only for moved positions, because they are passed often.
 
     A dict from Spark that equals one of the last two is only compared, not parsed.
     """
@@ -155,7 +158,7 @@ class OffsetCache:
 
 
 def positions_to_json(positions: Mapping[TopicName, MessageId]) -> Json:
-    """``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the partition or segment."""
+    """Returns ``{topic: {part: "ledger:entry[:batch]"}}``, sorted by topic and number of the part."""
     return updated({}, _texts(positions))
 
 

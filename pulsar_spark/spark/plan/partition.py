@@ -1,46 +1,47 @@
-"""Partition: one run's knowledge of a topic partition, and the rule of its acknowledgements.
+"""Partition: one run's state of a topic partition, and the rule for its acknowledgements.
 
-Processed messages are acknowledged immediately, unless chunked messages are near: a batch may end inside one,
-whose first chunks must stay stored until a later batch has read them. If chunks were ever found, each
-processed position is dated by the publish time of its entry, and acknowledged when no message that begins
-before it can still become complete. If none were found, the last few entries are checked for chunks, by the
+Processed messages are acknowledged immediately, unless chunked messages are near. A batch may end inside a
+chunked message, whose first chunks must stay stored until a later batch has read them. If chunks were ever
+found, each processed position is dated by the publish time of its entry, and acknowledged when no message
+that begins before it can still become complete. Otherwise the last few entries are checked for chunks, by the
 tail or by probes, before an acknowledgement that lets the broker remove a ledger. Brokers remove whole
 ledgers, so while a later entry of the same ledger is known, an acknowledgement removes nothing.
 :meth:`Partition.ack_step`; the first matching row applies, otherwise the last one:
 
     known                                                         step
-    nothing is processed by this run, as far as it knows          NOTHING
-    nothing is processed that is not acknowledged                 NOTHING
-    chunks were met, and messages complete at any time            NOTHING
-    chunks were met, and what is processed is dated               ACKNOWLEDGE, what :meth:`settle` gives
-    chunks were met; all is read up to the end, or it was never   PROBE
-    probed, or in another ledger, or a second ago
-    chunks were met                                               ACKNOWLEDGE, what :meth:`settle` gives
-    the tail has seen all that is not acknowledged, or the last   ACKNOWLEDGE
-    few entries
-    it lies in the ledger of what is acknowledged, where a later  ACKNOWLEDGE
-    entry is known, and that was probed in the last 10 s
-    it is in an older ledger than the last message, and that was  WAIT
-    probed in the last second
+    no entry is known to be processed by this run                NOTHING
+    every processed entry is acknowledged                         NOTHING
+    chunks were found, and messages complete at any time          NOTHING
+    chunks were found, and the processed position is dated        ACKNOWLEDGE, up to :meth:`settle`
+    chunks were found; all is read up to the end, or the          PROBE
+    last probe is missing, in another ledger or a second old
+    chunks were found                                             ACKNOWLEDGE, up to :meth:`settle`
+    the tail has seen all unacknowledged entries, or the last     ACKNOWLEDGE
+    few of them
+    it lies in the ledger of the acknowledged position, where a   ACKNOWLEDGE
+    later entry is known, and which was probed in the last 10 s
+    it is in an older ledger than the last message, probed in     WAIT
+    the last second
     it is the last message for less than a second, and there      WAIT, for the tail
     will be other triggers soon
-    else                                                          PROBE: there may be no later occasion
+    else                                                          PROBE, because no later trigger may follow
     PROBE by these rows, but a probe failed lately: less than a   WAIT
     second ago, or than the time that it took, twice, four times
-    and at most ten times that time if those before failed, too
+    and at most ten times that time after repeated failures
 
 ``expire`` is the maximum time between the publish times of a message's first and last chunk, after which
-readers give the message up; with 0 messages may complete at any time. :meth:`Partition.settle`, if
-chunks were found:
+readers drop the message; with 0 messages may complete at any time. :meth:`Partition.settle`, if chunks were
+found:
 
-    known of a processed position                                 it is
+    processed position                                            state
     messages complete at any time                                 held
-    a later one is processed, dated more than ``expire`` after    settled
-    it is the end, and nothing came after it for ``expire``       settled
+    a later position is processed, dated over ``expire`` later    settled
+    it is the end, and no entry followed for ``expire``           settled
     else                                                          held
 
 Publish times are compared with each other, so the duration of batches makes no difference. The planner's
-clock counts only for the silence of a partition: from when its end was processed until it was last requested.
+clock is used only for a partition without new entries: from the time its end was processed until its last
+request.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.known_entries import KnownEntries
 from pulsar_spark.spark.plan.timing import EndSchedule
 
-# Entries up to an acknowledged one that are probed for chunks: if several producers write, chunks lie among
-# other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's date
-# is.
+# Entries up to an acknowledged one that are probed for chunks, because with several producers chunks lie
+# among other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's
+# date is valid.
 PROBED_ENTRIES = 16
 _PROBED_FOR = 10.0
 _DATED_FOR = 1.0
 # Seconds to wait for a tail, between two probes of older ledgers, and after a failed probe.
 _PATIENCE = 1.0
-# Maximum rest after a failed probe, as a multiple of its duration, because the query waits for probes. Rests
-# grow from one failure to the next, because a single failure may come from an unload of the topic.
+# Maximum pause after a failed probe, as a multiple of its duration, because the query waits for probes.
+# Pauses grow with each failure, because a single failure may be caused by an unload of the topic.
 _MAX_REST = 10
 
 
@@ -95,14 +96,14 @@ class Seen(NamedTuple):
 
 
 class _Probed(NamedTuple):
-    """The entry up to which a partition was probed for chunks, and when."""
+    """The entry up to which a partition was probed for chunks, and the time of the probe."""
 
     ledger: int
     at: float
 
 
 class _Dated(NamedTuple):
-    """A processed position, the latest publish time up to it in ms since 1970, and when it was found out."""
+    """A processed position, the latest publish time up to it in ms since 1970, and the time of its dating."""
 
     position: MessageId
     time_ms: int
@@ -111,39 +112,39 @@ class _Dated(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """A partition while the subscription is open on it; a position means that everything up to it is taken.
+    """A partition while the subscription is open on it; a position includes all earlier messages.
 
     Attributes:
         topic: name of the partition.
         consumer: consumer of the query's subscription.
         life: stage of its life.
-        is_told_late: whether a warning said that it does not answer promptly, and it does not yet.
+        is_told_late: whether a warning reported that it answers late, and it still does.
         start: position of the query's subscription when this run opened it.
-        acknowledged: position up to which this run has acknowledged the partition, or found it acknowledged.
+        acknowledged: position up to which this run has acknowledged the partition, or found acknowledged.
         last: last visible message, a whole entry; ``MessageId.EARLIEST`` if there is none.
         position: position up to which Spark has checkpointed it as processed; None before the first trigger.
         planned: end of the last planned batch; None before the first.
         backlog: number of entries in ``(position, last]`` at the last trigger; None if unknown.
-        frozen_end: end of a run that reads only what existed when it began; None in other runs.
+        frozen_end: end of a run that reads only messages that existed at its start; None in other runs.
         is_set_back: whether the topic ends before the checkpoint; the next trigger then begins at ``start``.
-        is_start_time_found: whether the user's start time was found; later batches are then not searched for
-            it. None: this run has not searched yet.
-        asked_at: when ``last`` was requested; the answer may be newer.
+        is_start_time_found: whether the user's start time was found, so that later batches are not searched.
+            None: this run has not searched yet.
+        asked_at: request time of ``last``; the answer may be newer.
         asked: position up to which this run has sent acknowledgements, confirmed or not.
-        asked_before: ``asked`` when ``last`` was requested; the answer does not show later acknowledgements.
-        goes_on: where the broker removed the ledger of ``position``, because all of that was acknowledged:
-            the position before the next ledger.
-        topic_end: why nothing more will come; None: more may come.
-        next_seen: the first message after ``position`` that was seen; a position before that if none was.
-        schedule: the times when its end is requested.
+        asked_before: ``asked`` at the request of ``last``; the answer does not show later acknowledgements.
+        goes_on: position before the next ledger, if the broker removed the consumed ledger of ``position``.
+        topic_end: reason why no more messages will come; None: more may come.
+        next_seen: first known message after ``position``; an earlier position if no message is known.
+        schedule: times of the requests for its end.
         number: number of the partition, in the order in which partitions were opened.
         tail: reader that waits for new entries; None if it has none.
         is_queued: whether its next request waits in the queue by time.
-        is_behind: whether its tail, or its previous tail, never reached a known end.
-        is_blind: whether an answer showed new entries that its tail did not.
+        is_behind: whether its tail, or the previous tail, never reached a known end.
+        is_blind: whether an answer showed new entries that its tail did not receive.
         has_failed: whether the last request for its end failed.
-        known: entries after ``position`` that admission control has probed; None if none are, or just now.
-        is_warned_of_chunks: whether a warning said that it is not acknowledged any more.
+        known: entries after ``position`` that admission control has probed; None without entries, or during a
+            probe.
+        is_warned_of_chunks: whether a warning reported that it is not acknowledged any more.
     """
 
     topic: TopicName
@@ -174,25 +175,26 @@ class Partition:
     has_failed: bool = False
     known: KnownEntries | None = None
     is_warned_of_chunks: bool = False
-    # When the last message was requested, and up to where acknowledgements had been sent.
+    # Time of the last request for the last message, and the position up to which acknowledgements had been
+    # sent.
     _request: tuple[float, MessageId] = (0.0, MessageId.EARLIEST)
     _counted: tuple[MessageId, MessageId] | None = None
     _probed: _Probed | None = None
     _probe_again_at: float = 0.0
     _failed_probes: int = 0  # failures since the last successful probe
-    # The last entry that was to be acknowledged before a tail had seen it, and since when.
+    # The last entry to acknowledge that no tail had seen, and the time since which it waits.
     _unseen: tuple[MessageId, float] | None = None
-    # Processed positions that may not be acknowledged yet, in order; None until a chunk is found.
+    # Processed positions that may not be acknowledged yet, in order; None before the first chunk.
     _held: deque[_Dated] | None = None
 
     @classmethod
     def opened(cls, topic: TopicName, consumer: Consumer, answer: LastMessageId) -> Partition:
-        """The state right after the subscription was opened."""
+        """Returns the state right after the subscription was opened."""
         mark = answer.mark_delete
         return cls(topic, consumer, mark, mark, visible_end(answer.last), asked=mark, asked_before=mark)
 
     def close(self, calls: Calls[Partition]) -> bool:
-        """Drop all that is pending; True if its consumer is closed when a request has ended."""
+        """Drops all pending calls; True if the consumer is closed later, when a request ends."""
         self.life = Life.CLOSED
         self.close_tail()
         self.close_known()
@@ -200,50 +202,50 @@ class Partition:
         return Kind.LAST_MESSAGE in calls.leave(self, then)
 
     def requested(self, now: float) -> None:
-        """Note that the last message is requested now. It may have changed when the answer comes."""
+        """Records that the last message is requested now. Later changes may precede the answer."""
         self._request = now, self.asked
 
     def answered(self) -> None:
-        """Note that the answer to the last request is used now."""
+        """Records that the answer to the last request is used now."""
         self.asked_at, self.asked_before = self._request
 
     def moved(self, mark_delete: MessageId) -> None:
-        """Note that the subscription was moved to another position."""
+        """Records that the subscription was moved to another position."""
         self.start = self.acknowledged = self.asked = self.asked_before = mark_delete
 
     def set_back(self, last: MessageId) -> None:
-        """Note that the topic ends before the processed position, and continue from its end."""
+        """Records that the topic ends before the processed position, and continues from its end."""
         self.start = self.last = last
-        # What was known of the other log says nothing of this one.
+        # Positions of the old log do not apply to this log.
         self.goes_on = self.next_seen = MessageId.EARLIEST
         self.is_set_back = self.position is None
         if self.position is not None:
             self.position = last
 
     def take_up(self, checkpointed: MessageId | None) -> None:
-        """Begin a trigger with the position that Spark has checkpointed; None for a new partition."""
+        """Begins a trigger with the position that Spark has checkpointed; None for a new partition."""
         is_new = checkpointed is None or self.is_set_back
         self.position = self.start if is_new else checkpointed
         self.is_set_back = False
 
     def see(self, message: MessageId) -> None:
-        """Note a message that the partition has, or had."""
+        """Records a message that the partition has, or had."""
         position = self.position_or_start
         if message > position and (message < self.next_seen or self.next_seen <= position):
             self.next_seen = message
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription was closed on it."""
+        """Whether the subscription was closed on this partition."""
         return self.life is Life.CLOSED
 
     def hold(self, *, is_held: bool) -> None:
-        """Note whether older segments must be read first."""
+        """Records whether older segments must be read first."""
         if self.life in (Life.OPEN, Life.HELD):
             self.life = Life.HELD if is_held else Life.OPEN
 
     def be_silent(self, *, is_silent: bool) -> None:
-        """Note whether its broker is silent."""
+        """Records whether the partition's broker is silent."""
         if is_silent and self.life in (Life.OPEN, Life.HELD):
             self.life = Life.SILENT
         elif not is_silent and self.life is Life.SILENT:
@@ -251,21 +253,21 @@ class Partition:
 
     @property
     def end(self) -> MessageId:
-        """The end of the partition in this run."""
+        """Returns the end of the partition in this run."""
         return self.last if self.frozen_end is None else min(self.last, self.frozen_end)
 
     @property
     def position_or_start(self) -> MessageId:
-        """The position, or the start of a partition that has none yet."""
+        """Returns the position; the start if the partition has no position yet."""
         return self.start if self.position is None else self.position
 
     @property
     def processed(self) -> MessageId | None:
-        """The last entry that is processed and exists; the user's start may lie after all entries."""
+        """Returns the last processed entry, not after the last entry as the user's start may be."""
         return None if self.position is None else min(self.position, self.last).last_whole_entry
 
     def count_backlog(self) -> bool:
-        """Compute :attr:`backlog` from entry numbers; False if the broker must count it again."""
+        """Computes :attr:`backlog` from entry numbers; False if the broker must count it."""
         position, last = between = self._waiting
         count = last.entries_since(position) if position < last else 0
         if count is not None:
@@ -276,29 +278,32 @@ class Partition:
         return True
 
     def backlog_counted(self, count: int) -> None:
-        """Note how many entries the broker has after the acknowledged position."""
+        """Records the broker's number of entries after the acknowledged position."""
         self.backlog = max(1, count)
         self._counted = self._waiting
 
     def entries_until(self, end: MessageId) -> int | None:
-        """The number of entries in ``(position, end]``; across ledgers the backlog. None if unknown."""
+        """Returns the number of entries in ``(position, end]``; across ledgers the backlog.
+
+        None if unknown.
+        """
         count = end.entries_since(self._waiting[0])
         return self.backlog if count is None else count
 
     @property
     def _waiting(self) -> tuple[MessageId, MessageId]:
-        """The position after which nothing is processed, and the end of the topic."""
+        """Returns the last processed position, and the end of the topic."""
         return (MessageId.EARLIEST if self.position is None else self.position.last_whole_entry), self.last
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is known of it is processed and acknowledged, and no micro-batch has more."""
+        """Whether all known entries are processed and acknowledged, and no micro-batch has more."""
         done, (position, last) = self.processed, self._waiting
         is_done = done is not None and not self.is_unacknowledged(done)
         return is_done and position >= last and self.planned == self.position
 
     def is_unacknowledged(self, entry: MessageId) -> bool:
-        """Whether an entry may be acknowledged and was not yet."""
+        """Whether an entry may be acknowledged and is not yet."""
         return entry.is_message and entry > self.acknowledged
 
     @property
@@ -307,19 +312,19 @@ class Partition:
         return self._held is not None
 
     def meet_chunks(self) -> None:
-        """Note that a part of a chunked message was found: acknowledge late from now on."""
+        """Records that a part of a chunked message was found; this delays later acknowledgements."""
         if self._held is None:
             self._held = deque()
 
     def ack_step(
         self, now: float, expire: float, seen: Seen | None = None, *, is_polled: bool = False
     ) -> AckStep:
-        """The next step in acknowledging processed entries; see the table at the top.
+        """Returns the next step in acknowledging processed entries, by the first table of the module.
 
         Args:
             now: time in seconds of a monotonic clock.
             expire: same as in :meth:`settle`.
-            seen: entries that the partition's tail has seen; None if it has no tail.
+            seen: entries that the partition's tail has seen; None without a tail.
             is_polled: whether more triggers are expected soon.
         """
         done = self.processed
@@ -353,7 +358,7 @@ class Partition:
         return AckStep.WAIT if waits else AckStep.PROBE
 
     def _removes_nothing(self, done: MessageId) -> bool:
-        """Whether acknowledging up to ``done`` completes no ledger, so that the broker removes none."""
+        """Whether acknowledging up to ``done`` completes no ledger, so the broker removes no ledger."""
         return done.ledger == self.acknowledged.ledger == self.last.ledger and done < self.last
 
     def _is_seen(self, done: MessageId, seen: Seen) -> bool:
@@ -370,11 +375,11 @@ class Partition:
 
     @property
     def seen(self) -> Seen | None:
-        """The entries that the tail has seen; None without a tail."""
+        """Returns the entries that the tail has seen; None without a tail."""
         return None if self.tail is None else Seen(self.tail.after, self.tail.reached)
 
     def follow(self, tail: Tail) -> bool:
-        """Let a tail see the entries up to the known end; False if it cannot."""
+        """Lets a tail see the entries up to the known end; False if it cannot."""
         end = self.schedule.last.whole_entry
         follows = tail.follow(end)
         if tail.has_chunks:
@@ -383,54 +388,54 @@ class Partition:
         return follows
 
     def close_tail(self) -> None:
-        """Close the tail, if there is one."""
+        """Closes the tail, if there is one."""
         if self.tail is not None:
             self.tail.close()
         self.tail, self.is_blind = None, False
 
     def close_known(self) -> None:
-        """Forget the known entries, and close their reader."""
+        """Drops the known entries, and closes their reader."""
         if self.known is not None:
             self.known.close()
         self.known = None
 
     @property
     def tail_start(self) -> MessageId:
-        """The entry after which a tail begins, so that it sees enough to acknowledge the end."""
-        if self.is_behind:  # the next tail could not see either what was too large for the last one
+        """Returns the entry after which a tail begins, so that it sees enough to acknowledge the end."""
+        if self.is_behind:  # entries too large for the last tail are too large for the next one
             return self.schedule.last.whole_entry
         if self.has_chunks or self.acknowledged >= self.last:
             return self.last
         return max(self.acknowledged, self.last.back(PROBED_ENTRIES))
 
     def probed(self, entry: MessageId, now: float) -> None:
-        """Note that the entries up to ``entry`` were probed for chunks."""
+        """Records that the entries up to ``entry`` were probed for chunks."""
         self._probed = _Probed(entry.ledger, now)
         self._failed_probes = 0
 
     def probe_failed(self, now: float, waited: float) -> None:
-        """Note that a probe failed now, after ``waited`` seconds."""
+        """Records that a probe failed now, after ``waited`` seconds."""
         rest = min(2**self._failed_probes, _MAX_REST) * waited
         self._probe_again_at = now + max(_PATIENCE, rest)
         self._failed_probes += 1
 
     def dated(self, entry: MessageId, time_ms: int, now: float) -> None:
-        """Note the publish time of a processed entry, if chunks were found.
+        """Records the publish time of a processed entry, if chunks were found.
 
         Args:
             entry: last processed entry.
             time_ms: its publish time in ms since 1970. Clocks of producers differ, so a position never counts
-                as older than those before it.
+                as older than an earlier position.
             now: time in seconds of a monotonic clock.
         """
         assert self._held is not None
         latest = self._held[-1].time_ms if self._held else 0
         if self._held and time_ms <= latest:
-            self._held.pop()  # both become settled at the same time
+            self._held.pop()  # both positions settle at the same time
         self._held.append(_Dated(entry, max(latest, time_ms), now))
 
     def settle(self, expire: float) -> MessageId:
-        """The position up to which to acknowledge; ``MessageId.EARLIEST`` for none. See the tables above.
+        """Returns the position up to which to acknowledge; ``MessageId.EARLIEST`` for none. See the module.
 
         Args:
             expire: seconds to wait for the rest of an incomplete message, by publish times. 0: no limit.
@@ -451,5 +456,5 @@ class Partition:
 
 
 def visible_end(last: MessageId) -> MessageId:
-    """The whole entry of the last visible message; ``MessageId.EARLIEST`` if there is none."""
+    """Returns the whole entry of the last visible message; ``MessageId.EARLIEST`` if there is none."""
     return last.whole_entry if last.is_message else MessageId.EARLIEST

@@ -1,11 +1,11 @@
-"""The ranges that tasks read, from a start to an end: long ones are split, short ones share a task. Pure.
+"""The ranges that tasks read, from a start to an end: long ranges are split, short ranges share a task. Pure.
 
 Entries of a ledger are numbered without gaps, so a range is cut by entry numbers, without a request to the
-broker. For a range over several ledgers the caller counts entries. The parts of a range have the same number
-of entries, give or take one; together they are the range, in order and without overlap.
+broker. For a range over several ledgers the caller counts entries. The parts of a range differ by at most one
+entry; together they are the range, in order and without overlap.
 
-Starting a Python task costs as much as reading a few hundred entries. So if there are many ranges, few tasks
-read those that have only a few entries.
+Starting a Python task costs as much as reading a few hundred entries. So if there are many ranges, one task
+reads several short ranges.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pulsar_spark.client import CopyRange, Ledger
 from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.offsets import Offsets
 
-# Up to this many ranges have a task each. More ranges never have fewer tasks than this.
+# Up to this number of ranges, each has a task. More ranges have at least this number of tasks.
 _MIN_TASKS = 16
-# Maximum entries, and maximum ranges, of a task of several ranges. The bytes of entries are not known here: a
-# producer's batch has up to 128 KiB by default, and that many of them are read in about a second; that many
-# single messages cost almost nothing.
+# Maximum entries, and maximum ranges, of a task of several ranges. Sizes of entries are not known here: this
+# number of batches of 128 KiB, the producers' default, is read in about a second; single messages cost almost
+# nothing.
 _MAX_ENTRIES = 512
 _MAX_RANGES = 64
-# Assumed messages per entry: producers put up to this many into a batch by default.
+# Assumed messages per entry: the default maximum of a producer's batch.
 _MESSAGES_PER_ENTRY = 1000
 
 
-# Counts without a result, because of rollovers, or in a topic that grows too fast: then a border is inexact.
+# Maximum failed counts, because of rollovers or a topic that grows too fast; then a border is inexact.
 _MAX_FAILURES = 20
 
 
@@ -41,15 +41,15 @@ class Range(NamedTuple):
 
     Attributes:
         topic: topic partition.
-        start: position up to which everything is taken already.
+        start: position up to which all messages are planned already.
         end: last message, inclusive.
-        visible: whether ``end`` was a visible message when the range was planned; it is data loss if that is
-            not found. False for borders within a split range, and for ends from users, which may be markers,
+        visible: whether ``end`` was a visible message when the range was planned; its absence then is data
+            loss. False for borders within a split range, and for ends from users, which may be markers,
             aborted, or after the end of their ledger.
-        begins: position after which the broker had everything when the range was planned; a reader that can
-            only begin later has lost data. None: unknown.
-        followed: whether a visible message came after ``end`` when the range was planned.
-        copies: which copies to read of the entries of clusters where the query was before.
+        begins: position after which the broker had all messages when the range was planned; if a reader can
+            only begin later, data is lost. None: unknown.
+        followed: whether a visible message followed ``end`` when the range was planned.
+        copies: copies to read, of entries of clusters that the query has left.
     """
 
     topic: TopicName
@@ -66,29 +66,30 @@ Task: TypeAlias = tuple[Range, ...]
 
 
 def plan_ranges(start: Offsets, end: Offsets, starts: Mapping[TopicName, MessageId]) -> list[Range]:
-    """Make one range for each partition that has something between ``start`` and ``end``, in a fixed order.
+    """Makes a range for each partition with messages between ``start`` and ``end``, in a fixed order.
 
     Args:
-        start: end of the previous batch. If it names another subscription than ``end``, it is not the start
-            of the first plan, but was created again for a batch 0 that did not finish.
-        end: end of the batch as it was planned first.
+        start: end of the previous batch. If it names another subscription than ``end``, it was created again
+            for a batch 0 that did not finish.
+        end: end of the batch's first plan.
         starts: position of the subscription of ``end`` when this run opened it, by partition: the start of
-            partitions that ``start`` does not have, and of a batch 0 that is planned again.
+            partitions missing in ``start``, and of a batch 0 that is planned again.
     """
     anew = start.subscription != end.subscription
     ranges = []
     for topic, last in end.positions.items():
-        if not anew and start.positions.get(topic) is last:  # most did not move
+        if not anew and start.positions.get(topic) is last:  # most partitions have not moved
             continue
         opened = starts.get(topic, last)
         first = start.positions.get(topic, opened)
         if anew:
             first = min(first, opened)
-        # An end before the start belongs to a topic that was set back: nothing of it was read. One that is
-        # not a message lies before the first entry: Spark 4.0 and 4.1 may have it, see older_spark.
+        # An end before the start belongs to a topic that was set back, so the batch reads nothing of it. An
+        # end that is not a message lies before the first entry: Spark 4.0 and 4.1 may have it, see
+        # older_spark.
         if first < last and last.is_message:
             ranges.append(Range(topic, first, last))
-    # An offset from a checkpoint has another order than the same one in the run that planned it.
+    # An offset from a checkpoint has another order than the equal offset in the run that planned it.
     return sorted(ranges, key=lambda each: (str(each.topic.base), each.topic.partition))
 
 
@@ -98,11 +99,11 @@ def plan_batch(
     begins: Mapping[TopicName, MessageId],
     lasts: Mapping[TopicName, MessageId],
 ) -> list[Range]:
-    """Make one range for each partition of a batch read that has something between its start and end.
+    """Makes a range for each partition of a batch read with messages between its start and end.
 
     Args:
-        starts: resolved starts, by partition: everything up to them counts as taken. A position before the
-            first message still there means that message.
+        starts: resolved starts, exclusive, by partition. A position before the first stored message means
+            that message.
         ends: resolved ends of the same partitions. A position after the last message means that message.
         begins: position before the broker's first entry, by partition.
         lasts: last visible message, by partition; entry -1 if there is none.
@@ -117,28 +118,28 @@ def plan_batch(
 
 
 class SplitSource(Protocol):
-    """The information from the broker for splitting ranges. Its methods raise PulsarError."""
+    """The broker's answers for splitting ranges. Its methods raise PulsarError."""
 
     def tracks(self, ranges: Sequence[Range]) -> Mapping[TopicName, Track]:
-        """The tracks of ranges over several ledgers, by topic."""
+        """Returns the tracks of ranges over several ledgers, by topic."""
 
     def find(self, offsets: Mapping[TopicName, tuple[Track, Sequence[int]]]) -> object:
-        """Find the ledgers of entries, by topic."""
+        """Finds the ledgers of entries, by topic."""
 
     def messages_per_entry(self, ranges: Sequence[Range]) -> Mapping[TopicName, float]:
-        """An estimate of the messages per entry, by topic."""
+        """Returns estimates of the messages per entry, by topic."""
 
 
 def split_ranges(
     ranges: list[Range], source: SplitSource, *, min_partitions: int | None, max_messages: int | None
 ) -> list[Range]:
-    """Cut ranges until there are ``min_partitions``, and none holds more than ``max_messages``.
+    """Cuts ranges until there are ``min_partitions``, and none has more than ``max_messages``.
 
     The result is the same when the batch is planned again.
 
     Args:
         ranges: ranges to read, at most one for each topic.
-        source: gives the broker's answers, requested only if they matter.
+        source: the broker's answers, requested only if needed.
         min_partitions: minimum number of tasks; the longest ranges are cut first. None: no minimum.
         max_messages: estimated maximum messages of one task. None: no maximum.
 
@@ -179,7 +180,7 @@ class Track:
     Args:
         start: position after which the range begins, a whole entry.
         end: last entry of the range.
-        length: number of its entries; None: in one ledger, or only those in the last one.
+        length: number of its entries; None: count only the last ledger's entries.
 
     Attributes:
         end: last entry of the range.
@@ -195,7 +196,7 @@ class Track:
 
     @classmethod
     def over(cls, start: MessageId, end: MessageId, ledgers: Iterable[Ledger]) -> Track:
-        """The track of a range over ``ledgers``, all that the partition has."""
+        """Returns the track of a range over ``ledgers``, which are all ledgers of the partition."""
         ends, length = [], 0
         for each in ledgers:
             if start.ledger <= each.id < end.ledger:
@@ -206,21 +207,21 @@ class Track:
         return track
 
     def find(self, number: int, count: Callable[[MessageId], tuple[MessageId, int]]) -> None:
-        """Find the ledger of an entry by bisection over ledger ids, unless it is known.
+        """Finds the ledger of an entry by bisection over ledger ids, unless it is known.
 
         Args:
             number: number of the entry.
-            count: returns the last entry before a position, or no entry after a rollover; and the number of
-                entries from the position on in the range.
+            count: function that returns the last entry before a position, or no entry after a rollover, and
+                the number of entries from the position on in the range.
         """
-        first = failures = 0  # its ledger has this id, or a later one
+        first = failures = 0  # the ledger has this id, or a later id
         for turn in itertools.count():
             (before, lower), (after, upper) = self._around(number)
             first = max(first, lower.ledger + bool(before))  # the start may lie within a ledger
             if after - number <= upper.entry or first >= upper.ledger or failures == _MAX_FAILURES:
                 return
             ledger = (first + upper.ledger + 1) // 2
-            if turn % 2 == 0:  # a guess, as if ledgers were equal; halvings end the search in any case
+            if turn % 2 == 0:  # a guess for ledgers of equal size; halvings end the search in any case
                 share = -(number - before + upper.entry + 1) * (upper.ledger - lower.ledger)
                 ledger = min(max(first + 1, lower.ledger - share // (after - before)), upper.ledger)
             last, left = count(MessageId(ledger, 0))
@@ -234,7 +235,7 @@ class Track:
                 failures += 1
 
     def place(self, number: int) -> MessageId:
-        """The position of an entry, whose ledger was searched."""
+        """Returns the position of an entry, whose ledger was searched."""
         _, (after, upper) = self._around(number)
         return upper.back(after - number)
 
@@ -244,7 +245,7 @@ class Track:
 
 
 def _raise_to(pieces: list[int], lengths: Sequence[int], wanted: int) -> None:
-    """Cut where pieces are longest until there are ``wanted``, or each is one entry."""
+    """Cuts the longest pieces until there are ``wanted``, or each is one entry."""
     longest = [
         (-length / count, place) for place, (length, count) in enumerate(zip(lengths, pieces, strict=True))
     ]
@@ -273,19 +274,19 @@ def _cut(each: Range, borders: Sequence[MessageId]) -> list[Range]:
 def share_tasks(
     ranges: Sequence[Range], *, min_tasks: int | None = None, max_messages: int | None = None
 ) -> list[Task]:
-    """Combine short ranges into tasks if there are many.
+    """Combines short ranges into tasks if there are many.
 
     The result depends only on the ranges and the user's options, not on the cluster. So a micro-batch that is
     planned again after a restart, with more or fewer cores, has the same tasks with the same rows in the same
-    order. A sink that stores each row once compares a task's rows with those that the task has stored before.
+    order. A deduplicating sink compares a task's rows with the rows that the task has stored before.
 
     Args:
-        ranges: ranges to read. Their order is kept: within a task, and among tasks by their first ranges.
-        min_tasks: minimum number of tasks; one for each range if there are fewer ranges. None: no minimum.
+        ranges: ranges to read. Their order is kept within each task, and for the first ranges of tasks.
+        min_tasks: minimum number of tasks; with fewer ranges, each has a task. None: no minimum.
         max_messages: estimated maximum messages of a task of several ranges. None: no maximum.
 
     Returns:
-        The tasks, which together hold each range once.
+        The tasks, which together have each range once.
     """
     wanted = max(_MIN_TASKS, min_tasks or 0)
     if len(ranges) <= wanted:
@@ -302,13 +303,13 @@ def share_tasks(
 
 
 def _size(each: Range) -> int:
-    """The number of entries of a range; very many if it crosses the end of a ledger, which may be long."""
+    """Returns the number of entries of a range; a huge number if it crosses the end of a ledger."""
     count = each.end.whole_entry.entries_since(each.start.last_whole_entry)
     return _MAX_ENTRIES if count is None else count
 
 
 def _fill(places: Sequence[int], sizes: Sequence[int], share: int, wanted: int) -> list[list[int]]:
-    """Combine consecutive places into lists, at least ``wanted`` lists if there are enough places."""
+    """Combines consecutive places into lists, at least ``wanted`` lists if there are enough places."""
     filled: list[list[int]] = []
     entries = 0
     for number, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""Resolve start and end positions: words, times and message ids become positions of each partition.
+"""Resolves start and end positions: words, times and message ids become positions of each partition.
 
 It uses non-durable readers that are closed immediately, so nothing is left behind at the broker.
 """
@@ -26,12 +26,12 @@ _MAX_LISTED = 10
 def probe_bounds(
     client: PlanningClient, topics: Iterable[TopicName], *, must_exist: bool = True
 ) -> dict[TopicName, PartitionBounds]:
-    """Request where partitions begin and end now, in parallel.
+    """Requests the first and last positions of partitions, in parallel.
 
     Args:
         client: client of the cluster.
-        topics: the partitions.
-        must_exist: whether a partition that does not exist (any more) is an error; otherwise it is left out.
+        topics: partitions.
+        must_exist: whether a missing partition is an error; otherwise it is left out.
 
     Raises:
         BrokerError: the first error of a partition.
@@ -58,13 +58,13 @@ def resolve(
     bounds: Mapping[TopicName, PartitionBounds],
     margin: float,
 ) -> dict[TopicName, MessageId]:
-    """The positions of a start or an end; everything up to them counts as taken.
+    """Returns the positions of a start or an end, after which reading begins or ends.
 
-    A time after the last message means that message. A message id stays as it is: if it does not exist yet,
-    the query waits for it, and an id before the first existing message stays too.
+    A time after the last message means that message. A message id is not changed, even before the first
+    existing message; if its message does not exist yet, the query waits for it.
 
     Args:
-        client: client that searches for times.
+        client: client that searches for publish times.
         positions: positions by partition; not :attr:`PositionWord.SUBSCRIPTION`, which :func:`subscribed`
             resolves.
         bounds: bounds of the same partitions.
@@ -91,11 +91,11 @@ def warn_of_late_starts(
     starts: Mapping[TopicName, MessageId],
     bounds: Mapping[TopicName, PartitionBounds],
 ) -> None:
-    """Warn of partitions that end before their start. They are not read until they have grown past it.
+    """Warns of partitions that end before their start. They are not read until they have grown past it.
 
     Args:
-        client: client that finds entries that readers do not receive, such as transaction markers: a start at
-            one of them was the end of a query.
+        client: client that finds entries that readers do not receive, such as transaction markers, because a
+            query may end at such an entry.
         option: name of the option that gives the starts.
         starts: starts by partition.
         bounds: bounds of the same partitions.
@@ -127,19 +127,16 @@ def before_time(
     *,
     looks_back: bool = False,
 ) -> MessageId:
-    """The position in ``[begin, last]`` before the first message published at or after ``time``.
+    """Returns the position in ``[begin, last]`` before the first message published at or after ``time``.
 
-    With ``looks_back``, if a stored message up to ``begin`` is in time, so is everything after it: messages
-    with earlier times, by other clocks or from another cluster, are not left out.
-
-    Returns:
-        That position; ``last`` if all messages are older.
+    With ``looks_back``, if a stored message up to ``begin`` is in time, all messages after ``begin`` are
+    read, even with earlier times from other clocks or clusters. Returns ``last`` if all messages are older.
     """
     if begin >= last:
         return last
     search = partial(client.first_at, topic, time.ms, round(1000 * margin))
     if looks_back and begin.is_message:
-        # A position whose ledger is deleted stands for the first remaining message.
+        # If the ledger of ``begin`` is deleted, the first remaining message is probed.
         is_in_time = client.probe_entry(topic, begin).publish_time >= time.ms
         if is_in_time or search(MessageId.EARLIEST, begin) is not None:
             return begin
@@ -148,7 +145,7 @@ def before_time(
 
 
 def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -> dict[TopicName, MessageId]:
-    """The positions of a durable subscription on these partitions; the subscription is not changed.
+    """Returns the positions of a durable subscription on these partitions, and does not change it.
 
     Raises:
         OptionError: the subscription does not exist.
@@ -168,7 +165,7 @@ def subscribed(client: PlanningClient, topics: Iterable[TopicName], name: str) -
 def existing(
     client: PlanningClient, topics: Iterable[TopicName], name: str
 ) -> dict[TopicName, MessageId | None]:
-    """The same; None for partitions without the subscription.
+    """Returns the positions of a durable subscription; None for partitions without the subscription.
 
     Raises:
         BusyError: another consumer uses the subscription.
@@ -187,9 +184,9 @@ def run_for_each(
     calls: Mapping[TopicName, Callable[[], T]],
     leave_out: type[PulsarError] | tuple[type[PulsarError], ...] = (),
 ) -> dict[TopicName, T]:
-    """Run calls in parallel, one per topic.
+    """Runs calls in parallel, one per topic.
 
-    Raise the first error except those to leave out, with its topic.
+    Raises the first error that is not in ``leave_out``, with its topic.
     """
     found = {}
     for topic, answer in zip(calls, run_all(list(calls.values())), strict=True):

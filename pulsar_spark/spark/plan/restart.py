@@ -1,7 +1,7 @@
 """The restart of a query from its checkpoint: its subscription is opened again, and checked for data loss.
 
-A subscription that somebody removed is opened so that it begins at the end. It then shows as one that has
-acknowledged messages that this query never acknowledged.
+A removed subscription is created again at the end. So it looks like a subscription that has acknowledged
+messages which this query never acknowledged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pulsar_spark.spark.plan.topics import Topics
 
 
 class Checkpoint(NamedTuple):
-    """The end of a query's last micro-batch, as Spark has it.
+    """The end of a query's last micro-batch in Spark's checkpoint.
 
     Attributes:
         end: end of the last micro-batch; it names the subscription.
-        begins: where that micro-batch begins; the end if it is processed.
+        begins: start of that micro-batch; its end if it is processed.
         processed: position up to which each partition is processed.
     """
 
@@ -40,15 +40,15 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def finished(cls, end: Offsets) -> Checkpoint:
-        """A checkpoint whose last micro-batch is processed."""
+        """Makes a checkpoint whose last micro-batch is processed."""
         return cls(end, end.positions, end.positions)
 
     @classmethod
     def unfinished(cls, start: Offsets, end: Offsets) -> Checkpoint:
-        """A checkpoint whose last micro-batch must run again.
+        """Makes a checkpoint whose last micro-batch must run again.
 
-        A partition missing in the end was gone when the micro-batch was planned, and one whose end lies
-        before its start was set back. Both were reported then.
+        A partition missing in the end was gone when the micro-batch was planned, and a partition whose end
+        lies before its start was set back. Both were reported then.
         """
         processed = start.positions if start.subscription == end.subscription else end.positions
         existed = {
@@ -59,7 +59,7 @@ class Checkpoint(NamedTuple):
         return cls(end, start.positions, existed)
 
     def report_absent(self, loss_check: LossCheck, topic: TopicName) -> None:
-        """Report a partition that does not exist, or that the options no longer name."""
+        """Reports a partition that does not exist, or that the options no longer name."""
         position = self.begins.get(topic, MessageId.EARLIEST)
         loss_check.report_absent(topic, position, self.end.positions[topic], self.end.subscription)
 
@@ -74,12 +74,12 @@ def restart_query(
     witnesses: Witnesses,
     checkpoint: Checkpoint,
 ) -> QueryStart:
-    """Open the subscription of a checkpoint on all partitions that are read now.
+    """Opens the subscription of a checkpoint on all partitions that are read now.
 
     Raises:
-        MovedError: the checkpoint is of another cluster, whose entries have copies here.
-        OtherClusterError: the checkpoint is of another cluster, and cannot be continued here.
-        DataLossError: unprocessed messages are gone. The next start finds the same.
+        MovedError: the checkpoint belongs to another cluster, whose entries have copies here.
+        OtherClusterError: the checkpoint belongs to another cluster, and cannot be continued here.
+        DataLossError: unprocessed messages are gone. The next start finds the same state.
         BusyError: another query uses the subscription.
         BrokerError: the broker did not answer.
     """
@@ -93,14 +93,14 @@ def restart_query(
     try:
         witnesses.check(checkpoint.end, topics.partitions)
         asked = [topic for topic in topics.partitions if topic in processed or topic.is_segment]
-        # Before it is opened, because that would create it.
+        # Missing subscriptions are found first, because opening creates them.
         missing = found.missing([topic for topic in asked if topic not in done])
         loss_check.holding = registered(client, options, name)
         for topic, count in scalable.skipped_after(processed, loss_check.holding).items():
             loss_check.report_unheld(topic, MessageId.EARLIEST, count)
         for topic in sorted(processed.keys() - set(topics.partitions) - done):
             checkpoint.report_absent(loss_check, topic)
-        # Only now: after a loss that is an error, the next start must find the same.
+        # Registered last, because after a loss that is an error, the next start must find the same state.
         register(client, options, name)
         answers = found.open(scalable.initial_positions(topics.partitions, at_end=processed))
         found.begin_before(topic for topic in answers if topic not in processed)
@@ -126,7 +126,7 @@ def _check(
     answers: Mapping[TopicName, LastMessageId],
     missing: Container[TopicName],
 ) -> bool:
-    """Judge what happened to a partition while the query was stopped; False if it is gone by now."""
+    """Judges changes of a partition while the query was stopped; False if it is gone by now."""
     if topic not in answers:
         return False
     try:

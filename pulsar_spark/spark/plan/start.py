@@ -1,15 +1,15 @@
 """The start of a query that has no checkpoint: its subscription, and the start position of each partition.
 
     the user named        and gave a start    the query begins               the subscription is moved
-    no subscription       or not              at the start, else at latest   to the start, at once
-    one, and it exists    no                  where it stands                not at all
-    one, and it exists    yes                 at the start                   back at once; forward only when
+    no subscription       yes or no           at the start, else at latest   to the start, at once
+    one that exists       no                  at its position                not at all
+    one that exists       yes                 at the start                   back at once; forward only when
                                                                              Spark has checkpointed the start
-    one, and it is new    or not              at the start, else at latest   forward only then
+    one that is new       yes or no           at the start, else at latest   forward only then
 
-So only a start from the user moves an existing position forward, and a backlog that is skipped is warned of.
-The move waits for the checkpoint, because a batch 0 that did not finish is planned again from what Spark has
-written, even if "latest" is later by then.
+So only the user's start moves an existing position forward, with a warning of the skipped backlog. The move
+waits for the checkpoint, because a batch 0 that did not finish is planned again from the checkpoint, even if
+"latest" is later by then.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class QueryStart(NamedTuple):
 
     Attributes:
         subscription: durable subscription of the query.
-        answers: the end of each partition.
-        positions: start position of each partition; everything up to it counts as taken.
+        answers: end of each partition.
+        positions: start position of each partition, exclusive.
     """
 
     subscription: Subscription
@@ -62,18 +62,18 @@ def start_query(
     partitions: Iterable[TopicName],
     empty: Container[TopicName] = (),
 ) -> QueryStart:
-    """Create a new query's subscription, or open the one that the user named, and move it to the start.
+    """Creates a new query's subscription, or opens the user's subscription, and moves it to the start.
 
     Args:
         client: client of the cluster.
         calls: pending requests of the query.
         options: options of the source.
-        partitions: existing partitions. Those deleted meanwhile are left out, unless they must exist.
+        partitions: existing partitions. Partitions deleted meanwhile are left out, unless they must exist.
         empty: sealed partitions without messages.
 
     Raises:
         TopicNotFoundError: a topic that the user named was deleted meanwhile.
-        OptionError: the start does not fit what is read, or a subscription to continue from does not exist.
+        OptionError: the start does not fit the topics, or a subscription to continue from does not exist.
         BusyError: another query uses the subscription.
         BrokerError: the broker did not answer. A subscription created here is removed again.
     """
@@ -95,7 +95,7 @@ def start_query(
                 for topic, start in starts.items()
             }
         )
-        register(client, options, name)  # it is open: registered first, it would begin at old messages
+        register(client, options, name)  # opened before, or it would begin at old messages
         starts = _existing(options, starts, answers)
         is_earliest = {topic for topic, start in starts.items() if start is PositionWord.EARLIEST}
         subscription.begin_before(is_earliest - is_old)
@@ -125,7 +125,7 @@ def start_query(
 def start_before(
     started: QueryStart, ends: Mapping[TopicName, MessageId], options: SourceOptions
 ) -> dict[TopicName, MessageId]:
-    """The start positions, none after the end of the first batch: messages between would be skipped.
+    """Returns the start positions, none after the first batch's end, which would skip messages.
 
     Raises:
         OptionError: the user gave a message id after that end.
@@ -144,7 +144,7 @@ def start_before(
                 topic=str(topic),
                 advice=f"Give an earlier position or latest in {options.start.option}, or use Spark 4.2",
             )
-        started.subscription.partitions[topic].is_start_time_found = False  # it may lie after that end
+        started.subscription.partitions[topic].is_start_time_found = False  # it may be after that end
     _put_back(started.subscription, late)
     return {**started.positions, **late}
 
@@ -152,8 +152,8 @@ def start_before(
 def _existing(
     options: SourceOptions, starts: Mapping[TopicName, Position], answers: Mapping[TopicName, LastMessageId]
 ) -> dict[TopicName, Position]:
-    """The starts of partitions on which the subscription was opened."""
-    # A segment may be removed at any time before the query holds it.
+    """Returns the starts of partitions on which the subscription was opened."""
+    # A segment may be removed at any time before the query's subscription retains it.
     gone = sorted(topic for topic in starts.keys() - answers.keys() if not topic.is_segment)
     if gone and options.must_exist:
         raise TopicNotFoundError("the topic was deleted while the query started", topic=str(gone[0]))
@@ -161,7 +161,7 @@ def _existing(
 
 
 def _put_back(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Move the subscription back, so that it holds the messages after the positions."""
+    """Moves the subscription back, so that it retains the messages after the positions."""
     run_for_each(
         {
             topic: partial(subscription.put_back, topic, position.last_whole_entry)
@@ -177,12 +177,12 @@ def after_start_times(
     partitions: Mapping[TopicName, Partition],
     ranges: Sequence[Range],
 ) -> list[Range]:
-    """Leave out messages published before ``startingTime`` that came after the query began.
+    """Leaves out messages published before ``startingTime`` but stored after the query began.
 
     Args:
         client: client that searches for times.
         options: options of the source, with the start.
-        partitions: state of each partition; it keeps whether the time was found.
+        partitions: state of each partition; stores whether the time was found.
         ranges: ranges to read, at most one for each partition.
 
     Raises:
@@ -211,7 +211,7 @@ def after_start_times(
 
 
 def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Acknowledge up to the positions; messages that do not exist yet cannot be acknowledged."""
+    """Acknowledges up to the positions; messages that do not exist yet cannot be acknowledged."""
     states = subscription.partitions
     subscription.acknowledge(
         {
@@ -223,7 +223,7 @@ def _acknowledge(subscription: Subscription, positions: Mapping[TopicName, Messa
 
 
 def _warn_of_backlog(subscription: Subscription, positions: Mapping[TopicName, MessageId]) -> None:
-    """Warn of unread messages of an existing subscription that the start leaves out."""
+    """Warns of unread messages of an existing subscription that the start leaves out."""
     states = subscription.partitions
     behind = [topic for topic, each in positions.items() if states[topic].start < each.last_whole_entry]
     for topic, backlog in subscription.backlogs(behind).items():

@@ -2,14 +2,14 @@
 
 Spark checkpoints the start and end of each batch. All decisions here must be reproducible from these.
 
-    fresh query     initial() makes a subscription, which holds everything from the start on. Unless that is
+    fresh query     initial() makes a subscription, which retains all messages from the start on. Unless it is
                     "earliest" the first latest() takes nothing: Spark checkpoints an empty batch 0 and with
                     it the start.
-    every trigger   latest(start): Spark has checkpointed ``start`` as processed, it is acknowledged
+    every trigger   latest(start) acknowledges ``start``, which Spark has checkpointed as processed
     restart         ranges(start, end) of the unfinished batch, or latest(start): both name the subscription
-                    to go on with. For a batch 0 that did not finish Spark calls initial() once more and hands
-                    over that start. A subscription made for it is removed again, and the batch begins no
-                    later than where the one in ``end`` stands, to which nothing was acknowledged yet.
+                    to continue. For a batch 0 that did not finish, Spark calls initial() again and passes
+                    its result as ``start``. This second subscription is removed. The batch starts at the
+                    position of the subscription in ``end``, or earlier.
 
 The decisions are made in the other modules of this package; this module calls them in order.
 """
@@ -62,7 +62,7 @@ _LOOK_AGAIN = 0.1
 
 
 class QueryPlanner:
-    """Plans the batches of one run of a query, and acknowledges what is processed.
+    """Plans the batches of one run of a query, and acknowledges processed messages.
 
     Args:
         options: options of the source.
@@ -94,16 +94,16 @@ class QueryPlanner:
         self._batch_began: float | None = None
         self._quiet = QuietTime()
         self._report: Json | None = None
-        self._changed: dict[TopicName, Partition] = {}  # since the last report
+        self._changed: dict[TopicName, Partition] = {}  # partitions changed since the last report
         self._continued: Offsets | None = None  # result of the last latest()
 
     # ---- called by Spark
 
     def initial(self, end: Offsets | None = None) -> Offsets:
-        """The start of a query that has no checkpoint; the same in all calls of one run.
+        """Returns the start of a query without a checkpoint; the same in all calls of one run.
 
         Args:
-            end: end of the first batch, if Spark has it before the start.
+            end: end of the first batch, if Spark has recorded it before the start.
         """
         if self._fresh is None:
             started = start_query(
@@ -119,7 +119,7 @@ class QueryPlanner:
         return self._fresh
 
     def first_ends(self, subscription: str) -> dict[TopicName, MessageId]:
-        """Where all topic partitions end now, before Spark has told a start.
+        """Returns the present ends of all topic partitions, before Spark has passed a start.
 
         Raises:
             BusyError: another query uses the subscription, which the checkpoint would name from now on.
@@ -129,20 +129,21 @@ class QueryPlanner:
         return ends
 
     def ends(self) -> dict[TopicName, MessageId]:
-        """Where all topic partitions end now."""
+        """Returns the present ends of all topic partitions."""
         bounds = probe_bounds(self._client, self._topics.partitions, must_exist=False)
         return {topic: each.last for topic, each in bounds.items()}
 
     def freeze(self, ends: _Positions | None = None) -> None:
-        """Limit the run to ``ends``, by default to the present ends of the topics (Trigger.AvailableNow)."""
+        """Limits the run to ``ends``, by default to the present ends of the topics (Trigger.AvailableNow)."""
         self._frozen = self.ends() if ends is None else ends
         for topic, state in self._partitions.items():
             state.frozen_end = self._frozen.get(topic)
 
     def latest(self, start: Offsets, *, limited: bool = True) -> Offsets:
-        """Acknowledge ``start``, which is processed, and return the next end; ``start`` if there is none.
+        """Acknowledges the processed ``start``, and returns the next end; ``start`` if there is none.
 
-        Does nothing if the last call with the same object found nothing, and nothing has come since.
+        Does nothing if the last call with the same object found no new messages, and none were received
+        since.
 
         Args:
             start: end of the previous batch.
@@ -160,8 +161,8 @@ class QueryPlanner:
         self._fresh_is_planned = True
         if self._is_first_checkpoint_due(start):
             return start
-        # A run that is limited to existing messages, or has one micro-batch (Trigger.Once), leaves out none
-        # of them: they would seem to be read.
+        # A run that is limited to existing messages, or has one micro-batch (Trigger.Once), must not leave
+        # out messages, because they would count as read.
         waits = self._frozen is not None or not limited
         done = done_in(start)
         self._appear(subscription, start, done)
@@ -189,7 +190,7 @@ class QueryPlanner:
         return is_due
 
     def _appear(self, subscription: Subscription, start: Offsets, done: Set[TopicName]) -> None:
-        """Add new partitions, and note the checkpointed position of each partition."""
+        """Adds new partitions, and records the checkpointed position of each partition."""
         if start is not self._continued:
             subscription.unsettle(subscription.partitions.values())
         subscription.note_done(done)
@@ -201,21 +202,21 @@ class QueryPlanner:
             state.take_up(state.last if position == DONE else position)
 
     def _ask(self, subscription: Subscription, *, waits: bool) -> EndAnswers:
-        """Request where partitions end."""
+        """Requests the ends of partitions."""
         asked = self._ends.refresh(partial(subscription.ask, patience=None if waits else PROMPT))
         subscription.unsettle([*asked.arrived, *asked.answers])
         self._changed |= subscription.unsettled
         return asked
 
     def _judge(self, subscription: Subscription, asked: EndAnswers) -> None:
-        """Judge the answers for data loss, and drop partitions that are gone."""
+        """Judges the answers for data loss, and drops deleted partitions."""
         answers, deleted = asked.answers, list(asked.gone)
         for partition, answer in answers.items():
             try:
                 self._loss_check.check_answer(subscription, partition.topic, answer)
             except TopicNotFoundError:
                 deleted.append(partition)
-        # Later reports are about deletions that these answers do not show yet.
+        # Later reports are about deletions that these answers do not include yet.
         self._topics.forget_deleted([each.topic for each in answers])
         self._ends.renew_tails(list(answers), len(subscription.partitions))
         for partition in deleted:
@@ -223,12 +224,12 @@ class QueryPlanner:
         self._loss_check.reporter.log_noted()
 
     def _acknowledge(self, subscription: Subscription) -> bool:
-        """Acknowledge what is processed; return whether nothing is left to acknowledge later."""
+        """Acknowledges processed messages; returns whether none are left to acknowledge later."""
         is_polled = self._quiet.is_polled and self._frozen is None
         return subscription.acknowledge_processed(self._options.chunks.expire, is_polled=is_polled)
 
     def _measure(self, subscription: Subscription, done: Set[TopicName]) -> None:
-        """Note ended topics, drop segments that are done, and count the backlogs."""
+        """Records ended topics, drops segments that are done, and counts the backlogs."""
         subscription.note_ends(self._scalable.is_ordered)
         subscription.drop_done(done)
         subscription.count_backlogs()
@@ -237,7 +238,7 @@ class QueryPlanner:
         self._log_processed()
 
     def _hold(self, subscription: Subscription, start: Offsets, *, waits: bool) -> set[TopicName]:
-        """Hold the segments that follow others; return the sealed ones that are read but have not ended.
+        """Holds the segments that follow others; returns the sealed segments that are read but not ended.
 
         Asks for the ends of sealed segments that are read to the last message.
         """
@@ -258,7 +259,7 @@ class QueryPlanner:
         return {each.topic for each in read if each not in ended}
 
     def _limit(self, subscription: Subscription, start: Offsets, *, limited: bool) -> Offsets:
-        """Plan a micro-batch within the limits; return its end, or ``start`` if it has nothing."""
+        """Plans a micro-batch within the limits; returns its end, or ``start`` if it is empty."""
         ends = self._without_deleted(
             subscription,
             lambda: self._micro_batches.ends(
@@ -280,11 +281,11 @@ class QueryPlanner:
     # ---- between triggers
 
     def await_news(self) -> None:
-        """Wait a moment for new entries, if repeated calls of :meth:`latest` found nothing."""
+        """Waits briefly for new entries, if repeated calls of :meth:`latest` found none."""
         self._ends.wait_for_arrivals(self._quiet.seconds_to_wait(self._client.now()))
 
     def _is_quiet(self, start: Offsets, limited: bool) -> bool:
-        """Whether there is nothing to do in a trigger; costs the same for any number of partitions."""
+        """Whether a trigger has nothing to do, in constant time for any number of partitions."""
         now = self._client.now()
         if self._ends.has_arrivals or not self._quiet.lasts(
             start, self._topics.partitions, now, limited=limited
@@ -295,7 +296,7 @@ class QueryPlanner:
         return self._quiet.lasts(start, self._topics.partitions, now, limited=limited)
 
     def _next_due(self, subscription: Subscription, *, is_all_acknowledged: bool) -> float:
-        """When the next work is due if nothing comes."""
+        """Returns when the next work is due without new entries."""
         now = self._client.now()
         times = [
             self._ends.due_at,
@@ -309,7 +310,7 @@ class QueryPlanner:
         return min(times)
 
     def report(self) -> Json:
-        """Ends and backlogs for the query's progress, at the last trigger; see :mod:`source_report`."""
+        """Returns ends and backlogs at the last trigger, for the progress, see :mod:`source_report`."""
         if self._report is None:
             subscription = "" if self._subscription is None else self._subscription.name
             found = self._loss_check.reporter
@@ -320,7 +321,7 @@ class QueryPlanner:
         return self._reporter.renewed(self._report)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
-        """The ranges that the tasks of the batch ``(start, end]`` read; none of one that moves the query."""
+        """Returns the ranges for tasks of the batch ``(start, end]``; none for a move to another cluster."""
         self._report = None
         if start.left.moves != end.left.moves:
             return []
@@ -347,12 +348,12 @@ class QueryPlanner:
         return [each._replace(copies=copies_of(end.left, each.topic)) for each in tasks]
 
     def commit(self) -> None:
-        """Acknowledge the start of the last ``latest`` again, if that has failed."""
+        """Repeats the acknowledgement of the last ``latest``, if it has failed."""
         if self._subscription is not None:
             self._acknowledge(self._subscription)
 
     def close(self) -> None:
-        """Close the subscription, which stays for the next run; remove it if no checkpoint can name it."""
+        """Closes the subscription, which stays for the next run, or removes it if no checkpoint names it."""
         self._quiet.end()
         self._report = None
         self._loss_check.reporter.log_noted()
@@ -364,7 +365,7 @@ class QueryPlanner:
     # ---- subscription and topics
 
     def _without_deleted(self, subscription: Subscription, plan: Callable[[], T]) -> T:
-        """Call ``plan`` repeatedly, each time without the partition that it finds gone; return its result."""
+        """Calls ``plan`` again without each partition that it finds deleted; returns its result."""
         while True:
             try:
                 return plan()
@@ -380,12 +381,12 @@ class QueryPlanner:
         return {} if subscription is None else subscription.partitions
 
     def _current(self, offsets: Offsets) -> Subscription | None:
-        """The open subscription, if it is the one that a checkpointed offset names."""
+        """Returns the open subscription, if it is the subscription in a checkpointed offset."""
         current = self._subscription
         return current if current is not None and current.name == offsets.subscription else None
 
     def _follow(self, checkpoint: Checkpoint) -> Subscription:
-        """Open the subscription of a checkpoint, and leave the one before it."""
+        """Opens the subscription of a checkpoint, and closes the previous subscription."""
         before, self._subscription = self._subscription, None
         if before is None and not self._options.start.is_default:
             _log.info("%s is not used: the query continues from its checkpoint", self._options.start.option)
@@ -406,7 +407,7 @@ class QueryPlanner:
         return self._track(found)
 
     def _track(self, started: QueryStart) -> Subscription:
-        """Go on with a subscription that was opened."""
+        """Continues with a subscription that was opened."""
         self._subscription = started.subscription
         self._scalable.subscription = started.subscription.name
         started.subscription.note_done(done_in(Offsets(started.subscription.name, started.positions)))
@@ -414,13 +415,13 @@ class QueryPlanner:
         return started.subscription
 
     def _add(self, answers: Mapping[TopicName, LastMessageId]) -> None:
-        """Track partitions on which the subscription was opened."""
+        """Tracks partitions on which the subscription was opened."""
         self._ends.add({self._partitions[topic]: answer for topic, answer in answers.items()})
         self._loss_check.absent -= answers.keys()
         if self._frozen is not None:
             for topic in answers:
                 state = self._partitions[topic]
-                # A segment that was made since then may never stop growing.
+                # A newer segment may never stop growing.
                 state.frozen_end = self._frozen.get(topic, state.last)
 
     def _leave(self, subscription: Subscription) -> None:
@@ -433,7 +434,7 @@ class QueryPlanner:
             subscription.close()
 
     def _add_new_partitions(self, subscription: Subscription, start: Offsets) -> None:
-        """Add new topics and partitions, which are read from their first message."""
+        """Adds new topics and partitions, which are read from their first message."""
         if self._frozen is not None:
             return
         self._topics.refresh()
@@ -469,7 +470,7 @@ class QueryPlanner:
     # ---- partitions that are gone
 
     def _drop(self, subscription: Subscription, partition: Partition) -> None:
-        """Continue without a topic, or one partition, that was deleted."""
+        """Continues without a topic, or one partition, that was deleted."""
         topic, is_done = partition.topic, partition.life is Life.DONE
         subscription.drop(topic)
         self._topics.drop(topic)
@@ -478,20 +479,20 @@ class QueryPlanner:
             self._loss_check.report_deleted(topic, partition)
 
     def _report_unread(self, topic: TopicName, position: MessageId, name: str) -> bool:
-        """Report a segment that is gone and may have had messages after a position; False if it had none."""
+        """Reports a deleted segment that may have had messages after a position; False if it had none."""
         is_unread = topic.is_segment and self._scalable.is_unread(topic, position, name)
         if is_unread:
             self._loss_check.report_unheld(topic, position)
         return is_unread
 
     def _meet_chunks(self, topic: TopicName) -> None:
-        # Threads of requests call it. The trigger's thread may drop the partition meanwhile.
+        # Request threads call this method. The trigger's thread may drop the partition meanwhile.
         partition = self._partitions.get(topic)
         if partition is not None:
             partition.meet_chunks()
 
     def _log_processed(self) -> None:
-        """Log how long the last micro-batch took, and how far the query lags after it."""
+        """Logs the duration of the last micro-batch, and the query's lag after it."""
         began, self._batch_began = self._batch_began, None
         if began is not None and _log.isEnabledFor(logging.INFO):
             _log.info(

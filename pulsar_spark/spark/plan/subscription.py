@@ -1,8 +1,8 @@
 """A query's durable subscription: it retains the messages of each partition that are not checkpointed.
 
-It is created before the first row is planned, so that the broker keeps unprocessed messages. It has no
-permits: the broker sends it nothing, and moves it only as :mod:`data_loss` says. If anybody else moves it,
-data may be lost, which :mod:`loss_check` finds out.
+The subscription is created before the first row is planned, so the broker retains unprocessed messages. Its
+consumers have no permits, so the broker sends no messages, and moves the subscription only as in
+:mod:`data_loss`. If another program moves it, data may be lost; :mod:`loss_check` detects this.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pulsar_spark.spark.plan.partition import Life, Partition
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions on which it is opened at the same time.
+# Maximum partitions on which a subscription is opened at the same time.
 _OPENED_AT_ONCE = 32
 
 
@@ -42,8 +42,8 @@ class OpenAnswers(NamedTuple):
     """The result of opening a subscription on partitions.
 
     Attributes:
-        opened: end of each partition, and the subscription's position there.
-        failed: errors of partitions on which it could not be opened.
+        opened: end of each partition, and the subscription's position.
+        failed: errors of partitions on which opening failed.
         gone: partitions that do not exist (any more).
     """
 
@@ -65,13 +65,13 @@ class Subscription:
         calls: pending requests of the query.
         name: name of the subscription, the same on each partition.
         settings: settings of the subscription at the broker.
-        processed: up to where partitions are processed before it is opened.
+        processed: positions up to which partitions are processed before the opening.
 
     Attributes:
         name: name of the subscription.
-        partitions: partitions on which it is open.
-        unsettled: partitions with news or open work; a trigger visits only these.
-        openings: partitions on which it is being opened.
+        partitions: partitions on which the subscription is open.
+        unsettled: partitions with changes or open work; a trigger visits no other partitions.
+        openings: partitions on which the subscription is being opened.
     """
 
     def __init__(
@@ -92,24 +92,24 @@ class Subscription:
         self.openings: PendingCalls[TopicName] = PendingCalls(_OPENED_AT_ONCE)
         self._asked = calls[Kind.LAST_MESSAGE]
         self._acknowledger = Acknowledger(client, calls, self._reopen)
-        self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # to be given by the next ask()
+        self._answers: dict[Partition, LastMessageId | PulsarError] = {}  # results of the next ask()
 
     # ---- opening and closing
 
     def open(self, initial: Mapping[TopicName, InitialPosition]) -> Mapping[TopicName, LastMessageId]:
-        """Open it on more partitions; those that do not exist (any more) are left out.
+        """Opens the subscription on more partitions; missing partitions are left out.
 
-        After a failure it may be open on some of them.
+        After a failure the subscription may be open on some partitions.
 
         Args:
             initial: initial position on partitions that do not have the subscription yet.
 
         Returns:
-            The end of each partition, and the subscription's position there.
+            The end of each partition, and the subscription's position.
 
         Raises:
-            BusyError: another query uses it.
-            BrokerError: it cannot be opened on one of the partitions.
+            BusyError: another query uses the subscription.
+            BrokerError: opening failed on a partition.
         """
         answers = self.try_open(initial)
         for error in answers.failed.values():
@@ -119,12 +119,11 @@ class Subscription:
     def try_open(
         self, initial: Mapping[TopicName, InitialPosition], patience: float | None = None
     ) -> OpenAnswers:
-        """Like :meth:`open`, but partitions on which it cannot be opened now are not an error.
+        """Like :meth:`open`, but a failure on some partitions is not an error.
 
         Args:
             initial: same as in :meth:`open`.
-            patience: seconds to wait; later calls give the results that take longer. None: until all are
-                known.
+            patience: seconds to wait; later calls return late results. None: wait for all results.
         """
         answers = self.openings.run(
             {topic: partial(self._open_one, topic, position) for topic, position in initial.items()},
@@ -143,8 +142,8 @@ class Subscription:
         return OpenAnswers(opened, failed, gone)
 
     def _open_one(self, topic: TopicName, position: InitialPosition) -> _Opened:
-        # Brokers remove idle partitions, but the topic's metadata still names them: they may be created
-        # again.
+        # Brokers remove idle partitions, but the topic's metadata still names them, so SUBSCRIBE may create
+        # them.
         options = SubscriptionOptions(
             name=self.name,
             durable=True,
@@ -162,13 +161,13 @@ class Subscription:
             raise
 
     def begin_before(self, topics: Iterable[TopicName]) -> None:
-        """Move it before the partitions' logs: messages that compaction has kept outlive the logs."""
+        """Moves the subscription before the logs, because messages that compaction kept outlive the logs."""
         if self._client.read_compacted:
             for topic in topics:
                 self.partitions[topic].start = MessageId.EARLIEST
 
     def missing(self, topics: Sequence[TopicName]) -> set[TopicName]:
-        """The partitions on which the broker does not have it (any more). Call it before ``open``.
+        """Returns the partitions without the subscription at the broker. Call this before ``open``.
 
         Raises:
             BrokerError: a broker did not answer.
@@ -183,26 +182,26 @@ class Subscription:
         return missing
 
     def drop(self, topic: TopicName) -> None:
-        """Close it on one partition, which is gone."""
+        """Closes the subscription on one partition, which was deleted."""
         self.unsettled.pop(topic, None)
         partition = self.partitions.pop(topic, None)
         if partition is not None and not partition.close(self._calls):
             partition.consumer.begin_close()
 
     def note_done(self, segments: Set[TopicName]) -> None:
-        """Note which segments are read to their final ends."""
+        """Records which segments are read to their final ends."""
         for topic in segments & self.partitions.keys():
             self.partitions[topic].life = Life.DONE
 
     def drop_done(self, segments: Set[TopicName]) -> None:
-        """Close it on segments that are done, once the broker knows that."""
+        """Closes the subscription on segments that are done, after the last acknowledgement."""
         for topic in segments & self.partitions.keys():
             state = self.partitions[topic]
             if state.acknowledged >= state.last:
                 self.drop(topic)
 
     def remove(self, topic: TopicName) -> None:
-        """Remove it from one partition and close it there. A failure is logged, and leaves it open."""
+        """Removes and closes the subscription on one partition. A failure is logged, and leaves it open."""
         try:
             self.partitions[topic].consumer.unsubscribe()
             self.drop(topic)
@@ -210,7 +209,7 @@ class Subscription:
             _log.warning("subscription %s cannot be removed from topic %s: %s", self.name, topic, error)
 
     def unsubscribe(self) -> None:
-        """Remove the subscription from the brokers and close it. Failures are logged."""
+        """Removes the subscription from the brokers and closes it. Failures are logged."""
         try:
             self._unsubscribe()
         finally:
@@ -236,7 +235,7 @@ class Subscription:
                 self.partitions.pop(topic).close(self._calls)
 
     def close(self) -> None:
-        """Close it, within 5 s; the broker keeps it and its position."""
+        """Closes the subscription, within 5 s; the broker keeps it and its position."""
         partitions, self.partitions = self.partitions, {}
         self.openings.leave_all(_close_opened)
         close_consumers([each.consumer for each in partitions.values() if not each.close(self._calls)])
@@ -244,11 +243,11 @@ class Subscription:
     # ---- partitions that a trigger visits
 
     def unsettle(self, partitions: Iterable[Partition]) -> None:
-        """Note that there may be news of partitions, except of those on which it was closed."""
+        """Records that partitions may have changes, if the subscription is open on them."""
         self.unsettled.update({each.topic: each for each in partitions if not each.is_closed})
 
     def settle(self, checkpointed: Mapping[TopicName, MessageId]) -> None:
-        """Leave out the partitions with nothing to do until something comes."""
+        """Leaves out the partitions that have nothing to do until the next entry."""
         self.unsettled = {
             topic: state
             for topic, state in self.unsettled.items()
@@ -260,14 +259,14 @@ class Subscription:
     def ask(
         self, partitions: Sequence[Partition], patience: float | None = None
     ) -> dict[Partition, LastMessageId | PulsarError]:
-        """Request the last messages of partitions, in parallel.
+        """Requests the last messages of partitions, in parallel.
 
-        A partition that does not answer is silent, until a later call has its answer.
+        A partition without an answer is silent, until a later call receives the answer.
 
         Args:
-            partitions: partitions to ask, unless they are silent.
-            patience: seconds to wait for the answers, of partitions that have answered promptly before; None:
-                until all have answered.
+            partitions: partitions to ask; silent partitions are not asked.
+            patience: seconds to wait for partitions that have answered promptly before; None: wait for all
+                answers.
         """
         kept = {each: answer for each, answer in self._answers.items() if not each.is_closed}
         self._answers = {}
@@ -279,7 +278,7 @@ class Subscription:
         return answers
 
     def _note_silent(self, answered: Iterable[Partition]) -> None:
-        """Note which partitions are silent now; warn once of each that is late."""
+        """Records which partitions are silent now; warns once of each late partition."""
         late = self._asked.late
         for each in answered:
             each.be_silent(is_silent=False)
@@ -301,12 +300,11 @@ class Subscription:
         for each in partitions:
             if each in busy or each in answers:
                 continue
-            # The time of the request, not of the answer: the partition may have grown since the answer was
-            # made.
+            # The time of the request, because the partition may have grown since the answer was made.
             each.requested(now)
-            self._answers.pop(each, None)  # judged late, it would not know what was requested since
+            self._answers.pop(each, None)  # a late answer lacks the acknowledgements since its request
             calls[each] = partial(self._last_message_id, each.topic, each.consumer, each)
-            # In a compacted topic, or a segment, one answer may require other requests.
+            # For a compacted topic, or a segment, one answer may require other requests.
             is_alone = not self._client.read_compacted and not self._client.may_have_old_end(each.topic)
             request = each.consumer.begin_last_message_id() if is_alone else None
             if request is not None:
@@ -315,13 +313,13 @@ class Subscription:
 
     @property
     def silent(self) -> set[TopicName]:
-        """The partitions that have not answered for a while; they get no further requests meanwhile."""
+        """Returns the partitions that have not answered for a while, and get no new requests."""
         return {each.topic for each in self._asked.busy if not each.is_closed}
 
     def _last_message_id(
         self, topic: TopicName, consumer: Consumer, seen: MessageId | Partition
     ) -> LastMessageId:
-        """A partition's end; if its log is empty, the last message that compaction has kept."""
+        """Returns a partition's end; if its log is empty, the last message that compaction has kept."""
         answer = consumer.last_message_id()
         if self._client.may_have_old_end(topic):
             seen = seen.last if isinstance(seen, Partition) else seen
@@ -332,19 +330,19 @@ class Subscription:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a segment that is held has messages."""
+        """Whether a held segment has messages."""
         return any(
             each.life is Life.HELD and each.end > each.position_or_start for each in self.unsettled.values()
         )
 
     def count_backlogs(self) -> None:
-        """Count unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
+        """Counts unprocessed entries: within a ledger by entry numbers, otherwise by the broker."""
         across = [topic for topic, state in self.unsettled.items() if not state.count_backlog()]
         for topic, count in (self.backlogs(across) if across else {}).items():
             self.partitions[topic].backlog_counted(count)
 
     def backlogs(self, topics: Sequence[TopicName]) -> dict[TopicName, int]:
-        """The number of unacknowledged entries, of partitions whose broker answers promptly."""
+        """Returns the number of unacknowledged entries of partitions that answer promptly."""
         pending = self._calls[Kind.BACKLOG]
         counts = pending.take()
         busy = self._asked.busy | pending.busy | counts.keys()
@@ -357,13 +355,13 @@ class Subscription:
         return {each.topic: count for each, count in counts.items() if not isinstance(count, PulsarError)}
 
     def note_ends(self, is_expected: Callable[[TopicName], bool] = lambda topic: False) -> None:
-        """Note which topics have ended; warn of each once.
+        """Records which topics have ended; warns of each once.
 
-        A consumer without permits is told only when it acknowledges the last message, or when the topic is
-        terminated after that. A tail is told, too.
+        A consumer without permits receives the end of the topic only when it acknowledges the last message,
+        or if the topic is terminated later. A tail also receives the end.
 
         Args:
-            is_expected: whether it is a segment, which ends because others follow.
+            is_expected: function that returns whether a topic is a segment, which ends because others follow.
         """
         for topic, state in self.unsettled.items():
             if state.topic_end is None:
@@ -378,16 +376,16 @@ class Subscription:
     # ---- moving it
 
     def put_back(self, topic: TopicName, position: MessageId) -> None:
-        """Move it back, so that it holds everything that exists after ``position``."""
+        """Moves the subscription back, so that it retains all messages after ``position``."""
         partition = self.partitions[topic]
         self._calls[Kind.ACK].leave(partition, _ignore)
         partition.consumer.seek(position if position.is_message else MessageId.EARLIEST)
         partition.moved(partition.consumer.last_message_id().mark_delete)
 
     def skip_to_end(self, topic: TopicName, answer: LastMessageId) -> None:
-        """Skip everything that the partition holds, as the broker's latest answer shows it."""
+        """Skips all messages of the partition up to the broker's latest answer."""
         partition, last = self.partitions[topic], answer.last.whole_entry
-        # What they answer is about positions that the topic does not have any more.
+        # The pending answers are about positions that the topic does not have any more.
         self._calls[Kind.ACK].leave(partition, _ignore)
         self._calls[Kind.CHUNKS].leave(partition, _ignore)
         partition.moved(answer.mark_delete)
@@ -397,15 +395,15 @@ class Subscription:
     # ---- acknowledging
 
     def acknowledge_processed(self, expire: float, *, is_polled: bool = False) -> bool:
-        """Acknowledge processed positions; see :meth:`Acknowledger.acknowledge_processed`."""
+        """Acknowledges processed positions; see :meth:`Acknowledger.acknowledge_processed`."""
         return self._acknowledger.acknowledge_processed(self.unsettled.values(), expire, is_polled=is_polled)
 
     def acknowledge(self, positions: Mapping[TopicName, MessageId]) -> None:
-        """Acknowledge everything up to ``positions`` that is not acknowledged yet."""
+        """Acknowledges each partition up to its position in ``positions``."""
         self._acknowledger.acknowledge({self.partitions[topic]: each for topic, each in positions.items()})
 
     def _reopen(self, partitions: Iterable[Partition]) -> Set[Partition]:
-        """Request last messages, which opens lost consumers again; return the partitions that answered."""
+        """Requests last messages, which opens lost consumers again; returns the partitions that answered."""
         found = self._ask(partitions, PROMPT)
         self._answers |= found
         return found.keys()
@@ -421,7 +419,7 @@ def _close_opened(opened: object) -> None:
 
 
 def _naming(error: PulsarError, name: str) -> PulsarError:
-    """The same error, which names the subscription if another consumer uses it."""
+    """Returns the error; if another consumer uses the subscription, with the subscription's name."""
     if not isinstance(error, BusyError):
         return error
     return BusyError(

@@ -1,4 +1,7 @@
-"""When the planner asks and works next: EndSchedule for a partition, QuietTime for a query. Pure."""
+"""The times of the planner's next requests and work: EndSchedule for a partition, QuietTime for a query.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from pulsar_spark.spark.plan.offsets import Offsets
 
 # Seconds for which an answer is valid.
 _KNOWN_FOR = 0.05
-# Seconds without a new message after which a partition gets a tail: opening it costs a few requests.
+# Seconds without a new message after which a partition gets a tail, because opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after which the end of a partition with a tail is requested anyway; the minimum for each of many
-# partitions; the step of these times: requests due at the same time cost one round.
+# Seconds after which the end of a partition with a tail is requested anyway: minimum; minimum for each of
+# many partitions; step of these times, because requests due at the same time cost one round.
 _ASKED_ANYWAY = 10.0
 _ASKED_ANYWAY_EACH = 0.5
 _STEP = 5.0
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits: minimum, per partition, maximum. New entries end the wait, but a query's other
-# sources are delayed by it.
+# Seconds that a trigger waits: minimum, per partition, maximum. New entries end the wait, but it delays a
+# query's other sources.
 _MIN_WAIT = 0.05
 _WAIT_EACH = 0.00015
 _MAX_WAIT = 0.5
@@ -33,9 +36,9 @@ class EndSchedule:
 
     Attributes:
         last: last message in the last answer.
-        known_until: when that answer becomes too old.
-        idle_at: when the partition counts as idle, unless a new message comes.
-        ask_anyway_at: when the end is requested although the tail shows nothing new.
+        known_until: time when the answer becomes too old.
+        idle_at: time when the partition counts as idle, unless a new message is received.
+        ask_anyway_at: time when the end is requested although the tail has no new entries.
     """
 
     last: MessageId
@@ -45,19 +48,19 @@ class EndSchedule:
 
     @classmethod
     def of(cls, last: MessageId, now: float) -> EndSchedule:
-        """The schedule after a first answer."""
+        """Returns the schedule after a first answer."""
         return cls(last, now + _KNOWN_FOR, now + _IDLE_AFTER)
 
     def due_at(self, *, has_news: bool) -> float:
-        """When to request the end. ``has_news``: whether there is no tail, or it shows new entries."""
+        """Returns when to request the end. ``has_news``: whether the tail is missing, or has new entries."""
         return self.known_until if has_news else max(self.known_until, self.ask_anyway_at)
 
     def asked(self, now: float) -> None:
-        """Note a request, answered or not."""
+        """Records a request, with or without an answer."""
         self.known_until = now + _KNOWN_FOR
 
     def answered(self, last: MessageId, now: float) -> None:
-        """Note an answer."""
+        """Records an answer."""
         if self.last != last:
             self.last, self.idle_at = last, now + _IDLE_AFTER
 
@@ -66,12 +69,12 @@ class EndSchedule:
         return now >= self.idle_at
 
     def followed(self, now: float, partitions: int, number: int) -> None:
-        """Note that the tail has reached the end.
+        """Records that the tail has reached the end.
 
         Args:
             now: time in seconds of a monotonic clock.
             partitions: number of partitions.
-            number: number of this partition; requests are spread in groups by it.
+            number: number of this partition, which spreads requests in groups.
         """
         interval = max(_ASKED_ANYWAY, _ASKED_ANYWAY_EACH * partitions)
         spread = 1 + number % partitions / partitions
@@ -79,11 +82,11 @@ class EndSchedule:
 
 
 class QuietTime:
-    """How long triggers have nothing to do: calls with a start for which there is nothing to plan. Pure.
+    """Detects triggers without work, which repeat a start for which there was nothing to plan. Pure.
 
-    While nothing comes, Spark's default trigger calls with the same start again. The answer then costs
-    nothing, but each time Spark writes and reads the start, the answer and the report as JSON. So a trigger
-    that directly follows another one waits a moment, unless entries come.
+    Without new entries, Spark's default trigger repeats calls with the same start. The answer costs nothing,
+    but each time Spark writes and reads the start, the answer and the report as JSON. So a trigger that
+    directly follows another trigger waits a moment, unless entries arrive.
 
     Attributes:
         is_polled: whether triggers follow one another directly.
@@ -97,33 +100,33 @@ class QuietTime:
         self._until = self._triggered_at = -math.inf
 
     def trigger(self, start: Offsets, now: float) -> None:
-        """Note that a trigger begins."""
+        """Records that a trigger begins."""
         if self._start is start:
             self.is_polled = now < self._triggered_at + _POLLED_WITHIN
         self._triggered_at = now
 
     def begin(self, start: Offsets, partitions: Sequence[TopicName], until: float, *, limited: bool) -> None:
-        """Note that there is nothing to plan.
+        """Records that there is nothing to plan.
 
         Args:
             start: end of the previous batch.
-            partitions: the partitions that are read, as one object.
-            until: when there is work even if nothing comes.
+            partitions: partitions that are read, as one object.
+            until: time of the next work without new entries.
             limited: whether the user's limits apply.
         """
         self._start, self._partitions, self._until, self._limited = start, partitions, until, limited
 
     def end(self) -> None:
-        """Note that there may be something to plan."""
+        """Records that there may be something to plan."""
         self._start = None
 
     def lasts(self, start: Offsets, partitions: Sequence[TopicName], now: float, *, limited: bool) -> bool:
-        """Whether a trigger has nothing to do: it has the same objects as the last :meth:`begin`."""
+        """Whether a trigger has nothing to do, because it has the same objects as the last :meth:`begin`."""
         is_same = self._start is start and self._partitions is partitions and self._limited == limited
         return is_same and now < self._until
 
     def seconds_to_wait(self, now: float) -> float:
-        """How long the next trigger should wait for entries; 0 if the last found some, or it comes late."""
+        """Returns how long the next trigger waits for entries; 0 after new entries, or for a late trigger."""
         if self._start is None or not self.is_polled:
             return 0.0
         wait = max(_MIN_WAIT, min(_MAX_WAIT, _WAIT_EACH * len(self._partitions)))

@@ -1,4 +1,4 @@
-"""Topics: the topic partitions that a query reads, at its start and as topics and partitions come and go."""
+"""Topics: the topic partitions that a query reads, at its start and as topics are created and deleted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pulsar_spark.spark.plan.scalable.topics import ScalableTopics
 
 _log = logging.getLogger(__name__)
 
-# Seconds to wait for a report that a topic was deleted, if messages seem lost.
+# Seconds to wait for the report of a deleted topic, if messages seem lost.
 _REPORT_TIMEOUT = 2.0
 
-_LIST = "list"  # the one key of pending calls
+_LIST = "list"  # the only key of the pending calls
 
-# Maximum topics of one namespace that are watched one by one. The partitions of more are listed once a
+# Maximum topics of one namespace that are watched one by one. Partitions of more topics are listed once a
 # minute.
 _MAX_WATCHES = 100
 
@@ -42,13 +42,14 @@ def find_partitions(
     if_missing: Callable[[TopicNotFoundError, TopicName], Iterable[TopicName]] | None = None,
     partitions_of: Callable[[TopicName], Sequence[TopicName]] | None = None,
 ) -> list[TopicName]:
-    """All partitions of all topics to read now, each once.
+    """Returns all partitions of all topics to read now, each once.
 
     Args:
         client: client that lists topics.
         options: options of the source, with the topics or the pattern.
-        if_missing: returns the partitions to read of a named topic that does not exist; None: it is an error.
-        partitions_of: the partitions or segments of a topic; None: as the client finds them.
+        if_missing: function that returns the partitions of a missing topic; None: a missing topic is an
+            error.
+        partitions_of: function that returns the partitions or segments of a topic; None: the client's.
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.
@@ -71,7 +72,7 @@ def find_partitions(
 def _answers(
     names: Sequence[TopicName], partitions_of: Callable[[TopicName], Sequence[TopicName]]
 ) -> dict[TopicName, Sequence[TopicName] | TopicNotFoundError]:
-    """The partitions of each topic, or that it does not exist; raises the first of other errors."""
+    """Returns the partitions of each topic, or its TopicNotFoundError; raises the first of other errors."""
     found: dict[TopicName, Sequence[TopicName] | TopicNotFoundError] = {}
     answers = run_all([partial(partitions_of, name) for name in names])
     for name, answer in zip(names, answers, strict=True):
@@ -82,7 +83,7 @@ def _answers(
 
 
 class PatternTopics:
-    """The topics of a pattern and their partitions; only topics that have changed are asked for partitions.
+    """The topics of a pattern and their partitions; requests only the partitions of topics that have changed.
 
     Args:
         client: client that lists topics.
@@ -92,15 +93,15 @@ class PatternTopics:
     def __init__(self, client: PlanningClient, pattern: TopicPattern) -> None:
         self._client = client
         self._pattern = pattern
-        # For each topic: the names by which it was listed (None: it was not), and its partitions.
+        # For each topic: its names in the list (None: not listed), and its partitions.
         self._known: dict[TopicName, tuple[frozenset[TopicName] | None, Sequence[TopicName]]] = {}
 
     def list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
-        """List the partitions of all topics that exist.
+        """Lists the partitions of all topics that exist.
 
         Args:
-            changed: the topics that may have changed since the last list; None: all topics are listed, and
-                those whose names differ from the last list are asked for their partitions.
+            changed: topics that may have changed since the last list; None: list all topics, and request the
+                partitions of topics whose names differ from the last list.
         """
         asked: dict[TopicName, frozenset[TopicName] | None]
         if changed is None:
@@ -118,9 +119,10 @@ class PatternTopics:
 
 
 def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicMigratedError]:
-    """The topics that were made scalable topics, where new messages go. Nothing else tells a reader.
+    """Returns the topics that were migrated to scalable topics, where new messages go.
 
-    Only the first 100 are looked at: each takes a request.
+    Readers receive no other sign of a migration. Only the first 100 topics are checked, because each costs a
+    request.
     """
     names = _classic(topics)[:_MAX_WATCHES]
     if not names or not client.has_scalable_topics():
@@ -136,7 +138,7 @@ def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicM
 
 
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
-    """Call :func:`find_partitions` at the start of a read: a wrong address is an error in seconds.
+    """Calls :func:`find_partitions` at the start of a read, so that a wrong address is an error in seconds.
 
     A pattern that matches no topic gives a warning.
 
@@ -159,7 +161,7 @@ def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicN
 
 
 def _warn_of_scalable(client: PlanningClient, pattern: TopicPattern, admin_url: str | None) -> None:
-    """Warn of scalable topics that a pattern seems to mean: brokers do not list them among the others."""
+    """Warns of scalable topics that a pattern seems to include, because brokers do not list them."""
     if admin_url is None:
         _log.info("topicsPattern does not match scalable topics; without admin.url they are not looked for")
         return
@@ -187,7 +189,7 @@ class Topics:
         found: result of :func:`find_partitions` at the start.
 
     Attributes:
-        partitions: partitions and segments known now.
+        partitions: known partitions and segments.
     """
 
     def __init__(
@@ -202,31 +204,32 @@ class Topics:
         self._options = options
         self._patterns = _patterns(options)
         self._pattern = None if options.pattern is None else PatternTopics(client, options.pattern)
-        self._to_ask: set[TopicName] = set()  # topics of the pattern of which a partition was dropped
+        self._to_ask: set[TopicName] = set()  # topics of the pattern with a dropped partition
         self._watches: list[TopicWatch] = []
         self._stale = False
         self._missing: set[TopicName] = set()
-        self._dropped: set[TopicName] = set()  # since the last list began, which may still name them
+        self._dropped: set[TopicName] = set()  # the last list may still name these partitions
         self._listing: PendingCalls[str] = PendingCalls()
-        self._pauses = self._listing.pauses  # also of scalable topics that are missing
+        self._pauses = self._listing.pauses  # also for missing scalable topics
         self._scalable = scalable
-        # From now on watched, and with the ends of sealed segments: a run may take this list alone.
+        # Watches the topics from now on, including the ends of sealed segments, because a run may use only
+        # this list.
         if options.scalable_topics:
             self.renew()
         self._migrated: set[str | None] = set()  # topics already named in a warning
         self._looking: PendingCalls[str] = PendingCalls()
-        self._looked_at = 0  # how many were looked at
+        self._looked_at = 0  # number of checked topics
         self._warn_of_migrated(looks=True)
 
     def refresh(self) -> None:
-        """List the partitions again, if some came or went, or the last list is a minute old.
+        """Lists the partitions again, if topics have changed, or the last list is a minute old.
 
-        It waits for the list for at most 1 s, and takes it later if it takes longer. If a broker does not
-        answer, that is logged, and it is asked again later: an exception would end the query. The known
-        partitions are read meanwhile.
+        Waits for the list for at most 1 s, and uses a late list at a later call. A failure is logged and the
+        list is requested again later, because an exception would end the query. The known partitions are read
+        meanwhile.
         """
         calls = {}
-        # A list that has come and was not taken does not show what watches have reported since.
+        # A received list that was not used yet lacks the later reports of watches.
         if not self._listing.has_more and self._pauses.is_over(_LIST, self._client.now()):
             changed = self._take_changes()
             has_segments = [self._may_have_segments(topic) for topic in self._options.scalable_topics]
@@ -239,7 +242,7 @@ class Topics:
         self._warn_of_migrated(looks=bool(calls))
 
     def _take_changes(self) -> set[TopicName] | None:
-        """The topics that may have changed since the last list; None if all must be listed."""
+        """Returns the topics that may have changed since the last list; None if all must be listed."""
         changes = [watch.take_changes() for watch in self._watches]
         changed, self._to_ask = self._to_ask, set()
         for each in changes:
@@ -248,24 +251,24 @@ class Topics:
         return None if must_list else changed
 
     def _may_have_segments(self, topic: TopicName) -> bool:
-        """Whether a scalable topic may have other segments than listed; a missing one, after a pause."""
+        """Whether a scalable topic's segments may have changed; for a missing topic, after a pause."""
         is_due = self._pauses.is_over(str(topic), self._client.now())
         return is_due and self._scalable.may_have_changed(topic)
 
     def _list(self, changed: Collection[TopicName] | None) -> list[TopicName]:
-        """Watch the patterns that are not watched yet, and list all partitions; runs on a thread."""
+        """Watches the patterns that are not watched yet, and lists all partitions; runs on a thread."""
         may_list = self._options.pattern is not None
-        # If one cannot be opened, those opened before it are kept.
+        # If a watch cannot be opened, the earlier ones are kept.
         for pattern in self._patterns[len(self._watches) :]:
             watch = self._client.watch_topics(pattern, may_list=may_list)
-            watch.take_changes()  # the list shows the changes up to now
+            watch.take_changes()  # the list includes the changes up to now
             self._watches.append(watch)
         if self._pattern is not None:
             return self._pattern.list(changed)
         missing, self._missing = self._missing, set()
 
         def known(error: TopicNotFoundError, name: TopicName) -> list[TopicName]:
-            """The planner determines which of its partitions are gone, and whether that is loss."""
+            """The planner determines which partitions of the topic are gone, and whether this is a loss."""
             self._missing.add(name)
             if name not in missing:
                 _log.warning("a topic of this query does not exist at the moment: %s", error)
@@ -274,14 +277,14 @@ class Topics:
         return find_partitions(self._client, self._options, known, self._partitions_of)
 
     def renew(self) -> None:
-        """List all partitions again; raises as :func:`find_partitions`."""
+        """Lists all partitions again; raises the errors of :func:`find_partitions`."""
         self.partitions = find_partitions(self._client, self._options, partitions_of=self._partitions_of)
 
     def _partitions_of(self, topic: TopicName) -> Sequence[TopicName]:
         return self._scalable.segments_of(topic) if topic.is_scalable else self._client.partitions(topic)
 
     def _warn_of_migrated(self, *, looks: bool) -> None:
-        """Warn of topics that were migrated, once each. If it ``looks``, at those that it looks at next."""
+        """Warns of migrated topics, once each. With ``looks``, checks the next topics."""
         calls = {_LIST: self._look_at_next} if looks else {}
         for found in self._looking.run(calls, PROMPT).values():
             if isinstance(found, PulsarError):
@@ -293,9 +296,9 @@ class Topics:
                     _log.warning("%s", error)
 
     def _look_at_next(self) -> list[TopicMigratedError]:
-        """The migrated topics among those to look at next; runs on a thread."""
+        """Returns the migrated topics among the next ones to check; runs on a thread."""
         if not self._client.has_scalable_topics():
-            return []  # without a look at thousands of names
+            return []  # skips the loop over thousands of names
         read = _classic([*self._options.topics, *self.partitions])
         names = [name for name in read if str(name) not in self._migrated]
         begin = self._looked_at % max(len(names), 1)
@@ -303,7 +306,7 @@ class Topics:
         return migrated(self._client, names[begin:] + names[:begin])
 
     def _take(self, found: list[TopicName] | PulsarError) -> None:
-        """Use a list, or report why there is none."""
+        """Uses a list, or reports its error."""
         if not isinstance(found, PulsarError):
             self.partitions = [topic for topic in found if topic not in self._dropped]
         elif not found.is_passing:
@@ -325,9 +328,9 @@ class Topics:
                 self._pauses.succeeded(str(topic))
 
     def take_deleted(self, topic: TopicName) -> bool:
-        """Whether a partition was deleted since the last call; it may exist again.
+        """Whether a partition was deleted since the last call; the partition may exist again.
 
-        It waits a moment for the broker's report, so call it only if much depends on it.
+        Waits up to 2 s for the broker's report, so call this only if messages seem lost.
         """
         watches = [
             watch
@@ -337,21 +340,21 @@ class Topics:
         return any(watch.take_deleted(topic, _REPORT_TIMEOUT) for watch in watches)
 
     def forget_deleted(self, topics: Collection[TopicName]) -> None:
-        """Ignore all reports up to now in :meth:`take_deleted`."""
+        """Ignores all reports up to now in :meth:`take_deleted`."""
         for watch in self._watches:
             watch.forget_deleted(topics)
 
     def drop(self, topic: TopicName) -> None:
-        """Stop reading ``topic``, unless a list that begins later has it again."""
+        """Stops reading ``topic``, unless a list that begins later contains it again."""
         self._dropped.add(topic)
         if self._pattern is not None:
             self._to_ask.add(topic.base)
         if self._scalable.forget(topic):
-            self._stale = True  # the others do not wait for it any more
+            self._stale = True  # so the other partitions of the topic do not wait for this one
         self.partitions = [each for each in self.partitions if each != topic]
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stops watching."""
         self._close_watches()
         self._listing.leave(_LIST, lambda _: self._close_watches())
 
@@ -362,13 +365,13 @@ class Topics:
 
 
 def _classic(topics: Iterable[TopicName]) -> list[TopicName]:
-    """The classic topics among some and their partitions, without those read as scalable ones."""
+    """Returns the classic topics among ``topics``, without topics that are read as scalable."""
     names = dict.fromkeys(topic.base for topic in topics)
     return [name for name in names if not name.is_scalable and name.scalable not in names]
 
 
 def _patterns(options: SourceOptions) -> list[TopicPattern]:
-    """The patterns to watch: the user's, or one per named topic; one for all if there are many."""
+    """Returns the patterns to watch: the user's, or one per named topic; one for all if there are many."""
     if options.pattern is not None:
         return [options.pattern]
     places: dict[tuple[str, str], list[TopicPattern]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Whether a restarted query reads the cluster that its checkpoint is of."""
+"""Detects whether a restarted query's checkpoint belongs to another cluster."""

@@ -1,8 +1,8 @@
-"""A query's move to another cluster: copies of the entries that it has read tell its positions there.
+"""A query's move to another cluster: copies of the query's last entries show its positions there.
 
-A move is a micro-batch without rows, from the positions in the old cluster to those in the new one. So each
-other micro-batch lies in one cluster, and its offsets alone say what it reads. A micro-batch that did not
-finish in the old cluster runs again first: it reads the copies of its entries. See
+A move is a micro-batch without rows, from the positions in the old cluster to the positions in the new one.
+So each other micro-batch lies in one cluster, and its offsets alone define its messages. A micro-batch that
+did not finish in the old cluster runs again first: it reads the copies of its entries. See
 :mod:`pulsar_spark.protocol.reading.translation`.
 """
 
@@ -41,12 +41,12 @@ _LATE = "the micro-batch did not finish, and these messages have not been copied
 
 
 class _Place(NamedTuple):
-    """Where a partition continues.
+    """The position where a partition continues.
 
     Attributes:
-        position: position in this cluster after which it is read on.
+        position: position in this cluster after which reading continues.
         copied: copies around its position in the old cluster.
-        last: copy of the last entry that has been copied; None if there is none.
+        last: copy of the last copied entry; None if no entry was copied.
     """
 
     position: MessageId
@@ -55,12 +55,12 @@ class _Place(NamedTuple):
 
 
 class Moves:
-    """Moves a query from the cluster that its checkpoint is of.
+    """Moves a query from its checkpoint's cluster to this one.
 
     Args:
         client: client of the new cluster.
         options: options of the source.
-        loss_check: reports what was not copied, or is gone.
+        loss_check: reporter of messages that were not copied, or are gone.
     """
 
     def __init__(self, client: PlanningClient, options: SourceOptions, loss_check: LossCheck) -> None:
@@ -70,14 +70,14 @@ class Moves:
         self._loss_check = loss_check
 
     def moved(self, start: Offsets, found: MovedError, topics: Collection[TopicName]) -> Offsets:
-        """The positions in this cluster that continue those of a finished micro-batch; warns once.
+        """Returns the positions in this cluster that continue a finished micro-batch; warns once.
 
-        A query that returns continues where it left, because it has read all up to there. Own entries after
-        that may have had no copies in the other cluster.
+        A query that returns continues where it left this cluster, because later entries may have had no
+        copies in the other cluster.
 
         Args:
             start: end of the micro-batch.
-            found: names of the cluster that it is of, and of this one if the query returns.
+            found: names of the micro-batch's cluster, and of this one if the query returns.
             topics: existing partitions.
 
         Raises:
@@ -114,16 +114,16 @@ class Moves:
     def replay(
         self, start: Offsets, end: Offsets, found: MovedError, topics: Collection[TopicName]
     ) -> list[Range]:
-        """The ranges of copies of a micro-batch that did not finish in another cluster.
+        """Returns the ranges of copies of a micro-batch that did not finish in another cluster.
 
         Args:
             start: start of the micro-batch.
             end: end of the micro-batch.
-            found: names of the cluster that both are of, and of this one if the query returns.
+            found: names of the micro-batch's cluster, and of this one if the query returns.
             topics: existing partitions.
 
         Raises:
-            OtherClusterError: it is the query's first one.
+            OtherClusterError: it is the query's first micro-batch.
             DataLossError: messages of the micro-batch were not copied, or their copies are gone.
             BrokerError: the broker did not answer.
         """
@@ -170,7 +170,10 @@ class Moves:
         return _Place(here.start_after(copied, self._margin_ms), copied, here.last_copy())
 
     def _replayed(self, each: Range, cluster: str) -> tuple[Copied, Copied, Range | None]:
-        """The copies around both ends, and the range between; None if none of it was copied."""
+        """Returns the copies around both ends, and the range between them.
+
+        None if nothing in it was copied.
+        """
         here = copied_partition(self._client, each.topic, cluster, self._client.bounds(each.topic))
         before, after = here.around(each.start), here.around(each.end)
         start = here.start_after(before, self._margin_ms)
@@ -194,7 +197,7 @@ class Moves:
 
 
 def copies_of(left: Left, topic: TopicName) -> tuple[CopyRange, ...]:
-    """The copies that a query has not read yet, of clusters that it has left."""
+    """Returns the copies that a query has not read yet, from clusters that it has left."""
     return tuple(
         CopyRange(cluster, each.positions[topic], each.time_ms)
         for cluster, each in left.clusters.items()

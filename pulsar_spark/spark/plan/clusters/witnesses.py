@@ -1,18 +1,18 @@
-"""Witnesses: chooses the witness of a query's offsets, and compares it with the cluster at a restart.
+"""Witnesses: chooses an entry as witness of a query's offsets, and compares it with the cluster at a restart.
 
-Entries that the planner has at hand become witnesses: those of tails, and those that admission control has
-probed. They cost no request. A run without a witness probes one entry, once, and a run without entries at
-hand one an hour. Another cluster must have a copy of the witness to continue the query, so an entry replaces
-the witness only when it has been known for ``publishTimeMargin``.
+The planner chooses entries that tails have received or admission control has probed, because they cost no
+request. Otherwise a run without a witness probes one entry, once, and other runs probe one entry an hour.
+Another cluster must have a copy of the witness to continue the query, so an entry replaces the witness only
+when it has been known for ``publishTimeMargin``.
 
     the cluster has                                              a restart
     the witness                                                  continues
     another entry there, and one copy of the witness elsewhere   moves the query to this cluster
-    another entry there, and no copy, or several                 is refused; so is a second move, but back
-    nothing there, the subscription, and a copy elsewhere        is refused, because who may produce can write
+    another entry there, and no copy, or several                 is refused; also a second move, unless back
+    nothing there, the subscription, and a copy elsewhere        is refused, because any producer can write
                                                                  an entry that seems to be a copy
     nothing there, no subscription, and a copy elsewhere         moves the query to this cluster
-    nothing there, and no copy                                   continues or not, as the subscription says
+    nothing there, and no copy                                   is judged by the subscription
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from pulsar_spark.spark.plan.partition import Partition
 
 # Maximum probes of a run for its first witness.
 _MAX_PROBES = 3
-# Seconds after which a run with a witness probes another one.
+# Seconds after which a run with a witness probes another entry.
 _RENEWED_AFTER = 3600.0
-# Maximum entries after the witness's publish time that are read for the names of clusters, and bytes at a
-# time; and maximum names.
+# Maximum entries after the witness's publish time that are read for the names of clusters; maximum bytes of
+# one read; and maximum names.
 _MAX_SEARCHED = 10_000
 _SEARCHED_BYTES = 1 << 20
 _MAX_CLUSTERS = 8
 
 
 class MovedError(Exception):
-    """The checkpoint is of another cluster, whose entries have copies here; the planner moves the query.
+    """The checkpoint belongs to another cluster, whose entries have copies here; the planner moves the query.
 
     Args:
         cluster: name of the other cluster.
@@ -80,11 +80,11 @@ class Witnesses:
         self._options = options
         self._probes_left = _MAX_PROBES
         self._probes_at = client.now() + _RENEWED_AFTER
-        self._is_gone = False  # the checkpoint's witness is deleted: the next one replaces it
-        self._young: tuple[Witness, float] | None = None  # the next witness, and since when it is known
+        self._is_gone = False  # the checkpoint's witness is deleted, so the next entry replaces it
+        self._young: tuple[Witness, float] | None = None  # the next witness, and when it was found
 
     def at_start(self, positions: Mapping[TopicName, MessageId]) -> Witness | None:
-        """The witness of a new query: the last message that it leaves out; one request, if there is any.
+        """Returns the witness of a new query: the last message before its start, by one request; or None.
 
         Raises:
             BrokerError: the broker did not answer.
@@ -94,7 +94,7 @@ class Witnesses:
         return None if topic is None or entry is None or entry.corrupt else Witness.of(topic, entry)
 
     def renewed(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """The witness of the next offsets: an entry at hand that they cover, or the old one.
+        """Returns the witness of the next offsets: a known entry that they cover, or the old witness.
 
         Args:
             old: witness of the offsets before.
@@ -115,10 +115,10 @@ class Witnesses:
         return old
 
     def _found(self, old: Witness | None, ends: Mapping[Partition, MessageId]) -> Witness | None:
-        """An entry that may replace the witness; None if there is none at hand, and none is due."""
+        """Returns an entry that may replace the witness; None if no entry is known, and no probe is due."""
 
         def is_better(entry: EntryInfo) -> bool:
-            # A copy may have the same id, time and source in two clusters that got it from a third one.
+            # A copy may have the same id, time and source in two clusters that received it from a third one.
             return entry.source is None or old is None or old.source is not None
 
         now = self._client.now()
@@ -137,7 +137,7 @@ class Witnesses:
         return None
 
     def _probed(self, ends: Mapping[Partition, MessageId]) -> dict[Partition, EntryInfo]:
-        """The planned end of a partition, by one request; a broker that takes long is not waited for."""
+        """Returns the entry at a partition's planned end, by one request; does not wait for a slow broker."""
         news = {each: end for each, end in ends.items() if each.position != end and end.is_message}
         calls = {}
         if news and self._probes_left and not self._pending.busy:
@@ -151,15 +151,15 @@ class Witnesses:
         }
 
     def check(self, checkpoint: Offsets, partitions: Container[TopicName]) -> None:
-        """Compare the checkpoint's witness with the cluster; costs one probe.
+        """Compares the checkpoint's witness with the cluster; costs one probe.
 
         Args:
             checkpoint: end of the checkpoint's last micro-batch.
-            partitions: existing partitions that are read now; a witness of another one says nothing.
+            partitions: existing partitions that are read now; a witness of another partition is not checked.
 
         Raises:
-            MovedError: the cluster is another one that has a copy of the witness.
-            OtherClusterError: the cluster may be another one, and nothing says where to continue there.
+            MovedError: this is another cluster, which has a copy of the witness.
+            OtherClusterError: this may be another cluster, and the position there is unknown.
             BrokerError: the broker did not answer.
         """
         witness, name = checkpoint.witness, checkpoint.subscription
@@ -197,7 +197,7 @@ class Witnesses:
             raise self._error(witness)
 
     def _returned_to(self, left: Left) -> str | None:
-        """The name of this cluster if it has the witness with which the query left it before."""
+        """Returns this cluster's name if it has the witness with which the query left it before."""
         for name, each in left.clusters.items():
             old = each.witness
             if old is not None and old.judge(self._client.entry_at(old.topic, old.id)) is WitnessVerdict.SAME:
@@ -205,13 +205,13 @@ class Witnesses:
         return None
 
     def _is_original_here(self, witness: Witness) -> bool:
-        """Whether this cluster's own entry is the one of which the query has read a copy."""
+        """Whether the query has read a copy of this cluster's own entry."""
         place = None if witness.source is None else witness.source.position
         found = None if place is None else self._client.entry_at(witness.topic, place)
         return found is not None and found.source is None and found.publish_time == witness.publish_time
 
     def _copied_from(self, witness: Witness) -> list[str]:
-        """The names of clusters of which the topic seems to have a copy of the witness; one is right."""
+        """Returns clusters from which the topic seems to have a copy of the witness; one is right."""
         if witness.source is not None or witness.topic.is_segment:
             return []
         topic, bounds = witness.topic, self._client.bounds(witness.topic)
@@ -222,7 +222,7 @@ class Witnesses:
         return [name for name, entry in copied.items() if entry is not None and witness.is_copied_to(entry)]
 
     def _clusters_at(self, witness: Witness, bounds: PartitionBounds) -> list[str]:
-        """The names of clusters whose entries are copied around the witness's publish time."""
+        """Returns the names of clusters whose entries were copied around the witness's publish time."""
         topic, time_ms, (begin, last) = witness.topic, witness.publish_time, bounds
         margin_ms = round(1000 * self._options.publish_time_margin)
         if begin >= last:
@@ -244,12 +244,12 @@ class Witnesses:
         missing: Container[TopicName],
         answers: Mapping[TopicName, LastMessageId],
     ) -> str:
-        """Why the cluster may be another one although nothing contradicts; empty if it is the same one.
+        """Returns why the cluster may be another one without contradiction; empty if it is the same one.
 
         Args:
-            witness: the checkpoint's witness, which was checked.
-            missing: partitions on which the broker did not have the subscription.
-            answers: the broker's answers when it was opened.
+            witness: checked witness of the checkpoint.
+            missing: partitions without the subscription at the broker.
+            answers: the broker's answers when the subscription was opened.
         """
         if not self._is_gone or witness is None or witness.topic not in answers:
             return ""
@@ -276,7 +276,7 @@ class Witnesses:
 def copied_partition(
     client: PlanningClient, topic: TopicName, cluster: str, bounds: PartitionBounds
 ) -> CopiedPartition:
-    """A partition, for a query that has read it in another cluster."""
+    """Returns a partition for a query that has read it in another cluster."""
     begin, last = bounds
 
     def read(after: MessageId) -> Generator[EntryInfo, None, None]:
@@ -288,12 +288,12 @@ def copied_partition(
 
 
 def iso_time(time_ms: int) -> str:
-    """A publish time, as options take it."""
+    """Formats a publish time as options accept it."""
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _at_hand(partition: Partition, end: MessageId) -> EntryInfo | None:
-    """The last known entry up to ``end``; None if none is known."""
+    """Returns the last known entry up to ``end``; None if no entry is known."""
     entries: list[EntryInfo] = [] if partition.known is None else partition.known.entries
     tail = partition.tail
     found = _last(entries, end)

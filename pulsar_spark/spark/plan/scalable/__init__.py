@@ -1,1 +1,1 @@
-"""Scalable topics: their segments in order, and the subscription that holds them."""
+"""Scalable topics: their segments in order, and the subscription that retains the segments."""

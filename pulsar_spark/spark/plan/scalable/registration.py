@@ -1,7 +1,7 @@
-"""A query's subscription on scalable topics: registered there, it has all segments, and holds them.
+"""A query's subscription on scalable topics: if registered there, it covers and retains all segments.
 
-Brokers delete a sealed segment that no registered subscription has left to read, whatever other subscriptions
-have. They give a registered one to the segments that come.
+Brokers delete a sealed segment once all registered subscriptions have read it; unregistered subscriptions do
+not matter. Brokers create a registered subscription on each new segment.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _WHY = "brokers keep the segments of a scalable topic only for a subscription th
 
 
 def registered(client: PlanningClient, options: SourceOptions, name: str) -> set[TopicName]:
-    """The scalable topics to read on which a subscription is registered now.
+    """Returns the scalable topics of the query on which a subscription is registered now.
 
-    The cursors of segments do not tell that: one that is made on a segment alone holds nothing.
+    The cursors of segments do not show this, because a cursor created only on a segment retains nothing.
 
     Raises:
         BrokerError: the admin service refused, or did not answer.
@@ -31,7 +31,7 @@ def registered(client: PlanningClient, options: SourceOptions, name: str) -> set
 
 
 def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicName, name: str) -> bool | None:
-    """Whether a subscription is registered on a scalable topic; None if that does not exist.
+    """Whether a subscription is registered on a scalable topic; None for a missing topic.
 
     Raises:
         BrokerError: the admin service refused, or did not answer.
@@ -47,9 +47,9 @@ def is_registered(client: PlanningClient, options: SourceOptions, topic: TopicNa
 
 
 def register(client: PlanningClient, options: SourceOptions, name: str) -> None:
-    """Register a subscription; nothing changes where it is registered already.
+    """Registers a subscription; does nothing if it is registered already.
 
-    Segments that take messages get it at their first message, unless they have it.
+    Active segments without the subscription get it at their first message.
 
     Raises:
         BrokerError: the admin service refused, or did not answer.
@@ -63,7 +63,7 @@ def register(client: PlanningClient, options: SourceOptions, name: str) -> None:
 
 
 def unregister(client: PlanningClient, options: SourceOptions, name: str) -> None:
-    """Remove a subscription from scalable topics. Failures are logged."""
+    """Removes a subscription from scalable topics. Failures are logged."""
     if options.admin_url is not None:
         for topic in options.scalable_topics:
             try:

@@ -1,22 +1,22 @@
-"""SegmentOrder: which segments of scalable topics may be read, so that the rows of a key stay in order.
+"""SegmentOrder: the segments of a scalable topic that may be read, so that the rows of a key stay in order.
 
-Of two segments with a key in common, all messages of the older one come first (:class:`TopicLayout`). A
-micro-batch has no order between its tasks. So a segment is read by the micro-batches after those that have
-read what it follows:
+If two segments share a key, all messages of the older segment are earlier (:class:`TopicLayout`). A
+micro-batch has no order between its tasks. So a segment is read in later micro-batches than the segments
+before it:
 
     the segment                                             it is
-    follows one that is HELD or OPEN                        HELD: it is not read
-    else, and it is not sealed, or what is processed is     OPEN: it is read up to its last message
-    before its final end
+    follows a HELD or OPEN segment                          HELD: it is not read
+    else, and it is not sealed, or its processed position   OPEN: it is read up to its last message
+    is before its final end
     else                                                    DONE: its position in the offset is ``done``
 
-The final end of a sealed segment is its last entry, whether readers are given it or not: a transaction that
-is open may still make messages visible up to there. Where that is not reached, or is not known to be the
-last one, the broker is asked (:func:`find_ended`): after the last message that readers are given there may
-be markers of transactions only, and brokers say of a migrated topic that its old partitions are sealed before
-they are. A segment that has left the layout was removed by the
-broker, after the query's subscription had acknowledged all of it; so it does not count. ``done`` stays in the
-offset until the segment leaves the layout: of others nobody could tell whether they were read.
+The final end of a sealed segment is its last entry, visible or not, because an open transaction may still
+make messages visible up to it. If this entry is not reached or not known, the broker is asked
+(:func:`find_ended`). There are two cases: only transaction markers follow the last visible message; or the
+topic is migrated, and brokers report its old partitions as sealed too early. A segment that has left the
+layout was removed by the broker, after the query's subscription had acknowledged all of it, so it does not
+count. ``done`` stays in the offset until the segment leaves the layout, because it alone shows that the
+segment was read.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _ADVICE = "End or abort open transactions. Start the query again if it has stopp
 
 
 class SegmentOrder(NamedTuple):
-    """One scalable topic at one time.
+    """The state of one scalable topic.
 
     Attributes:
-        layout: its segments.
-        final_ends: the last entry of each sealed segment, or what is known to be its last message.
+        layout: segments of the topic.
+        final_ends: last entry, or known last message, of each sealed segment.
     """
 
     layout: TopicLayout
     final_ends: Mapping[TopicName, MessageId]
 
     def held(self, processed: Mapping[TopicName, MessageId]) -> set[TopicName]:
-        """The segments that are HELD.
+        """Returns the HELD segments.
 
         Args:
-            processed: position up to which each segment is processed; nothing is of those not named.
+            processed: position up to which each segment is processed; missing segments are unprocessed.
         """
         held: set[TopicName] = set()
-        older: list[Segment] = []  # those that are HELD or OPEN
+        older: list[Segment] = []  # HELD or OPEN segments
         for name, segment in self.layout.segments.items():
             position = processed.get(name, MessageId.EARLIEST)
-            if position == DONE:  # of hundreds it must cost nothing
+            if position == DONE:  # fast, because there may be hundreds
                 continue
             if any(map(segment.follows, older)):
                 held.add(name)
@@ -71,7 +71,7 @@ class SegmentOrder(NamedTuple):
         return held
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """The sealed segments that are OPEN; ``held`` as :meth:`held` gives them."""
+        """Returns the sealed segments that are OPEN; ``held``: result of :meth:`held`."""
         return {
             name
             for name, segment in self.layout.segments.items()
@@ -81,7 +81,7 @@ class SegmentOrder(NamedTuple):
         }
 
     def oldest_after(self, segment: TopicName, processed: Mapping[TopicName, MessageId]) -> MessageId:
-        """The first of the known positions in segments that follow one; ``LATEST`` if there is none."""
+        """Returns the first of the known positions in later segments; ``LATEST`` if there is none."""
         known, one = self.layout.segments, self.layout.segments[segment]
         later = (
             position
@@ -92,7 +92,7 @@ class SegmentOrder(NamedTuple):
         return min(later, default=MessageId.LATEST)
 
     def is_done(self, segment: TopicName, position: MessageId) -> bool:
-        """Whether a segment that is not HELD is DONE, if everything up to a position is processed."""
+        """Whether a segment that is not HELD is DONE when processed up to ``position``."""
         if position == DONE:
             return True
         final = self.final_ends.get(segment)
@@ -100,18 +100,18 @@ class SegmentOrder(NamedTuple):
 
 
 def skipped(known: Iterable[TopicName], layout: TopicLayout) -> int:
-    """How many segments came and went since a topic had these segments. Numbers of segments only grow."""
+    """Returns how many segments were created and removed since ``known``, because their numbers only grow."""
     newest = max(map(_number, known))
     later = [number for number in map(_number, layout.segments) if number > newest]
     return max(later, default=newest) - newest - len(later)
 
 
 def _number(segment: TopicName) -> int:
-    return max(segment.partition, 0)  # what was a topic without partitions is number 0
+    return max(segment.partition, 0)  # a topic without partitions becomes number 0
 
 
 def done_in(offsets: Offsets) -> set[TopicName]:
-    """The segments that are done in an offset."""
+    """Returns the segments that are done in an offset."""
     # Each trigger looks at all positions, so the ledger is compared first.
     return {
         topic
@@ -121,7 +121,7 @@ def done_in(offsets: Offsets) -> set[TopicName]:
 
 
 def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
-    """Whether a micro-batch moves any position. That a segment which is done has left its topic does not."""
+    """Whether a micro-batch moves any position. A done segment that has left its topic does not count."""
     if planned == start.positions:
         return False
     kept = {topic: end for topic, end in start.positions.items() if topic in planned or end != DONE}
@@ -131,9 +131,9 @@ def is_moved(planned: Mapping[TopicName, MessageId], start: Offsets) -> bool:
 def without_done(
     offsets: Offsets, old: Collection[TopicName], partitions: Mapping[TopicName, Partition]
 ) -> Offsets:
-    """The same offset with the last messages of segments that are done, without ``old`` ones, done before.
+    """Returns the offset with last messages instead of ``done``, and without ``old`` segments.
 
-    A segment that is done has no messages after the last one that readers are given.
+    A done segment has no messages after its last visible message. ``old`` segments were done before.
     """
     done = done_in(offsets)
     if not done and not old:
@@ -149,7 +149,7 @@ def without_done(
 def find_ended(
     client: PlanningClient, calls: Calls[Partition], segments: Iterable[Partition], *, waits: bool
 ) -> set[Partition]:
-    """Ask which sealed segments have ended; there is one warning of each other one.
+    """Asks which sealed segments have ended; warns once of each other segment.
 
     Args:
         client: client of the cluster.
@@ -175,7 +175,7 @@ def find_ended(
 
 
 def not_ended(segment: TopicName) -> NotReadyError:
-    """The error of a segment that others wait for."""
+    """Returns the error of a segment for which others wait."""
     return NotReadyError(
         "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
         "segments after it are not read before that",

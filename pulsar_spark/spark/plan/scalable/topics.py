@@ -1,4 +1,4 @@
-"""ScalableTopics: the segments of the scalable topics that a streaming query reads, as they come and go."""
+"""ScalableTopics: the changing segments of the scalable topics of a streaming query."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ScalableTopics:
         options: options of the source, with the topics.
 
     Attributes:
-        subscription: name of the query's subscription, when it is registered on them.
+        subscription: name of the query's subscription, if registered on the topics.
         missing: topics that did not exist at the last lookup.
     """
 
@@ -44,27 +44,27 @@ class ScalableTopics:
         self._options = options
         self._layouts: dict[TopicName, SegmentWatch] = {}
         self._orders: dict[TopicName, SegmentOrder] = {}
-        self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # of topics that were made scalable
+        self._legacy: dict[TopicName, dict[TopicName, Segment]] = {}  # partitions of migrated topics
         self._lacks_legacy = False
-        # Segments known when the subscription was found removed, and gone since; their last entries.
+        # Segments known when the subscription was found removed, and gone since; with their last entries.
         self._unheld: dict[TopicName, MessageId | None] = {}
         self._skipped: dict[TopicName, int] = {}
 
     @property
     def _orders_now(self) -> list[SegmentOrder]:
-        """All orders; a list that runs on a thread may add one meanwhile."""
+        """Returns a copy of all orders, because a listing thread may add one meanwhile."""
         return [*self._orders.values()]
 
     def may_have_changed(self, topic: TopicName) -> bool:
-        """Whether a topic may have other segments than listed last; makes no request."""
+        """Whether a topic's segments may differ from the last list; sends no request."""
         watch = self._layouts.get(topic)
         return watch is None or watch.changed
 
     def segments_of(self, topic: TopicName) -> Sequence[TopicName]:
-        """Look up the segments of a topic, with what decides their order.
+        """Looks up the segments of a topic, and the data that decides their order.
 
         Raises:
-            TopicNotFoundError: it does not exist.
+            TopicNotFoundError: the topic does not exist.
             BrokerError: the broker refused, or none answered.
         """
         known = self._orders.get(topic)
@@ -88,9 +88,9 @@ class ScalableTopics:
         final = {name: before[name] for name in sealed if name in before}
         for name, end in ends.items():
             if isinstance(end, MessageId):
-                if not layout.segments[name].is_legacy:  # which may not have ended yet
+                if not layout.segments[name].is_legacy:  # legacy segments may not have ended yet
                     final[name] = end
-            elif not isinstance(end, TopicNotFoundError):  # the broker may just have removed it
+            elif not isinstance(end, TopicNotFoundError):  # the broker may have removed it just now
                 raise end
             elif layout.segments[name].is_legacy:
                 self._legacy[topic].pop(name, None)
@@ -111,9 +111,9 @@ class ScalableTopics:
             raise
 
     def keep_legacy(self, positions: Collection[TopicName]) -> None:
-        """Also read the partitions of a checkpoint whose topics were made scalable topics.
+        """Keeps reading classic partitions of a checkpoint after their topic was migrated.
 
-        Brokers take them out of the layout as read, but delete nothing in them.
+        Brokers remove the partitions from the layout as read, but delete no messages in them.
         """
         for name in positions:
             if not name.is_segment and name.scalable in self._layouts:
@@ -122,15 +122,15 @@ class ScalableTopics:
                 legacy[name] = Segment(name, True, 0, 0xFFFF, is_legacy=True)
 
     def _with_legacy(self, topic: TopicName, layout: TopicLayout) -> TopicLayout:
-        """The layout with all partitions that the topic had, as far as known. They are the oldest."""
+        """Returns the layout with all known classic partitions of the topic as its oldest segments."""
         legacy = self._legacy.setdefault(topic, {})
         legacy |= {name: segment for name, segment in layout.segments.items() if segment.is_legacy}
         return layout._replace(segments=legacy | dict(layout.segments))
 
     def _hold_again(self, topic: TopicName, known: SegmentOrder) -> bool:
-        """Register the subscription if somebody removed it; return whether that was so.
+        """Registers the subscription again if it was removed; returns whether it was.
 
-        It holds the segments of a layout that is looked up after that.
+        It retains the segments of layouts that are looked up later.
         """
         name = self.subscription
         try:
@@ -142,15 +142,16 @@ class ScalableTopics:
         except BrokerError as error:
             if error.is_passing or isinstance(error, AuthError):
                 raise
-            # A broker that restarts. A running query tries again.
+            # The broker may be restarting, so a running query tries again.
             raise NotReadyError(error.what, topic=error.topic, advice=error.advice) from error
         return True
 
     def is_unread(self, segment: TopicName, position: MessageId, name: str) -> bool:
-        """Whether a segment that is gone may have had messages after a position, of which nobody knows.
+        """Whether a removed segment may have had unknown messages after a position.
 
         Raises:
-            BrokerError: the admin service does not tell whether the subscription ``name`` held it.
+            BrokerError: the admin service does not report whether the subscription ``name`` retained the
+                segment.
         """
         final = self._orders[segment.base].final_ends.get(segment) if segment.base in self._orders else None
         if segment in self._unheld:
@@ -162,7 +163,7 @@ class ScalableTopics:
     def skipped_after(
         self, positions: Collection[TopicName], held: Collection[TopicName]
     ) -> dict[TopicName, int]:
-        """How many segments of topics that were not ``held`` came and went since a checkpoint."""
+        """Returns how many segments were created and removed after ``positions``; skips ``held`` topics."""
         found = {}
         for topic, order in [*self._orders.items()]:
             known = [each for each in positions if each.scalable == topic]
@@ -171,18 +172,18 @@ class ScalableTopics:
         return found
 
     def take_skipped(self) -> dict[TopicName, int]:
-        """How many segments of a scalable topic came and went, while the subscription was not registered."""
+        """Returns how many segments were created and removed while the subscription was not registered."""
         found, self._skipped = self._skipped, {}
         return {topic: count for topic, count in found.items() if count}
 
     def take_changed(self) -> bool:
-        """Whether a topic may have other segments than listed last."""
+        """Whether a topic's segments may differ from the last list; resets the flag."""
         lacks_legacy, self._lacks_legacy = self._lacks_legacy, False
         return lacks_legacy or any(watch.changed for watch in [*self._layouts.values()])
 
     @property
     def empty(self) -> set[TopicName]:
-        """The sealed segments without entries: brokers may fail to find where such a one begins."""
+        """Returns the sealed segments without entries, because brokers may not find their first position."""
         return {
             name for order in self._orders_now for name, end in order.final_ends.items() if not end.is_message
         }
@@ -190,7 +191,7 @@ class ScalableTopics:
     def initial_positions(
         self, topics: Iterable[TopicName], at_end: Container[TopicName] = ()
     ) -> dict[TopicName, InitialPosition]:
-        """Where a subscription begins on partitions that lack it: at the first entry, or ``at_end``."""
+        """Returns the first position on partitions without the subscription: earliest, or ``at_end``."""
         empty = self.empty
         return {
             topic: InitialPosition.LATEST if topic in at_end or topic in empty else InitialPosition.EARLIEST
@@ -198,18 +199,18 @@ class ScalableTopics:
         }
 
     def is_ordered(self, topic: TopicName) -> bool:
-        """Whether it is a segment, of which an end is nothing to report."""
+        """Whether it is a segment, whose end is no event to report."""
         return topic.is_segment or any(topic in order.layout.segments for order in self._orders_now)
 
     def check_done(
         self, done: Collection[TopicName], processed: Mapping[TopicName, MessageId] = MappingProxyType({})
     ) -> None:
-        """Check the segments that an offset calls done; ``processed``: positions in those that follow them.
+        """Checks the segments that are done in an offset; ``processed``: positions in later segments.
 
         Raises:
-            DataLossError: one takes messages, or is newer than a position in one that follows it, because
-                ledger ids grow. So it is another one of that name, whatever the options say.
-            BrokerError: the broker does not tell where a segment begins.
+            DataLossError: a segment is not sealed, or its ledger ids are higher than a later segment's
+                position. So it is another segment with the same name, an error with any options.
+            BrokerError: the broker does not report a segment's first position.
         """
         for order in self._orders_now:
             for name in order.layout.segments.keys() & done:
@@ -229,22 +230,22 @@ class ScalableTopics:
     def held(
         self, partitions: Iterable[TopicName], processed: Mapping[TopicName, MessageId]
     ) -> set[TopicName]:
-        """The segments among ``partitions`` that are not read yet; see :mod:`segments`."""
+        """Returns the segments among ``partitions`` that are not read yet; see :mod:`segments`."""
         if not self._orders:
             return set()
         orders = self._orders_now
         known = {name for order in orders for name in order.layout.segments}
-        # A segment that is open and in no layout may follow any other.
+        # An open segment in no layout may follow any other segment.
         named = {*partitions, *processed}
         held = {name for name in named if name.is_segment and name not in known}
         return held.union(*(order.held(processed) for order in orders))
 
     def unsure(self, processed: Mapping[TopicName, MessageId], held: Collection[TopicName]) -> set[TopicName]:
-        """The sealed segments that are read, those not ``held``, and not known to be read to their ends."""
+        """Returns the sealed segments that are read (not ``held``) and not known to be read to their ends."""
         return set().union(*(order.unsure(processed, held) for order in self._orders_now))
 
     def note_end(self, segment: TopicName, position: MessageId) -> None:
-        """Note that a sealed segment has no message after a position."""
+        """Records that a sealed segment has no message after a position."""
         for topic, order in [*self._orders.items()]:
             if segment in order.layout.segments:
                 final_ends = {**order.final_ends, segment: position.last_whole_entry}
@@ -253,7 +254,7 @@ class ScalableTopics:
     def with_done(
         self, planned: dict[TopicName, MessageId], start: Offsets, partitions: Iterable[TopicName]
     ) -> dict[TopicName, MessageId]:
-        """The ends of a micro-batch as its offset has them, with the segments that are done after it."""
+        """Returns the ends of a micro-batch for its offset, with the segments that are done afterwards."""
         if not self._orders:
             return planned
         orders = self._orders_now
@@ -261,14 +262,14 @@ class ScalableTopics:
             topic: DONE if any(order.is_done(topic, end) for order in orders) else end
             for topic, end in planned.items()
         }
-        # One that has left its topic may be acknowledged without an answer yet.
+        # A segment that has left its topic may be acknowledged without an answer yet.
         return ends | dict.fromkeys(done_in(start) & {*partitions, *planned}, DONE)
 
     def forget(self, partition: TopicName) -> bool:
-        """Forget a partition of a topic that was made scalable; return whether segments waited for it."""
+        """Drops a partition of a migrated topic; returns whether segments waited for it."""
         return self._legacy.get(partition.scalable, {}).pop(partition, None) is not None
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stops watching."""
         while self._layouts:
             self._layouts.popitem()[1].close()
