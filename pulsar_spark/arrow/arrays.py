@@ -30,7 +30,7 @@ def with_nulls(values: pa.Array, is_null: Flags) -> pa.Array:
 
 
 def offsets_of(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Returns the starts of n rows in the data buffer, or among the items, and the last end, int32[n + 1].
+    """Returns the start of each of n rows in the data buffer or items, and the last end, int32[n + 1].
 
     The result is a view. ``values``: at least one row of binary, string, list or map; may be a slice.
     """
@@ -88,8 +88,8 @@ def parts_by_size(
 def joined(parts: list[pa.Array], rows: Sequence[Ints] | None = None) -> pa.Array:
     """Joins columns of some rows each, in the order of the rows.
 
-    Fields of structs are joined one after the other, and parts are dropped then. So not all values are in
-    memory twice, if the caller keeps no part.
+    Fields of structs are joined one after the other, and their parts are freed. So if the caller keeps no
+    part, not all values are in memory twice.
 
     Args:
         parts: columns of one type, at least one; the list is empty afterwards.

@@ -12,7 +12,7 @@ _MAX_OFFSET = 2**31 - 1
 
 
 class GrowingArray:
-    """Copies each part when it is added, so that the caller can free the part; Arrow needs all at once.
+    """Copies each part when it is added, so that the caller can free it; Arrow's own concat needs all parts.
 
     A single part is not copied.
 
@@ -51,7 +51,7 @@ class GrowingArray:
 class _Bits:
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._rest: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # fewer than 8 bits
+        self._rest: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)  # remaining bits, fewer than 8
 
     def add(self, flags: npt.NDArray[np.bool_]) -> None:
         flags = np.concatenate((self._rest, flags))
@@ -65,7 +65,7 @@ class _Bits:
 
 
 class _Grown:
-    """Rows of the null type; base of other types, which also have buffers or children."""
+    """Rows of the null type; base class for types with buffers or children."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind

@@ -20,7 +20,8 @@ from pulsar_spark.arrow.arrays import Buffer, Bytes, Flags, Ints, every
 def joined_buffer(parts: Sequence[Buffer]) -> pa.Buffer:
     """Joins bytes; a single part is not copied.
 
-    The memory is Arrow's, which reuses freed memory; Python's is mapped page by page each time.
+    The result is in Arrow's memory, which is reused when freed; Python's memory is mapped page by page each
+    time.
     """
     if len(parts) == 1:
         return pa.py_buffer(parts[0])
@@ -114,7 +115,10 @@ class Grid(NamedTuple):
 
 
 def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
-    """Returns the grid of one or more positions; None without a grid, or for several short rows."""
+    """Returns the grid of one or more positions.
+
+    None if the positions form no grid, or several short rows.
+    """
     steps = at[1:] - at[:-1]
     step = int(steps[0]) if len(steps) else 0
     is_other = steps != step
@@ -122,7 +126,8 @@ def grid_of(at: npt.NDArray[np.int64]) -> Grid | None:
     across = int(is_other.argmax()) + 1 if others else len(at)
     if across * (others + 1) != len(at) or (others and across < _SHORT):
         return None
-    # The first other step leads to the second row. If the steps to later rows equal it, the rest is `step`.
+    # The first different step leads to the second row. If the steps to later rows equal it, all other steps
+    # are `step`.
     between = steps[across - 1 :: across]
     if others and (between != between[0]).any():
         return None

@@ -104,7 +104,7 @@ def _create(admin: Admin, given: argparse.Namespace) -> Any:
 
 
 def _exists(admin: Admin, topic: TopicName, number: int | None, error: NotAllowedError) -> NotAllowedError:
-    """Returns the refusal to create a topic that exists, with its present size."""
+    """Returns the error for creating a topic that exists, with its present size."""
     count = _count_partitions(admin, topic)
     unit = "segments" if topic.is_scalable else "partitions"
     advice = "Use it as it is, or choose another name"
@@ -143,7 +143,7 @@ def _any_topic(given: argparse.Namespace) -> TopicName:
 
 
 def _count_partitions(admin: Admin, topic: TopicName) -> Any:
-    """Returns the number of partitions, or of active segments; 0 without partitions, or without topic."""
+    """Returns the number of partitions, or of active segments; 0 without partitions or topic."""
     if topic.is_scalable:
         segments = _scalable(admin, topic)["segments"].values()
         return sum(segment["state"] == "ACTIVE" for segment in segments)

@@ -1,4 +1,4 @@
-"""``pulsar_spark explain``: show the meaning of an error code, and advice; the table of all codes."""
+"""``pulsar_spark explain``: shows an error code's meaning and advice; and the table of all codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _find(table: dict[str, ErrorExplanation], given: str) -> ErrorExplanation:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the name that is most like a mistyped one; None if none is like it."""
+    """Returns the name most similar to a mistyped name; None if no name is similar."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1)), None)
 
 

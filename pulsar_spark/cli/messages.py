@@ -28,7 +28,7 @@ from pulsar_spark.errors import OptionError
 from pulsar_spark.ids import MessageId, TopicName
 
 _TIMEOUT = 30.0  # seconds, for each next entry
-_BYTES = 1 << 20  # entries decoded at once
+_BYTES = 1 << 20  # maximum bytes of entries decoded at once
 
 _SEND = "Send one message to a topic. A topic that does not exist is created as the namespace allows."
 _PEEK = """
@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
 
 
 class _Stored(NamedTuple):
-    """A range of a topic partition, see :class:`pulsar_spark.client.reading.message_range.TopicRange`."""
+    """A topic partition's range, see :class:`pulsar_spark.client.reading.message_range.TopicRange`."""
 
     topic: TopicName
     start: MessageId

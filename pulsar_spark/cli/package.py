@@ -27,7 +27,7 @@ _PACKAGES = ("pulsar_spark", "pyspark_pulsar", "pyspark_pulsar_spark")
 _ROOT = Path(__file__).resolve().parents[2]
 _SUFFIXES = (".py", ".html", ".css", ".js")
 _CARRIED = "pulsar_spark/carried/"
-_TIME = (1980, 1, 1, 0, 0, 0)  # so that equal files make equal archives
+_TIME = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal files make equal archives
 
 _MANIFEST = "Manifest-Version: 1.0\r\nImplementation-Title: pulsar-spark\r\n\r\n"
 

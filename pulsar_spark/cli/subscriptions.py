@@ -50,7 +50,7 @@ class Found:
 
     @property
     def uuid(self) -> str:
-        """The UUID in the name, after the prefix."""
+        """Returns the UUID in the name, after the prefix."""
         return self.name[-36:]
 
 
@@ -142,7 +142,7 @@ def _folder(text: str) -> Path:
 
 
 def find(admin: Admin, topics: Iterable[TopicName], prefix: str) -> Iterator[Found]:
-    """Yields the durable subscriptions named ``<prefix>-<uuid>``. A topic deleted meanwhile has none."""
+    """Yields the durable subscriptions named ``<prefix>-<uuid>``; none for topics deleted meanwhile."""
     name = re.compile(re.escape(prefix) + "-" + UUID.pattern)
     topics = list(topics)
     found = run_all([partial(_find_on, admin, topic, name) for topic in topics])
@@ -250,8 +250,8 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 def named_in(roots: list[Path]) -> dict[str, Path]:
     """Returns the UUIDs of the subscriptions that checkpoints name, each with the checkpoint's folder.
 
-    Every UUID in an offset counts. So a wrong match only keeps a subscription, and a new form of offsets
-    cannot make a used subscription look unused.
+    Every UUID in an offset counts as a subscription. So a wrong match only keeps a subscription, and a new
+    form of offsets cannot make a used subscription look unused.
 
     Args:
         roots: checkpoints, or folders that contain checkpoints at any depth.
@@ -280,7 +280,7 @@ def _checkpoints(root: Path) -> Iterator[Path]:
     seen: set[Path] = set()
     for folder, names, _ in os.walk(root, onerror=_fail, followlinks=True):
         real = Path(folder).resolve()
-        if real in seen:  # a link to a parent folder
+        if real in seen:  # a link to a parent folder leads here again
             names.clear()
             continue
         seen.add(real)

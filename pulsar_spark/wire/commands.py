@@ -19,10 +19,11 @@ PROTOCOL_VERSION = 21
 
 _Type = pb.BaseCommand
 
-# Head of SEND: size of the rest, size of the command, its type and tag, size of its body.
+# Head of SEND: size of the rest, size of the command, type of the command and tag of its body, size of the
+# body.
 _SEND_HEAD = struct.Struct(">II3sB")
 _SEND_SIZE = 4  # bytes of the command before its body
-_SEND_TAGS = b"\x08\x06\x32"  # its type and tag
+_SEND_TAGS = b"\x08\x06\x32"  # the command's type, and the tag of its body
 
 # The schema of a consumer that accepts values of any schema, and topics without one.
 _ANY_SCHEMA = to_wire_schema(Schema(SchemaType.AUTO_CONSUME))
@@ -94,7 +95,7 @@ def pong() -> bytes:
 
 
 def partitioned_metadata(request_id: int, topic: str, *, create: bool) -> bytes:
-    """PARTITIONED_METADATA; without ``create`` a missing topic is answered TopicNotFound."""
+    """PARTITIONED_METADATA; without ``create`` the answer for a missing topic is TopicNotFound."""
     command = pb.CommandPartitionedTopicMetadata(
         topic=topic, request_id=request_id, metadata_auto_creation_enabled=create
     )
@@ -172,8 +173,8 @@ def subscribe(
 
     ``properties`` are set on a new subscription. ``is_replicated`` None: the namespace decides.
 
-    The consumer accepts any schema (AUTO_CONSUME). If it named none, the broker would refuse other consumers
-    that bring the first schema of an empty topic.
+    The consumer accepts any schema (AUTO_CONSUME). Without a schema, the broker would refuse other consumers
+    that register the first schema of an empty topic.
     """
     command = pb.CommandSubscribe(
         topic=topic,
@@ -283,7 +284,7 @@ def producer(
 
     The broker registers a ``schema`` that is new to the topic; None: a producer of bytes. A namespace may
     require ``encrypted`` producers. ``topic_epoch``: value in the broker's last answer to this producer, if
-    its access is exclusive; by it the broker finds whether another producer has had access since.
+    its access is exclusive, by which the broker finds whether another producer has had access since.
     """
     command = pb.CommandProducer(
         topic=topic,
@@ -342,10 +343,10 @@ def send(
 
 
 def send_head(producer_id: int, sequence_ids: tuple[int, int], messages: int, section_size: int) -> bytes:
-    """Frame SEND of one entry; ``section_size`` bytes of payload section must follow.
+    """Frames SEND of one entry; ``section_size`` bytes of payload section must follow.
 
-    The result is the same as with ``send`` and ``encode_command_head``, but no object is made for the
-    command, because there is one per entry.
+    The result is the same as with ``send`` and ``encode_command_head``, but no command object is made,
+    because each entry has a command.
     """
     body = _producer_field(producer_id) + varint(sequence_ids[0])
     if messages > 1:

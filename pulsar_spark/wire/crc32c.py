@@ -25,10 +25,10 @@ _SHORT = 4096  # bytes; for fewer, the fixed cost of numpy calls is more than th
 
 
 def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int:
-    """The CRC-32C of ``data``, continued from ``value``, the checksum of the preceding bytes.
+    """Returns the CRC-32C of ``data``, continued from ``value``, the checksum of the preceding bytes.
 
     Long data is cut into lanes whose checksums are computed side by side and then joined in pairs: the left
-    one is advanced by as many zeros as the right lane has bytes.
+    checksum is advanced by as many zeros as the right lane has bytes.
     """
     view = memoryview(data).cast("B")
     lanes = len(view) // _LANE if len(view) >= _SHORT else 0

@@ -123,7 +123,7 @@ def template_of(command: bytes, parsed: pb.BaseCommand) -> Template:
 
 
 def _is_plain(tail: bytes) -> bool:
-    """Whether the rest of a well-formed command has only numeric fields that are not used."""
+    """Whether the rest of a well-formed command has only unused numeric fields."""
     begins = True
     for byte in tail:
         if begins and byte not in _TAIL_TAGS:

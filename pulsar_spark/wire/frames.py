@@ -51,7 +51,7 @@ _MESSAGE, _RECEIPT = pb.BaseCommand.MESSAGE, pb.BaseCommand.SEND_RECEIPT
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_ENTRY_MAGIC = b"\x0e\x02"
 _HTTP = b"HTTP"  # first bytes of an HTTP server's answer to an unknown request
-_TLS_ALERT = b"\x15\x03"  # first bytes of a TLS server's answer to it
+_TLS_ALERT = b"\x15\x03"  # first bytes of a TLS server's answer to an unknown request
 _BINARY_PORT = "Set service.url to the broker's binary port, usually 6650, or 6651 with TLS"
 # Numbers of frames: for fewer, parsing or comparing one by one costs less than numpy's calls.
 _FEW_MESSAGES, _FEW_RECEIPTS, _MANY = 3, 24, 64
@@ -77,13 +77,13 @@ class StoredMessage(NamedTuple):
 
 
 def encode_command(command: pb.BaseCommand) -> bytes:
-    """Frame a command that has no payload."""
+    """Frames a command that has no payload."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4, len(body)) + body
 
 
 def encode_command_head(command: pb.BaseCommand, section_size: int) -> bytes:
-    """Frame a command; ``section_size`` bytes of payload section must follow."""
+    """Frames a command; ``section_size`` bytes of payload section must follow."""
     body = command.SerializeToString()
     return _SIZES.pack(len(body) + 4 + section_size, len(body)) + body
 
@@ -100,7 +100,7 @@ def encode_section_head(metadata: bytes, payload: Buffer) -> bytes:
 
 
 def metadata_of_head(section_head: bytes) -> pb.MessageMetadata:
-    """Parse the metadata that was passed to ``encode_section_head``."""
+    """Parses the metadata that was passed to ``encode_section_head``."""
     return pb.MessageMetadata.FromString(section_head[10:])
 
 
@@ -236,7 +236,7 @@ class FrameReader:
     def _size(self, data: bytes, position: int) -> int:
         """Returns the size of the frame at a position, or the bytes needed to check that size.
 
-        At least four bytes of the frame must be there.
+        At least four bytes of the frame must be in ``data``.
         """
         (total,) = _U32.unpack_from(data, position)
         allowed = self.max_message_size + FRAME_PADDING
@@ -260,7 +260,7 @@ class FrameReader:
 def _count_alike(data: bytes, position: int, head: bytes, size: int) -> int:
     """Counts the complete frames of ``size`` bytes from ``position`` on that begin with ``head``.
 
-    It compares blocks of growing size, so a run that ends early costs little.
+    Compares blocks of growing size, so a run that ends early costs little.
     """
     count, most = 0, (len(data) - position) // size
     while count < most:
@@ -274,7 +274,7 @@ def _count_alike(data: bytes, position: int, head: bytes, size: int) -> int:
 
 
 def kind_of(frame: bytes) -> int:
-    """The type of a request that is framed by :func:`encode_command`."""
+    """Returns the type of a request that was framed by :func:`encode_command`."""
     return frame[_KIND_AT + 1]
 
 
@@ -361,7 +361,7 @@ def decode_payload_section(section: memoryview) -> StoredMessage:
 
 
 def _split_broker_entry(section: memoryview) -> tuple[int | None, int | None, memoryview]:
-    """Split the broker's index and time, in ms since the epoch, off a payload section."""
+    """Splits the broker's index and time, in ms since the epoch, off a payload section."""
     if section[:2] != _BROKER_ENTRY_MAGIC:
         return None, None, section
     raw, rest = _sized(section[2:], "broker metadata")

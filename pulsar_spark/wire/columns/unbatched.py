@@ -25,7 +25,7 @@ _SMALL = 4096  # bytes
 
 
 class EncodedSingle(NamedTuple):
-    """One message that is its own entry, before the producer adds its fields.
+    """One unbatched message, before the producer adds its fields.
 
     Attributes:
         metadata: the message's MessageMetadata from field 4 on. Put fields 1 to 3 (producer name, sequence
@@ -40,9 +40,9 @@ class EncodedSingle(NamedTuple):
 
 
 class EncodedSingles(Sequence[EncodedSingle]):
-    """n messages that are their own entries, by column. Items are made on request.
+    """n unbatched messages by column. Items are made on request.
 
-    Objects for all rows at once would cost as much time in Python's garbage collector as sending them.
+    Objects for all rows at once would cost as much time in Python's garbage collector as sending the rows.
 
     Args:
         metadata: metadata of all messages, one after the other.

@@ -29,8 +29,8 @@ _LZ4_MAGIC, _LZ4_END = b"\x04\x22\x4d\x18", bytes(4)
 _LZ4_BLOCK_SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)  # sizes in bytes
 _U32 = struct.Struct("<I")
 
-# The separator after each block that is decompressed with others; no producer can know it. It is never taken
-# for the start of a message, because sizes of messages have no such bytes.
+# The separator after each block that is decompressed with others; no producer can predict it. It is never
+# mistaken for the start of a message, because sizes of messages have no such bytes.
 SEPARATOR_SIZE = 8
 _SEPARATOR = bytes(byte | 0x80 for byte in os.urandom(SEPARATOR_SIZE))
 _SEPARATOR_BLOCK = _U32.pack(SEPARATOR_SIZE | 1 << 31) + _SEPARATOR  # stored, not compressed

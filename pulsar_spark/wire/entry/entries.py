@@ -95,7 +95,7 @@ class _Block:
 
 
 class Entries:
-    """n entries in order; slices share their memory. Made by :func:`decode` and :meth:`of`."""
+    """n entries in order; slices share their memory. Constructors: :func:`decode` and :meth:`of`."""
 
     __slots__ = ("_block", "_first", "_stop")
 
@@ -186,7 +186,7 @@ class Entries:
 
     @property
     def copied(self) -> Flags:
-        """Whether a replicator copied entries from another cluster, bool[n]."""
+        """Whether each entry is a replicator's copy from another cluster, bool[n]."""
         spans = self._block.fields.spans
         if _REPLICATED_FROM not in spans:
             return np.zeros(len(self), np.bool_)

@@ -115,7 +115,7 @@ _REPEATED = (EntryField.ENCRYPTION_KEYS, EntryField.REPLICATE_TO)
 def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
     """Lays out the fields of parsed metadata as a walk finds them; returns their bytes, and the fields.
 
-    Used for metadata that a walk does not understand, and for few entries, because they cost less so.
+    Used for metadata that a walk does not understand, and for few entries, because it is faster then.
     """
     found = _Laid(len(metadata))
     for row, one in enumerate(metadata):
@@ -124,7 +124,7 @@ def fields_of(metadata: Sequence[pb.MessageMetadata]) -> tuple[bytes, Fields]:
             found.add(row, field.number, value)
         for unknown in UnknownFieldSet(one):  # type: ignore[attr-defined]
             number, value = unknown.field_number, unknown.data
-            # The runtime knows only the types of the enum.
+            # The protobuf runtime knows only the types of the enum.
             is_compression = number == _COMPRESSION and isinstance(value, int) and not one.compression
             if is_compression or (number == _ORIGIN and isinstance(value, bytes)):
                 found.add(row, number, value)

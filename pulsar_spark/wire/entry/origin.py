@@ -1,4 +1,4 @@
-"""The origin of an entry: a field in its metadata that names the query's run that wrote it.
+"""The origin of an entry: a metadata field that names the query's run which wrote the entry.
 
 A task of a stream adds the field to each entry that it sends, so that a later run of the task finds the
 entries. The field is signed with a secret of the query, so nobody else can make one, but every reader can
@@ -11,7 +11,7 @@ brokers store it unchanged, and every client skips it.
     ======  =====================================================================================
     0-3     number of the micro-batch
     4-7     number of the Spark task
-    8-9     number of the write, because a function of foreachBatch may write to a topic several times
+    8-9     number of the write, because a foreachBatch function may write to a topic several times
     10-17   ledger id and
     18-21   entry id of the first entry of the micro-batch that the task has stored in the topic
             partition; both -1 in that entry itself
@@ -66,7 +66,7 @@ class Origin:
 
     @property
     def when(self) -> tuple[int, int]:
-        """Micro-batch and write, which ascend as a query writes."""
+        """Returns micro-batch and write, which ascend as a query writes."""
         return self.batch, self.write
 
 

@@ -182,10 +182,10 @@ def _skip(body: bytes, tag: int, cursor: int, end: int, highest_known: int) -> i
 
 
 def scan_varint(body: bytes, cursor: int, end: int) -> tuple[int, int]:
-    """Reads an unsigned 64-bit varint, without higher bits, as protobuf does; returns it and its end.
+    """Reads an unsigned 64-bit varint, without higher bits, as protobuf does; returns value and end.
 
     Raises:
-        MalformedError: it ends after ``end``, or has more than ten bytes.
+        MalformedError: the varint ends after ``end``, or has more than ten bytes.
     """
     if cursor < end and body[cursor] < 0x80:
         return body[cursor], cursor + 1

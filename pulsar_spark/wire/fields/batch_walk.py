@@ -35,7 +35,7 @@ _LONG = 2048  # bytes per message; searching through longer values takes longer 
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
-_LEAST_APART = 8  # average bytes between candidate starts; checking each takes a hundred bytes
+_LEAST_APART = 8  # average bytes between candidate starts; each check costs a hundred bytes
 _MAX_INSIDE = 4  # false starts in a value, one after the other
 _MAX_ZEROS = 8  # zero words per message; checking more takes longer than stepping
 
@@ -128,8 +128,8 @@ def _starts_by_search(array: npt.NDArray[np.uint8], count: int, gap: int = 0) ->
 def _that_follow_one_another(array: npt.NDArray[np.uint8], starts: Ints, gap: int) -> Ints:
     """Leaves out starts inside of values: no other start's message ends there, or ``gap`` bytes before.
 
-    It repeats, because a start that was left out may have been the proof of another. Fields before
-    ``payload_size`` are assumed to be texts of less than 128 bytes.
+    Repeats until no start is left out, because a wrong start may have been the proof of another. Fields
+    before ``payload_size`` are assumed to be texts of less than 128 bytes.
     """
     last = len(array) - 1
     at = np.minimum(starts + 4, last)
@@ -201,7 +201,7 @@ def _walk_from(
 ) -> Fields | None:
     """Walks from the guessed starts; None if there is no guess or the walk fails.
 
-    ``after``: number of bytes between each message and the next; None if there are none.
+    ``after``: number of bytes between each message and the next; None for no gaps.
     """
     try:
         return None if starts is None else _walk(body, starts, max_properties, after)
@@ -237,7 +237,7 @@ def _read_headers(body: npt.NDArray[np.uint8], starts: Ints, max_properties: int
 
 
 def _may_be_alike(body: npt.NDArray[np.uint8], starts: Ints) -> bool:
-    """Whether a few headers have one size, so that comparing all is worth while."""
+    """Whether some sampled headers have one size, so that comparing all headers pays off."""
     size = body[:4].tobytes()
     return all(
         body[start : start + 4].tobytes() == size for start in starts[:: 1 + len(starts) // 4].tolist()

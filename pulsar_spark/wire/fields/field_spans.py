@@ -1,7 +1,7 @@
 """Fields: the positions of each message's fields, before they become Arrow arrays.
 
-Headers of messages that are laid out alike need one layout for all (AlikeHeaders): each field is copied from
-the same offset of all of them.
+Headers with the same layout share one HeaderLayout (AlikeHeaders): each field is copied from the same offset
+of every header.
 
 The layout of a batch, and of the KeyValue inside field 1:
 
@@ -72,8 +72,8 @@ class Fields:
             ``has`` is false, ``at == end`` is any position that keeps ``at`` ascending.
         numbers: field number -> (values, has), values as signed 64 bit; absent if no message has the field.
         properties: (row, key at, key end, value at, value end), int64[m] each, ordered by row; or None.
-        alike: the headers, if all are laid out alike, with their spans and properties instead of those above.
-        grid: grid of ``start`` if the headers are alike and the grid is known; else None.
+        alike: headers, if all have the same layout; they replace ``spans`` and ``properties``.
+        grid: grid of ``start``, if known and the headers are alike; else None.
     """
 
     start: Ints
@@ -175,7 +175,7 @@ class HeaderLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlikeHeaders:
-    """The headers of n messages, which are laid out alike.
+    """The headers of n messages, which have the same layout.
 
     Attributes:
         layout: common layout.

@@ -23,7 +23,7 @@ class NotPlainError(Exception):
 
 
 class FieldKind(Enum):
-    """A walk's treatment of a field."""
+    """The way in which a walk treats a field."""
 
     NUMBER = auto()
     SPAN = auto()
@@ -68,8 +68,8 @@ def walk(
 ) -> Fields:
     """Reads the fields of messages whose metadata is in [cursor, ends); the caller sets ``value``.
 
-    A round reads one field of all messages whose next field is that of the first waiting message; the other
-    messages wait.
+    A round takes the next field of the first waiting message, and reads it in all messages with the same next
+    field; the other messages wait.
 
     Args:
         body: bytes that contain the messages.
