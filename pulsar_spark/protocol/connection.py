@@ -58,21 +58,22 @@ _ANSWERS: dict[int, str] = {
 
 
 class Role(Enum):
-    """A receiver of frames that a broker sends unasked."""
+    """The kinds of receivers of frames that a broker sends without a request."""
 
     CONSUMER = auto()
     PRODUCER = auto()
-    WATCHER = auto()  # of topics, or of a scalable topic's segments
+    WATCHER = auto()  # watcher of topics, or of a scalable topic's segments
 
 
-# Commands that a broker sends unasked -> receiver, field with the content, name of its id.
+# Commands that a broker sends without a request -> receiver, field with the content, name of the receiver's
+# id.
 _UNASKED: dict[int, tuple[Role, str, str]] = {
-    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete ones are Messages
+    _Type.MESSAGE: (Role.CONSUMER, "message", "consumer_id"),  # complete frames are Messages
     _Type.CLOSE_CONSUMER: (Role.CONSUMER, "close_consumer", "consumer_id"),
     _Type.ACTIVE_CONSUMER_CHANGE: (Role.CONSUMER, "active_consumer_change", "consumer_id"),
     _Type.REACHED_END_OF_TOPIC: (Role.CONSUMER, "reachedEndOfTopic", "consumer_id"),
     _Type.TOPIC_MIGRATED: (Role.CONSUMER, "topicMigrated", "resource_id"),  # ignored for producers
-    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # complete ones are Receipts
+    _Type.SEND_RECEIPT: (Role.PRODUCER, "send_receipt", "producer_id"),  # complete frames are Receipts
     _Type.SEND_ERROR: (Role.PRODUCER, "send_error", "producer_id"),
     _Type.CLOSE_PRODUCER: (Role.PRODUCER, "close_producer", "producer_id"),
     _Type.WATCH_TOPIC_UPDATE: (Role.WATCHER, "watchTopicUpdate", "watcher_id"),
@@ -85,19 +86,19 @@ _BODIES: dict[int, str] = {
     _Type.AUTH_CHALLENGE: "authChallenge",
 }
 
-# Type -> the field of its body with text for people, in which a broker may repeat what a client sent.
+# Type -> the body's text field, in which a broker may repeat data of the client.
 _WORDS = {
     kind: name
     for kind, body in _BODIES.items()
     for name in ("message", "error_message")
     if name in getattr(pb.BaseCommand(), body).DESCRIPTOR.fields_by_name
 }
-# Maximum bytes of a received entry, also if the broker allows more: larger ones cannot be decoded.
+# Maximum bytes of a received entry, because larger entries cannot be decoded, even if the broker allows them.
 MAX_MESSAGE_SIZE = 128 * 1024 * 1024
 # Minimum seconds between two logins. Brokers ask for a login when the last login has expired.
 CHALLENGE_PAUSE = 1.0
-# Part of the timeout after which a peer that owes an answer is pinged, and then counts as silent: just below
-# a half, so that the peer is found silent before a request of the whole timeout ends.
+# Part of the timeout after which a peer that owes an answer is pinged, and after which it then counts as
+# silent. It is just below a half, so that silence is detected before a request of the whole timeout ends.
 _DOUBT = 0.45
 _PING = -1  # request id of a PING
 _BY_LOOKUP_TIMEOUT = ("LOOKUP", "PARTITIONED_METADATA")
@@ -123,7 +124,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a request: the command that answered it, or an error."""
+    """The result of a request: the answering command, or an error."""
 
     request_id: int
     result: pb.BaseCommand | PulsarError
@@ -149,7 +150,7 @@ class Challenged:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """The peer answers no request. A PING was sent now; ``error``: nor did it answer the last PING."""
+    """The peer answers no request. A PING was sent now; ``error``: the last PING got no answer, either."""
 
     error: ConnectError | None
 
@@ -197,13 +198,13 @@ class Connection:
         self._patience = timeout if patience is None else patience
         self._peer = peer
         self._opened_at = self._heard_at = self._pinged_at = now
-        self._silent_since = now  # last sign of life, or first question after it
+        self._silent_since = now  # time of the last sign of life, or of the first request after it
         self._requests: dict[int, _Request] = {}
-        self._expire_at = math.inf  # not after the first deadline
+        self._expire_at = math.inf  # lower bound of the requests' deadlines
         self._pongs_due = 0
         self._lists: set[int] = set()  # unanswered requests for lists of topics, also after their timeout
         self._next_request = 0
-        self._is_challenged = False  # a challenge waits
+        self._is_challenged = False  # whether a challenge waits
         self._is_logging_in = False
         self._next_challenge = now
         self._logins = deque([] if login is None else [login], _KEPT_LOGINS)
@@ -261,11 +262,11 @@ class Connection:
             self._silent_since = now
 
     def hear(self, now: float) -> None:
-        """Notes a sign of life: received bytes, or a blocked peer that reads again."""
+        """Records a sign of life: received bytes, or a blocked peer that reads again."""
         self._heard_at = self._silent_since = now
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Takes received bytes; returns the events. After an error the connection must be closed.
+        """Processes received bytes; returns the events. After an error the connection must be closed.
 
         Raises:
             ProtocolError: the peer sent an invalid frame.

@@ -9,8 +9,8 @@ Content of an encrypted entry, for all Pulsar clients:
     ==================  ==============================================================================
 
 An RSA key encrypts the data key by OAEP with SHA-1; an EC key by ECIES as in Bouncy Castle's default (IEEE
-1363a): an uncompressed ephemeral point, the data key XORed with a key stream, and an HMAC of the latter. KDF2
-with SHA-1 over the point and the shared secret makes the key stream and the HMAC's key.
+1363a): an uncompressed ephemeral point, the data key XORed with a key stream, and the HMAC of this
+ciphertext. KDF2 with SHA-1 over the point and the shared secret makes the key stream and the HMAC's key.
 
 This module is loaded on first use, because ``cryptography`` is an extra, and slow to load.
 """
@@ -45,7 +45,7 @@ _MAC_KEY_SIZE = 16
 _MAC_SIZE = SHA1.digest_size
 # Errors of loading a key; their texts are dropped, because they might contain parts of the key.
 _NO_KEY = (ValueError, TypeError, UnsupportedAlgorithm)
-_NO_ENCODING = bytes(8)  # length of ECIES's optional parameters in the MAC: there are none
+_NO_ENCODING = bytes(8)  # length of ECIES's optional parameters in the MAC, which are empty
 
 
 class PublicKey(NamedTuple):
@@ -102,7 +102,7 @@ class Opener:
         """Decrypts a payload; raises CryptoError if it was changed, or encrypted with another key."""
         try:
             return self._cipher.decrypt(nonce, payload, None)
-        except (InvalidTag, ValueError):  # ValueError: a nonce of another size
+        except (InvalidTag, ValueError):  # ValueError for a nonce of another size
             raise CryptoError(
                 "an entry was changed after its encryption, or was encrypted with another key or method"
             ) from None

@@ -10,7 +10,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 MAX_REDIRECTS = 20  # default limit of a lookup
 
-# Redirects followed at once, because a lookup has one, and two while brokers disagree.
+# Redirects followed at once: a normal lookup has one, and has two while brokers disagree.
 _QUICK_REDIRECTS = 2
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -27,7 +27,7 @@ _Response = pb.CommandLookupTopicResponse
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a peer; ``proxy_to``: ``host:port`` of the broker that a proxy there must reach."""
+    """Address of a peer; ``proxy_to``: ``host:port`` of the broker to which this proxy must connect."""
 
     host: str
     port: int
@@ -80,7 +80,7 @@ class Lookup:
         self._redirects = 0
 
     def answered(self, response: pb.CommandLookupTopicResponse) -> Address | None:
-        """Takes an answer; returns the broker's address, or None if the request must be sent to ``ask`` next.
+        """Processes an answer; returns the broker's address, or None if ``ask`` must get the request next.
 
         Raises:
             BrokerError: the lookup failed.

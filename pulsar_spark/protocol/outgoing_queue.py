@@ -45,7 +45,7 @@ class OutgoingQueue:
         self._groups.append((buffers, mark))
 
     def put_urgent(self, frame: bytes) -> None:
-        """Puts a frame before all groups, unless it equals the last waiting one.
+        """Puts a frame before all groups, unless it equals the last waiting urgent frame.
 
         So a peer that sends PINGs and does not read gets one PONG for all PINGs.
         """

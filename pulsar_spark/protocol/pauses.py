@@ -1,19 +1,19 @@
 """Pauses before a failed request is repeated, and Reopening of a lost producer or consumer.
 
-Pure; times are seconds of a monotonic clock. Reopening has pauses because a broker that accepts a producer or
-consumer and closes it at once would else be asked a thousand times a second:
+Pure; times are seconds of a monotonic clock. Reopening has pauses, because otherwise a broker that accepts a
+producer or consumer and closes it at once would get a thousand requests a second:
 
     =========================================  ======================================================
-    since it succeeded                         pause before the next one
+    since the last opening                      pause before the next one
     =========================================  ======================================================
     a message or a receipt was received        none for 20 in a row; after that, up to 4 a second
     it lasted for 10 s                         none
-    neither                                    0.05 s, twice as much each time, at most 2 s; of that
-                                               between a half and all, by chance
+    neither                                    0.05 s, doubled each time, at most 2 s; a random
+                                               part of this, at least half
     =========================================  ======================================================
 
 Failed openings are not counted here, because they have their own pauses. A loss is a successful opening that
-must be repeated though the owner did not ask for it.
+must be repeated without the owner's request.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _MAX = 30.0
 
 
 class Pauses(Generic[K]):
-    """The pause of each key whose last request failed: 1 s, then twice as long each time, at most 30 s."""
+    """The pause of each key whose last request failed: 1 s, doubled each time, at most 30 s."""
 
     def __init__(self) -> None:
         self._failed: dict[K, tuple[int, float]] = {}  # failures in a row, and the end of the pause
 
     def failed(self, key: K, now: float) -> bool:
-        """Notes a failure; returns whether it is the first since the last success."""
+        """Records a failure; returns whether it is the first since the last success."""
         count, _ = self._failed.get(key, (0, 0.0))
         self._failed[key] = count + 1, now + min(_FIRST * 2.0 ** min(count, 10), _MAX)
         return count == 0
 
     def succeeded(self, key: K) -> None:
-        """Notes a success, or the end of the key's use."""
+        """Records a success, or the end of the key's use."""
         self._failed.pop(key, None)
 
     def is_over(self, key: K, now: float) -> bool:
@@ -69,29 +69,29 @@ class Reopening:
 
     def __init__(self) -> None:
         self._fruitless = 0
-        self._recent = 0.0  # openings, less those due by _PER_SECOND, at the last opening
+        self._recent = 0.0  # level at the last opening; falls by _PER_SECOND
         self._opened_at = 0.0
         self._has_opened = False
 
     def opened(self, now: float) -> None:
-        """Notes a successful opening; ``now``: monotonic seconds."""
+        """Records a successful opening; ``now``: monotonic seconds."""
         self._fruitless += 1
         self._recent = self._recent_at(now) + 1
         self._opened_at = now
         self._has_opened = True
 
     def yielded(self) -> None:
-        """Notes a received message or receipt."""
+        """Records a received message or receipt."""
         self._fruitless = 0
 
     def reset(self) -> None:
-        """Notes that the owner itself asks for another opening."""
+        """Records that the owner itself requests another opening."""
         self._fruitless = 0
         self._recent = 0.0
         self._has_opened = False
 
     def take_loss(self) -> bool:
-        """Whether the next opening replaces a lost one; True once for each loss."""
+        """Whether the next opening replaces a lost producer or consumer; True once for each loss."""
         was_lost, self._has_opened = self._has_opened, False
         return was_lost
 

@@ -2,7 +2,7 @@
 
 A segment owns the keys of a range of hashes. A split or a merge seals segments, which get no more messages,
 and makes new segments in their range. At each time one segment gets the messages of a key. So if two segments
-have a key in common, all messages of the older segment precede those of the newer. The parents that brokers
+share a key, all messages of the older segment precede the messages of the newer one. The parents that brokers
 name do not prove the order: an empty parent is removed early, and then its children seem to follow no
 segment, although an older segment is not read yet.
 """
@@ -75,7 +75,7 @@ def read_layout(update: pb.CommandScalableTopicUpdate, topic: TopicName) -> Topi
             each.hash_end,
             is_legacy=bool(each.legacy_topic_name),
         )
-        for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow
+        for each in sorted(sent, key=lambda each: each.segment_id)  # ids only grow, so the oldest is first
         for name in [_name(each, resolved)]
     }
     if len({each.segment_id for each in sent}) < len(sent) or len(segments) < len(sent):

@@ -6,13 +6,13 @@ and after a reconnect some chunks again, with the same bytes:
 
     the next chunk                is added
     a chunk with known bytes      was sent again; the last chunk 0 is the message's first entry
-    a chunk of a known number     is another choice for that number: a stranger's, or a second attempt's
+    a chunk of a known number     is another choice for that number: another producer's, or a second attempt's
     with other bytes
-    a chunk further ahead         is ignored: it is a stranger's, or a chunk between is lost
+    a chunk further ahead         is ignored: it is another producer's, or a chunk between is lost
     the last chunk                completes the message if exactly one choice of chunks has its size
 
-If several chunks have one number, only chunks with the last chunk's publish time and sequence id count,
-unless there are none: clients write the same time and id into all chunks of a message. If several choices
+If several chunks have one number, only chunks with the last chunk's publish time and sequence id count, if
+there are any, because clients write the same time and id into all chunks of a message. If several choices
 remain, the producer's chunks cannot be identified, and the message is given up. Chunks of several messages
 may be interleaved.
 
@@ -36,7 +36,8 @@ from pulsar_spark.arrow.arrays import Buffer
 from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Remembered finished messages, by which a repeated chunk differs from a message without its first chunk.
+# Maximum remembered finished messages, which distinguish a repeated chunk from a message without its first
+# chunk.
 _MAX_FINISHED = 1000
 # Publish time and sequence id of a chunk.
 _Mark: TypeAlias = "tuple[int, int]"
@@ -48,7 +49,7 @@ _MAX_EFFORT = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLimits:
-    """Bounds of incomplete messages; names and meaning are the Java consumer's.
+    """Limits of incomplete messages; names and meaning as in the Java consumer.
 
     Attributes:
         max_pending: maximum messages at once (``maxPendingChunkedMessages``); another message removes the
@@ -70,8 +71,8 @@ class Assembled(NamedTuple):
     Attributes:
         first: id of its first chunk.
         payload: whole payload as stored.
-        is_odd: whether its chunks differ in publish time or sequence id, which no client writes: a chunk may
-            be a stranger's, and the producer's own may lie before all received chunks.
+        is_odd: whether its chunks differ in publish time or sequence id. No client writes such chunks, so a
+            chunk may be another producer's, and the right chunk may lie before all received chunks.
     """
 
     first: MessageId
@@ -111,7 +112,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, received once or more, last at ``place``; ``marks``: marks of its first entries."""
+    """A chunk, received once or more; ``place``: last entry; ``marks``: marks of its first entries."""
 
     __slots__ = ("marks", "payload", "place")
 
@@ -121,14 +122,14 @@ class _Piece:
         self.marks: set[_Mark] = {(metadata.publish_time, metadata.sequence_id)}
 
     def again(self, other: _Piece) -> None:
-        """Notes the same chunk in another entry."""
+        """Records that another entry contains the same chunk."""
         self.place = other.place
         if len(self.marks) < _MAX_CHOICES:
             self.marks |= other.marks
 
 
 class _Incomplete:
-    """A message of which chunks are missing.
+    """A message with missing chunks.
 
     Attributes:
         pieces: different received chunks for each number from 0 on.
@@ -181,7 +182,8 @@ class _Incomplete:
     def _chosen(self, last: _Piece) -> list[_Piece] | Dropped:
         """Returns one chunk of each number, with the last chunk.
 
-        Strangers can write any number of last chunks, so one of a wrong size must cost almost nothing.
+        Other producers can write any number of last chunks, so a last chunk of a wrong size must cost almost
+        nothing.
         """
         rest = self.total - len(last.payload)
         if not self.choices and self.size != rest:
@@ -197,7 +199,7 @@ class _Incomplete:
         if not found:
             return Dropped.CONTRADICTION if self.refused else Dropped.SIZE
         pieces = [*found[0], last]
-        # A refused chunk is surely a stranger's only if its marks differ from all chosen chunks.
+        # A refused chunk surely belongs to another producer only if its marks differ from all chosen chunks.
         may_be_own = _are_odd(pieces) or last.marks & self.refused or len(self.refused) == _MAX_CHOICES
         return Dropped.CONTRADICTION if len(found) > 1 or (self.refused and may_be_own) else pieces
 
@@ -208,7 +210,7 @@ def _are_odd(pieces: list[_Piece]) -> bool:
 
 
 def _like(last: _Piece, pieces: list[_Piece]) -> list[_Piece]:
-    """Returns the pieces with a mark of the last chunk; all if there are none."""
+    """Returns the pieces with a mark of the last chunk; all pieces if there are none."""
     return [each for each in pieces if each.marks & last.marks] or pieces
 
 
@@ -237,8 +239,8 @@ class ChunkAssembler:
         """Adds the next chunk of the topic, published at ``now`` in seconds; its bytes are copied.
 
         Returns:
-            The completed message, or the reason that a last chunk completes none: other chunks may lie
-            further back in the topic. None for any other chunk. NO_BEGINNING is not counted yet.
+            The completed message, or the reason that a last chunk completes no message, because other chunks
+            may lie further back in the topic. None for any other chunk. NO_BEGINNING is not counted yet.
         """
         key, number = message_key(metadata), metadata.chunk_id
         is_last = number == metadata.num_chunks_from_msg - 1
@@ -246,7 +248,8 @@ class ChunkAssembler:
             self._begin(key, metadata, now)
         message = self._open.get(key)
         if message is None:
-            # Other chunks are ignored, because after the last chunk all are read again from the first on.
+            # Other chunks are ignored, because after the last chunk all chunks are read again from the first
+            # on.
             return Dropped.NO_BEGINNING if is_last and key not in self._finished else None
         if number < 0:  # a number that is too high is out of order
             return None
@@ -261,7 +264,7 @@ class ChunkAssembler:
             self.finish(key)
             return result
         if is_last:
-            message.why = result  # the message stays, because the last chunk may be a stranger's
+            message.why = result  # the message stays, because the last chunk may be another producer's
             return result
         return None
 
@@ -278,7 +281,7 @@ class ChunkAssembler:
 
     def _begin(self, key: bytes, metadata: pb.MessageMetadata, now: float) -> None:
         self._finished.pop(key, None)
-        message = self._open.pop(key, None)  # so that it becomes the youngest
+        message = self._open.pop(key, None)  # so that it becomes the youngest message
         if message is None:
             message = _Incomplete(metadata, now)
             if 0 < self._limits.max_pending <= len(self._open):
@@ -296,7 +299,7 @@ class ChunkAssembler:
             self.count(message.why)
 
     def _problem(self, message: _Incomplete, number: int, size: int, now: float) -> Dropped | None:
-        """Returns the reason that a chunk does not belong to a message; None if it may."""
+        """Returns the reason that a chunk does not belong to a message; None if it may belong."""
         if size > message.total:
             return Dropped.SIZE
         if number > len(message.pieces):

@@ -5,7 +5,7 @@ exist. The index keeps the chunks found for one message for the next messages, i
 So each entry is searched once, even if many last chunks lack a first chunk:
 
     chunks of the message             decision
-    all are in the index, and may     read them again from there
+    all are in the index, and may     read the chunks again from there
     have the total size
     not all, and the search ended     a chunk is missing
     not all                           search further back
@@ -145,10 +145,10 @@ class ChunkIndex:
             self._settled.popitem(last=False)
 
     def failed(self, key: bytes, place: MessageId, *, was_read: bool) -> None:
-        """Notes that a last chunk at a position did not complete a message.
+        """Records that a last chunk at a position did not complete a message.
 
-        The last chunk may be a stranger's, and the producer's may follow, but strangers can write many.
-        ``was_read``: whether the known chunks were read again.
+        The last chunk may be another producer's, so the right one may follow, but other producers can write
+        many. ``was_read``: whether the known chunks were read again.
         """
         if len(self._efforts) >= _MAX_SETTLED:
             self._efforts.clear()
@@ -185,7 +185,7 @@ class ChunkIndex:
     def _between(self, key: bytes, place: MessageId) -> npt.NDArray[Any]:
         """Returns the chunks of a message before a position, and after its settled position, in order."""
         settled = self._settled.get(key, place)
-        # A settled position that is not before it is from an earlier reading of the range.
+        # A settled position at or after ``place`` is from an earlier reading of the range.
         after = settled if settled < place else MessageId.EARLIEST
         return self._chunks.between(key, after, place)
 

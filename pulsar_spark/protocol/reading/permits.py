@@ -1,7 +1,8 @@
 """Permits: the number of messages that the broker may still send to one reader, and further grants.
 
-The broker counts messages but reads whole entries: it sends up to min(permits, 100) entries at a time, so a
-balance may fall below zero by a batch or more, and then the broker sends nothing until FLOW raises it above.
+The broker counts messages but reads whole entries. It sends up to min(permits, 100) entries at a time, so a
+balance may fall below zero by a batch or more. Then the broker sends nothing until FLOW raises the balance
+above zero.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ FIRST_ENTRIES = 16
 _ENTRIES_A_READ = 100
 # Windows of bytes that may wait for a consumer, because its first entries may have the maximum size.
 _WINDOWS_HELD = 6
-# The broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
+# Maximum balance: the broker adds grants in 32 bits, and an overflow stalls the consumer for ever.
 _MAX_BALANCE = 1 << 24
 _MAX_GRANT = (1 << 30) - 1
 
@@ -32,7 +33,7 @@ class Permits:
         self._messages = 0
         self._bytes = 0
         self._entries = 0
-        self._since_moved: int | None = None  # messages received since; None: not moved
+        self._since_moved: int | None = None  # messages received since the last move; None: not moved
 
     @property
     def max_bytes(self) -> int:
@@ -45,7 +46,7 @@ class Permits:
         return self._balance > 0
 
     def used(self, messages: int, size: int, entries: int = 1) -> None:
-        """Notes received entries, with ``messages`` messages and ``size`` bytes as sent."""
+        """Records received entries, with ``messages`` messages and ``size`` bytes as sent."""
         self._balance -= messages
         self._messages += max(1, messages)
         self._bytes += size
@@ -54,11 +55,11 @@ class Permits:
             self._since_moved += max(1, messages)
 
     def lost(self) -> None:
-        """Notes that the consumer was closed or lost, with its permits."""
+        """Records that the consumer was closed or lost, with its permits."""
         self._balance = 0
 
     def moved(self) -> None:
-        """Notes that the consumer will begin at another position."""
+        """Records that the consumer will begin at another position."""
         self._since_moved = 0
 
     def grant(self, remaining_entries: int | None) -> int:
@@ -82,7 +83,7 @@ class Permits:
             window = min(window, self._first_entries + 2 * self._since_moved)
         if remaining_entries is None:
             return window
-        # Near the end, one permit an entry: the broker reads no more entries than it has permits. Before, so
-        # few messages that the broker's last read sends no entry after the end.
+        # Near the end, one permit an entry, because the broker reads no more entries than it has permits.
+        # Before, few enough messages that the broker's last read sends no entry after the end.
         ahead = (remaining_entries - _ENTRIES_A_READ) * self._messages // self._entries
         return min(window, max(remaining_entries, ahead))

@@ -69,7 +69,7 @@ class LostRange(NamedTuple):
 
 
 class Gap(Enum):
-    """Knowledge of the entries between the position and the next received entry."""
+    """The possible states of the entries between the position and the next received entry."""
 
     EMPTY = auto()
     """It has no visible entry."""
@@ -87,14 +87,14 @@ class ProbedGap(NamedTuple):
 
 
 class RangeProgress:
-    """One range that is read.
+    """The progress of reading one range.
 
     Args:
         start: last entry before the range.
         end: last entry of the range.
         visible: whether the end was a visible message when the range was planned.
         begins: position after which the broker had all entries when the range was planned; None: unknown.
-        followed: whether the partition then had a visible message after the end.
+        followed: whether the partition had a visible message after the end when the range was planned.
         read_compacted: whether the compacted topic is read; then no missing entry counts as loss.
 
     Attributes:
@@ -132,9 +132,9 @@ class RangeProgress:
         return self.end.entries_since(self.position)
 
     def opened(self, mark_delete: MessageId) -> bool:
-        """Takes a new reader's mark-delete position, because brokers silently move a deleted start.
+        """Uses a new reader's mark-delete position, because brokers silently move a deleted start.
 
-        Returns whether messages before it seem to be lost, so that a second reader must probe.
+        Returns whether messages before the mark seem to be lost, so that a second reader must probe.
         """
         if self._read_compacted or mark_delete.is_message:
             return False
@@ -149,7 +149,7 @@ class RangeProgress:
         return is_after_end or begins > max(self.position, self._begins)
 
     def came(self, last: MessageId) -> None:
-        """Notes received entries of the range, up to ``last``, without gaps."""
+        """Records received entries of the range, up to ``last``, without gaps."""
         self.position = last
         self._has_read = True
         self._repeats = 0
@@ -194,7 +194,7 @@ class RangeProgress:
         """Judges a gap by the first entry of a second reader after the position.
 
         Args:
-            begins: position after which it began, or begins at the position, inclusive.
+            begins: position after which the second reader began, or begins at the position, inclusive.
             first: first entry of the second reader; None: no entry.
             found: entry received after the gap; None: no entry.
         """
@@ -216,7 +216,7 @@ class RangeProgress:
         return ProbedGap(Gap.EMPTY if is_empty else Gap.SKIPPED, lost)
 
     def repeat(self, found: MessageId | None) -> LostRange | None:
-        """Notes that the range is read again from the position; returns the loss after too many attempts.
+        """Records that the range is read again from the position; returns the loss after too many attempts.
 
         ``found``: entry received after the gap; None: no entry.
         """
@@ -230,7 +230,7 @@ class RangeProgress:
         return lost
 
     def passed(self, found: MessageId | None) -> LostRange | None:
-        """Notes that no more entries of the range follow; ``found``: received entry after the range."""
+        """Records that no more entries of the range follow; ``found``: received entry after the range."""
         lost = None
         is_left = self._visible and self.position < self.end.whole_entry
         if is_left and (found is None or found.ledger != self.end.ledger):

@@ -1,4 +1,7 @@
-"""Finds where the entries of a topic partition change, such as their publish times, by few probes. Pure."""
+"""Finds the entry at which a property of a topic partition, such as the publish time, changes, by few probes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def first_at(
 
     Publish times may decrease along the topic, because producers' clocks differ. If they decrease by at most
     ``margin_ms``, no entry after the wanted one is before ``time_ms - margin_ms``. So a binary search for
-    that time ends at the wanted entry or before it, and reading on from there finds the wanted entry.
+    that time ends at the wanted entry or before it, and reading from there finds the wanted entry.
 
     Args:
         probe: function that returns the first entry at or after a position between ``first`` and ``last``;
@@ -71,9 +74,9 @@ def first_at(
 def boundary(
     probe: Callable[[MessageId], E], is_late: Callable[[E], bool], first: MessageId, last: MessageId
 ) -> tuple[E | None, E | None]:
-    """Returns an entry that is not late and its successor, which is; None for one that does not exist.
+    """Returns an entry that is not late, and its late successor; None for a missing one of the two.
 
-    If late entries are followed by others that are not, it may be any such pair.
+    If entries that are not late follow late entries, the result may be any such pair.
 
     Args:
         probe: see :func:`first_at`.
@@ -87,7 +90,7 @@ def boundary(
     early = probe(first)
     if is_late(early):
         return None, early
-    # From here on, `late` is the first late entry known.
+    # From here on, `late` is the first known late entry.
     low, top = early.id.ledger, late.id.ledger + 1
     while top - low > 1:
         middle = (low + top) // 2

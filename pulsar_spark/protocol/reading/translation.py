@@ -1,18 +1,18 @@
-"""Translation: where a query continues that has read a topic partition in another cluster. Pure.
+"""Translation: the position where a query continues that has read a topic partition in another cluster. Pure.
 
-A replicator copies the entries of its cluster in their order, and notes the position of each there: its
-source position. It may send some again, from an earlier one on, in order. So after any copy of an entry up to
-a position, copies of all later entries follow. A query that had read up to a position in the other cluster:
+A replicator copies the entries of its cluster in their order, each with its source position there. It may
+repeat copies from an earlier entry on, in order. So after any copy of an entry up to a position, copies of
+all later entries follow. A query that had read up to a position in the other cluster:
 
     this cluster's entries                      are
-    copies of entries up to the position        left out: they were read there. So are those that arrive later
+    copies of entries up to the position        left out, also if they arrive later: they were read there
     copies of later entries                     read
-    own ones, and copies of third clusters      read if they were published ``margin`` before the last copy
+    own entries, copies of third clusters       read if they were published ``margin`` before the last copy
                                                 that was read there, or later. They may be read again, because
                                                 it is not known which of them had arrived there
 
-Publish times of the last ones go back by at most ``margin``, and they arrive in the other cluster within that
-time. Copies of the other cluster may arrive as late as they like.
+Publish times of the last kind of entries decrease by at most ``margin``, and these entries arrive in the
+other cluster within that time. Copies of the other cluster may arrive at any time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NEVER = 1 << 63
 
 
 class CopyRange(NamedTuple):
-    """The copies that a query reads of the entries of a cluster, where it had read before.
+    """The copies to read, from a cluster where the query had read before.
 
     Attributes:
         cluster: name of that cluster.
-        after: position up to which it had read there.
-        time_ms: publish time after which it has read nothing there. A cluster that is built anew gives out
-            its old positions again, to later messages.
+        after: position up to which the query had read there.
+        time_ms: publish time after which the query has read nothing there, because a rebuilt cluster uses the
+            old positions again for later messages.
         up_to: last position to read; LATEST: all.
     """
 
@@ -50,7 +50,10 @@ class CopyRange(NamedTuple):
     up_to: MessageId = MessageId.LATEST
 
     def rows_of(self, source: Source | None, publish_time: int) -> tuple[int, int] | None:
-        """Returns which messages of an entry to read: after one batch index, up to another; None: none."""
+        """Returns the messages of an entry to read: after one batch index, up to another.
+
+        None: no message.
+        """
         if source is None or source.cluster != self.cluster or source.position is None:
             return _ALL
         if publish_time > self.time_ms:
@@ -69,8 +72,8 @@ class Copied(NamedTuple):
     """The copies around a position of another cluster.
 
     Attributes:
-        last_read: copy of the last entry up to that position; None if there is none any more, or not yet.
-        next: copy of the next entry after it; None if there is none yet.
+        last_read: copy of the last entry up to the position; None if it is deleted, or has not arrived.
+        next: copy of the next entry; None if it has not arrived.
     """
 
     last_read: StoredEntry | None
@@ -78,11 +81,11 @@ class Copied(NamedTuple):
 
     @property
     def position(self) -> MessageId | None:
-        """Returns the source position of ``last_read``; None without it."""
+        """Returns the source position of ``last_read``; None if that is None."""
         return None if self.last_read is None else _position(self.last_read)
 
     def is_complete(self, position: MessageId) -> bool:
-        """Whether all entries after ``position`` that were copied are still here."""
+        """Whether all copies of entries after ``position`` are still stored."""
         if self.last_read is not None:
             return True
         if self.next is None:
@@ -90,20 +93,20 @@ class Copied(NamedTuple):
         return _position(self.next) == position.next_entry
 
     def has_arrived(self, position: MessageId) -> bool:
-        """Whether all entries up to ``position`` have been copied, if it is of an entry of that cluster."""
+        """Whether all entries up to ``position``, an entry of that cluster, have been copied."""
         if self.next is not None:
             return True
         return self.position == position.whole_entry
 
 
 class CopiedPartition:
-    """A partition of this cluster, for a query that has read it in another one.
+    """A partition of this cluster, for a query that has read it in another cluster.
 
     Args:
-        read: reads them, without those that cannot be decoded.
+        read: function that yields its entries, without corrupt entries.
         cluster: name of the other cluster.
-        begin: position before the first one.
-        last: last one; ``begin`` if there is none.
+        begin: position before the first entry.
+        last: last entry; ``begin`` if there is none.
     """
 
     def __init__(self, read: Read, cluster: str, begin: MessageId, last: MessageId) -> None:
@@ -123,10 +126,10 @@ class CopiedPartition:
         return self._boundary(lambda each: isinstance(each, _End)).last_read
 
     def start_after(self, copied: Copied, margin_ms: int) -> MessageId:
-        """Returns the position in this cluster after which the query reads on.
+        """Returns the position in this cluster after which the query continues.
 
         Args:
-            copied: copies around the position up to which it had read.
+            copied: copies around the last position in the other cluster.
             margin_ms: see the module's text.
         """
         if copied.last_read is None:
@@ -149,7 +152,7 @@ class CopiedPartition:
 
 
 class _End(NamedTuple):
-    """Stands after a partition's last entry."""
+    """Represents the end after a partition's last entry."""
 
     id: MessageId
     publish_time: int = _NEVER
@@ -157,17 +160,17 @@ class _End(NamedTuple):
 
 
 class _Selected:
-    """The entries that fit, as searches see them; it reads over the others, each stretch once."""
+    """The selected entries, for searches; other entries are skipped, and each part is read once."""
 
     def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
         self._read = read
         self._fits = fits
         self._last = last
         self._end = _End(last.next_entry)
-        self._known: list[tuple[MessageId, StoredEntry]] = []  # found from a position on, in order
+        self._known: list[tuple[MessageId, StoredEntry]] = []  # found after these positions
 
     def probe(self, position: MessageId) -> StoredEntry:
-        """Returns the first one at or after a position."""
+        """Returns the first selected entry at or after a position."""
         place = bisect_right(self._known, position, key=lambda each: each[0])
         if place and self._known[place - 1][1].id >= position:
             return self._known[place - 1][1]
@@ -186,7 +189,7 @@ class _Selected:
         return found
 
     def read(self, after: MessageId) -> Generator[StoredEntry, None, None]:
-        """Yields those after a position."""
+        """Yields the selected entries after a position."""
         with closing(self._read(after)) as entries:
             for each in entries:
                 if each.id > self._last:

@@ -6,9 +6,9 @@ position there. The entry at the witness's id is judged:
 
     the broker has at that id                                  verdict
     an entry of the witness's publish time and source          SAME
-    another entry                                              OTHER: the cluster is another one
-    nothing any more, or not yet                               GONE: deleted, or another cluster; a copy of
-                                                               the witness at another id proves the latter
+    another entry                                              OTHER: it is another cluster
+    no entry any more, or not yet                              GONE: deleted, or another cluster; a copy of
+                                                               the witness elsewhere proves another cluster
 
 A broker keeps a ledger while a subscription has unread messages in it. So if the witness is gone and the
 query's subscription stands before it, or does not exist, the cluster may be another one.
@@ -27,7 +27,7 @@ _SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 
 
 class Source(NamedTuple):
-    """Where a copy was produced.
+    """The cluster and position where a copy was produced.
 
     Attributes:
         cluster: name of the cluster.
@@ -57,7 +57,7 @@ def _text(value: str | bytes) -> str:
 
 
 class StoredEntry(Protocol):
-    """An entry as this module sees it."""
+    """The fields of an entry that this module uses."""
 
     @property
     def id(self) -> MessageId:
@@ -93,20 +93,20 @@ class Witness(NamedTuple):
         return cls(topic, entry.id, entry.publish_time, entry.source)
 
     def judge(self, found: StoredEntry | None) -> WitnessVerdict:
-        """Judges the entry that is stored at the witness's id; None: there is none."""
+        """Judges the entry stored at the witness's id; None: no entry."""
         if found is None or found.id != self.id:
             return WitnessVerdict.GONE
         is_same = (found.publish_time, found.source) == (self.publish_time, self.source)
         return WitnessVerdict.SAME if is_same else WitnessVerdict.OTHER
 
     def is_copied_to(self, entry: StoredEntry) -> bool:
-        """Whether an entry is a copy of this one, which was produced in the cluster where it was read."""
+        """Whether an entry is a copy of the witness, which was produced in the cluster where it was read."""
         source = entry.source
         return source is not None and (source.position, entry.publish_time) == (self.id, self.publish_time)
 
 
 class WitnessVerdict(Enum):
-    """What is stored at a witness's id."""
+    """The judgement of the entry at a witness's id."""
 
     SAME = "the entry that the query has read"
     OTHER = "another entry: the cluster is another one"

@@ -1,1 +1,1 @@
-"""A task that may be run again: rows stored by earlier runs, and rows still to be sent."""
+"""Replays of a task: finds rows stored by earlier runs, and rows still to be sent."""

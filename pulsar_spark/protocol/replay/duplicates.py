@@ -51,7 +51,7 @@ class BatchSearch:
         end: id of the last entry.
     """
 
-    is_newest_known = True  # earlier runs have ended before
+    is_newest_known = True  # earlier runs have ended, so no newer entry appears
     is_newest_expected = False
     jump = unseen = None
 
@@ -73,7 +73,7 @@ class BatchSearch:
         return self._oldest < self.begin if self.begin is not None else self._older > _COPIES
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Takes entries of the query, each once; returns whether any is of the micro-batch."""
+        """Adds entries of the query, each once; returns whether any belongs to the micro-batch."""
         batch = self._batch
         for entry in entries:
             origin = entry.origin

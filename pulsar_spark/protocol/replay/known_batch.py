@@ -24,7 +24,7 @@ class KnownBatch:
     Attributes:
         entries: read entries of the query; added with :meth:`add`.
         parts: read parts, in order, with gaps between them.
-        has_looked: whether a task has read the entries that were the last when it began.
+        has_looked: whether a task has read the entries that were the last at its start.
         digests: first words of the digests of earlier runs' stored rows, and numbers of the sending tasks;
             None if not read.
         copied: number of found messages of the micro-batch that the query has written in other clusters.
@@ -44,7 +44,7 @@ class KnownBatch:
         self._tasks.sort()
 
     def has_read(self, start: MessageId, end: MessageId) -> None:
-        """Notes that all entries in ``(start, end]`` were read."""
+        """Records that all entries in ``(start, end]`` were read."""
         touched = [part for part in self.parts if start <= part[1] and part[0] <= end]
         apart = [part for part in self.parts if part not in touched]
         first = min([start, *(part[0] for part in touched)])
@@ -63,7 +63,7 @@ class KnownBatch:
     def likely(self, unseen: Unseen, end: MessageId) -> Part | None:
         """Returns the unread part up to ``end`` that most likely has a task's entry; None if all was read.
 
-        It lies next to entries of tasks with near numbers, because Spark starts tasks in their order.
+        This part lies next to entries of tasks with near numbers, because Spark starts tasks in their order.
         """
 
         def distance(part: Part) -> int:

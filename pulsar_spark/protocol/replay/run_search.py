@@ -8,11 +8,11 @@ first. So the search ends with a later entry, or with the first entry if it is t
     an entry of this task and micro-batch         the micro-batch began
     ============================================  ==========================================================
     names its first entry                         at the named entry
-    does not, and is a chunk                      here or earlier: the search continues. Other chunks of the
+    names none, and is a chunk                     here or earlier: the search continues. Other chunks of the
                                                   message, and earlier attempts to send it, lie before
-    does not, and has the last id of the          here: it is the only entry. Its id and name are signed
+    names none, and has the last id of the        here: it is the only entry. Its id and name are signed
     producer's name, or a higher id
-    does not                                      here or earlier: the search continues. Another program may
+    names none otherwise                          here or earlier: the search continues. Another program may
                                                   have used the producer's name, or copied the entry
     ============================================  ==========================================================
 
@@ -158,7 +158,7 @@ class RunSearch:
         return origin is not None and (origin.when, origin.task) == (run.when, run.task)
 
     def take(self, entries: Collection[OwnEntry]) -> bool:
-        """Takes entries of the query, in any order; returns whether any is of the micro-batch."""
+        """Adds entries of the query, in any order; returns whether any belongs to the micro-batch."""
         run = self._run
         for entry in entries:
             origin = entry.origin
@@ -201,25 +201,25 @@ class RunSearch:
 
     @property
     def is_begin_known(self) -> bool:
-        """Whether the micro-batch's begin is known, or that it has not begun."""
+        """Whether the micro-batch's begin is known, or the micro-batch has not begun."""
         if self._has_older and not (self._wanted.may_be_replay and self._wanted.is_claimed):
             return True
         return self._is_begin_certain or (self._has_last and not self._has_chunks)
 
     @property
     def jump(self) -> MessageId | None:
-        """The micro-batch's first known entry, before which the search continues; None: it does not jump.
+        """Returns the micro-batch's first known entry, before which the search continues; None: no jump.
 
         If tasks ran one after the other, this leads from each task to the task before, without reading the
         entries between. So the search may overlook an own entry, and all entries must be read then.
         """
         is_wanted = self._wanted.may_be_replay and self._wanted.is_claimed
-        is_near = self.begin is not None  # the entries after it show whether it is the begin
+        is_near = self.begin is not None  # later entries show whether it is the begin
         return self.lowest if is_wanted and not (self._has_older or is_near) else None
 
     @property
     def unseen(self) -> Unseen | None:
-        """Own entries that the search may have skipped; None if there are none.
+        """Returns own entries that the search may have skipped; None if there are none.
 
         Another program may have used the name, or copied an entry under another name or id. So only the entry
         with the last id, under the name, proves that there are no newer entries.

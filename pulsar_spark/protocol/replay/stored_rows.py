@@ -99,10 +99,10 @@ class StoredRows:
         for partition in list(self._sequences):
             for block in self._sequences[partition].rest():
                 self._rest.add(partition, block)
-            del self._sequences[partition]  # only now, so that ``close`` ends a failed reading
+            del self._sequences[partition]  # dropped last, so that ``close`` ends a failed reading
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         for sequence in self._sequences.values():
             sequence.close()
         self._sequences = {}
@@ -141,7 +141,7 @@ class _Sequence:
             yield from self._blocks
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
         close = getattr(self._blocks, "close", None)
         if close is not None:
             close()
@@ -222,7 +222,7 @@ class _Digests:
 
 
 def extras_of(versions: Ints, deliver_at: Ints) -> list[bytes]:
-    """Encodes the properties of rows that their bytes do not have; empty for rows without any.
+    """Encodes the properties of rows that their bytes do not have; empty for rows without properties.
 
     Args:
         versions: number of the schema version of each row, int64[n]; -1 for none.

@@ -142,7 +142,7 @@ class Batcher:
         return closed
 
     def take(self) -> list[Batch]:
-        """Closes the open batch; returns an empty list if there is none."""
+        """Closes and returns the open batch; an empty list if there is none."""
         return [self._close()] if self._messages else []
 
     def _room_until(self, offsets: Ints, first: int, count: int) -> int:
@@ -211,7 +211,7 @@ class SequenceIds:
         self._last_is_new = True
 
     def take(self, given: pa.Int64Array) -> tuple[Ints, Flags]:
-        """Returns the ids of the next n messages, int64[n], and whether each must begin a batch, bool[n].
+        """Returns the ids of the next n messages, int64[n], and whether each begins a batch, bool[n].
 
         A null becomes the highest id so far + 1.
 
@@ -357,7 +357,7 @@ def group_by_key(rows: KeyedRows, count: int) -> KeyGroups:
 
 
 def stable_order(groups: npt.NDArray[np.integer]) -> Ints:
-    """Returns the order that sorts rows by group, int64[n], stable; groups are integers from 0 on."""
+    """Returns the stable order that sorts rows by group, int64[n]; groups are integers from 0 on."""
     # The smallest type, because numpy sorts 16 bits ten times as fast as 64.
     return np.argsort(groups.astype(np.min_scalar_type(groups.max(initial=0))), kind="stable")
 

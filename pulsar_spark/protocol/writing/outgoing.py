@@ -77,7 +77,7 @@ class Outgoing:
 
     @property
     def metadata(self) -> pb.MessageMetadata:
-        """The metadata as sent last."""
+        """Returns the metadata as sent last."""
         return metadata_of_head(self.head)
 
     @property
@@ -89,8 +89,8 @@ class Outgoing:
 class SplitMessage:
     """One message in chunks, which all have its metadata.
 
-    Readers identify the chunks by a common uuid, of name and attempt. A uuid must not be used again after a
-    chunk was sent, because readers drop a message if they receive one of its chunks twice.
+    Readers identify the chunks by a common uuid, made from name and attempt. A uuid must not be used again
+    after a chunk was sent, because readers drop a message if they receive one of its chunks twice.
 
     Args:
         name: name of the message within its topic.
@@ -139,7 +139,7 @@ class SplitMessage:
         self.rename(attempt)
 
     def rename(self, attempt: str) -> None:
-        """Sets the name of another attempt: for readers it is another message."""
+        """Sets the name of another attempt, which readers treat as another message."""
         for number, entry in enumerate(self.entries):
             fields = chunk_fields(f"{self._name}-{attempt}", number, len(self.entries), self._total)
             entry.put_head(encode_section_head(self._metadata + fields + self._own[number], entry.payload))

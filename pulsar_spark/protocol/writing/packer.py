@@ -1,4 +1,4 @@
-"""Packer: makes the entries of one producer: sequence ids, metadata, compression, chunks, size limits.
+"""Packer: makes one producer's entries: sequence ids, metadata, compression, chunks, size limits.
 
 PartitionWriter sends the entries, and passes the broker's answers on.
 """
@@ -263,7 +263,7 @@ class Packer:
     @property
     def _max_single_size(self) -> int:
         """Maximum bytes of the metadata and payload of a message that is not sent in chunks."""
-        # After check_singles, a message grows by the producer's name, ids and an origin.
+        # After check_singles, the producer's name, ids and an origin are added to a message.
         return self._max_chunk_size if self._chunking else self.max_batch_size + METADATA_ROOM // 2
 
     @property

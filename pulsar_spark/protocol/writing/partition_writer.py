@@ -1,6 +1,6 @@
 """PartitionWriter: the rules of sending entries to one topic partition, until they are acknowledged.
 
-It has the entries that wait for room, and the window of pending entries. It knows no sockets, threads or
+It has the entries that wait for room, and the window of pending entries. It uses no sockets, threads or
 clocks: its owner sends the entries, and passes receipts and the time:
 
     Packer -> add, resume -> on the wire -> receipt
@@ -75,7 +75,7 @@ class WriterState(Enum):
 class Step(Enum):
     """The owner's next step while it waits for room or for receipts."""
 
-    WAIT = auto()  # until a receipt, or until ``window.due_at``
+    WAIT = auto()  # wait until a receipt, or until ``window.due_at``
     REOPEN = auto()  # register again, until ``window.due_at``
     STOP = auto()  # ``check`` has the error
 
@@ -170,7 +170,7 @@ class PartitionWriter:
         return bool(self._waiting) and self.window.has_room(self._waiting[0])
 
     def check_room(self) -> None:
-        """Drops entries that wait and must not (``blocks_if_full``), and raises QueueFullError."""
+        """Drops waiting entries and raises QueueFullError, if entries must not wait (``blocks_if_full``)."""
         if self._waiting and not self._blocks_if_full and not self.can_resume:
             self._waiting.clear()
             raise QueueFullError(
@@ -182,7 +182,7 @@ class PartitionWriter:
     # ---- receipts and losses
 
     def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
-        """Takes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
+        """Processes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
 
         A negative ledger id means that the broker has dropped the entry as a duplicate. This is allowed up
         to the broker's last id at the registration, above ids acknowledged since. Otherwise the broker has
@@ -210,11 +210,11 @@ class PartitionWriter:
         return entry
 
     def receipts_taken(self, now: float) -> None:
-        """Notes that all receipts of one read are taken."""
+        """Records that all receipts of one read were processed."""
         self.window.progress(now)
 
     def progress(self, at: float) -> None:
-        """Notes the time at which bytes of this producer's entries, or bytes queued before them, were sent.
+        """Records the time at which bytes of this producer's entries, or bytes queued before them, were sent.
 
         Bytes of a lost connection do not count.
         """
@@ -222,12 +222,12 @@ class PartitionWriter:
             self.window.progress(at)
 
     def refused(self, sequence_id: int, code: int, message: str) -> None:
-        """Takes a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
+        """Processes a SEND_ERROR: all pending entries must be sent again, if a retry can help."""
         self._stored.refused(sequence_id, code, message)
         self.lost(self.window.refused(code, message))
 
     def lost(self, error: PulsarError) -> None:
-        """Notes the end of the registration; the first error counts."""
+        """Records the end of the registration; the first error counts."""
         if self._is_connected:
             self.window.lost()
         self._is_connected = False
@@ -236,12 +236,12 @@ class PartitionWriter:
     # ---- registrations
 
     def registering(self) -> None:
-        """Notes that a new connection will be used; events of older ones must not be passed any more."""
+        """Records that a new connection will be used; events of older ones must not be passed any more."""
         self._is_connected = False
         self.loss = None
 
     def registered(self, answer: pb.CommandProducerSuccess, max_message_size: int) -> StoredProof | None:
-        """Takes the broker's answer, and its limit in bytes; ``StoredIds`` judges the pending entries.
+        """Processes the broker's answer and limit in bytes; ``StoredIds`` judges the pending entries.
 
         Returns:
             The proof that needs the stored entries before ``resend``; None if nothing must be proven.
@@ -273,7 +273,7 @@ class PartitionWriter:
         if self._stored.take_proof():
             self.window.begin_anew(now)
         self._stored.check_versions((*self.window, *self._waiting))
-        # Also after another loss, so that chunks made meanwhile get names of the same length.
+        # Set also after another loss, so that chunks made meanwhile get names of the same length.
         self.packer.attempt = attempt
         if self.loss is not None or self._is_closed:
             return []
@@ -284,7 +284,7 @@ class PartitionWriter:
 
     @property
     def state(self) -> WriterState:
-        """The state, by the module's first table."""
+        """Returns the state, by the module's first table."""
         if self._is_closed:
             return WriterState.CLOSED
         if self._failure is not None:
@@ -314,7 +314,7 @@ class PartitionWriter:
         return self.state is WriterState.LOST and bool(self.window)
 
     def give_up(self, error: PulsarError) -> None:
-        """Fails, because registering failed with ``error``, finally or until the send timeout."""
+        """Fails with ``error``, because registering failed finally or until the send timeout."""
         if self._failure is None and not self._is_closed:
             is_final = not error.is_passing
             self._failure = error.located(self._topic) if is_final else self.window.timed_out(error.what)

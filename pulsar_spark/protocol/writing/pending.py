@@ -76,7 +76,7 @@ class PendingWindow:
 
     @property
     def oldest(self) -> Outgoing | None:
-        """The entry whose receipt must be next; None if nothing is pending."""
+        """Returns the entry whose receipt must be next; None if nothing is pending."""
         return self._entries[0] if self._entries else None
 
     @property
@@ -124,7 +124,7 @@ class PendingWindow:
         return moved
 
     def acknowledged(self, sequence_id: int) -> Outgoing | None:
-        """Takes a SEND_RECEIPT; returns its entry, or None if the entry was acknowledged before.
+        """Processes a SEND_RECEIPT; returns its entry, or None if the entry was acknowledged before.
 
         Raises:
             ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.
@@ -150,7 +150,7 @@ class PendingWindow:
         return oldest
 
     def lost(self) -> None:
-        """Notes that the registration has ended, so that pending entries must be sent again."""
+        """Records that the registration has ended, so that pending entries must be sent again."""
         if self._is_resend:
             self._progress_at = self._progress_before
         self._progress_before = self._progress_at
@@ -175,12 +175,12 @@ class PendingWindow:
 
     @property
     def due_at(self) -> float | None:
-        """End of the oldest entry's send timeout; None if nothing is pending.
+        """Returns the end of the oldest entry's send timeout; None if nothing is pending.
 
         The timeout starts when the entry is pushed, and again at each sign of progress, because with a
-        throttling broker entries may be pending much longer. A resend must lead to receipts: its other signs
-        no longer count if its registration is lost, too, or a broker that refuses each resend would be tried
-        for ever.
+        throttling broker entries may be pending much longer. A resend must lead to receipts. Its other signs
+        no longer count once its registration is lost, because otherwise a broker that refuses each resend
+        would be tried for ever.
 
             ====================================================  ==================================
             sign of progress                                      counts
@@ -188,7 +188,7 @@ class PendingWindow:
             receipt; ``begin_anew``                               always
             sent bytes, or receipt of a chunk but the last,       always
             before any resend
-            the same of a resend, before its first receipt        until its registration is lost
+            such a sign of a resend, before its first receipt     until its registration is lost
             ====================================================  ==================================
         """
         if not self._pushed_at:
@@ -196,7 +196,7 @@ class PendingWindow:
         return max(self._pushed_at[0], self._progress_at) + self._send_timeout
 
     def progress(self, at: float) -> None:
-        """Notes a sign of progress at a time in monotonic seconds; see ``due_at``."""
+        """Records a sign of progress at a time in monotonic seconds; see ``due_at``."""
         self._progress_at = max(self._progress_at, at)
 
     def begin_anew(self, now: float) -> None:

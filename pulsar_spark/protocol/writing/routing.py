@@ -67,8 +67,8 @@ class TaskPlace(NamedTuple):
     def first_partition(self, partitions: int, mode: RoutingMode) -> int:
         """Returns the partition of the task's first row without a key.
 
-        Tasks of a micro-batch begin at consecutive partitions, and so do the micro-batches of a task, so that
-        rows are spread evenly even if each task has few rows. After each round of all partitions one is
+        Tasks of a micro-batch begin at consecutive partitions, and so do the micro-batches of a task. So rows
+        are spread evenly even if each task has few rows. After each round of all partitions one partition is
         skipped, because otherwise a query with rows in every second micro-batch would use half of the
         partitions. With SINGLE the result does not depend on the micro-batch.
         """
@@ -88,7 +88,7 @@ class Router:
     Args:
         mode: routing of rows without a key; SINGLE: all to ``start``.
         scheme: hash of the keys.
-        custom: the user's router, which replaces hash and turn; only with CUSTOM.
+        custom: the user's router, which replaces hash and blocks; only with CUSTOM.
         start: partition of the first row without a key.
         block: number of rows without a key in a block.
         switch_after: seconds; None: blocks end by their rows only, so a replay of equal rows is equal.
@@ -227,7 +227,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hashes texts of different sizes, in at least 1.5 times the time.
+    """Hashes texts of different sizes; takes at least 1.5 times as long.
 
     31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).

@@ -18,7 +18,7 @@
 The user's schema must read the values of the topic's schema, whatever the choice is. Rows fit if each column
 has a field that accepts its type, and each field without a column has a default. Both parts of a KEY_VALUE
 schema are chosen in this way. The choice depends on nothing else, so all tasks make the same choice. A schema
-is registered only after a sample row was written and read by it.
+is registered only after a sample row was written and read with it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RowType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type of an encoder's rows: values, or a struct of ``key`` and ``value``."""
+        """Returns the type of an encoder's rows: values, or a struct of ``key`` and ``value``."""
         if self.key is None:
             return self.value.arrow
         return pa.struct([pa.field("key", self.key.arrow), pa.field("value", self.value.arrow)])
@@ -102,7 +102,7 @@ def choose_schema(existing: Schema | None, rows: RowType, *, may_register: bool)
 
     Raises:
         SchemaError: no schema fits; the text has the reason, and the columns that do not fit.
-        UnsupportedError: values of the topic's schema are not written, a column's type is in no schema, or
+        UnsupportedError: the topic's schema is not supported for writing, no schema has a column's type, or
             values of a new schema could not be read.
     """
     choice = _choice(existing, rows, may_register=may_register)
@@ -116,7 +116,7 @@ def kind_of_values(schema: Schema) -> PartKind:
 
     Raises:
         SchemaError: the definition is malformed.
-        UnsupportedError: such values are not written.
+        UnsupportedError: the schema is not supported for writing.
     """
     value = key_value.parts_of(schema).value if schema.type is SchemaType.KEY_VALUE else schema
     for kind, record in _RECORDS.items():
@@ -183,7 +183,7 @@ def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> Sc
 
 
 _RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
-# The schema type for a column if the topic has no schema: no value loses anything.
+# The schema type for a column if the topic has no schema. No value loses anything.
 _PRIMITIVES = {
     pa.bool_(): SchemaType.BOOL,
     pa.int8(): SchemaType.INT8,

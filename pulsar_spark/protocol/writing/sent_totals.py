@@ -19,7 +19,7 @@ class SentTotals:
         messages: number of acknowledged messages, with messages that the broker had stored before.
         bytes: bytes of their stored entries: metadata and compressed payloads.
         first_id: id of the first message (of its last chunk); None if the broker sent no id, because no
-            message was sent, or all had been stored before.
+            message was sent, or all messages had been stored before.
         last_id: id of the last message; None like ``first_id``.
         found: number of these messages that an earlier run of the same work had stored.
     """
@@ -61,6 +61,6 @@ class ReceiptTally:
 
     @property
     def sent(self) -> SentTotals:
-        """All receipts so far."""
+        """Returns the sum of all receipts so far."""
         first, last = (None if each is None else MessageId(*each) for each in (self._first, self._last))
         return SentTotals(self._messages, self._bytes, first, last)

@@ -33,7 +33,7 @@ id. ``known`` is the highest id that is otherwise known to be stored. An entry i
     the last id of a claimed entry
     the id of a chunked message whose      error: the broker would drop the last chunks
     last chunk was not sent yet
-    any other, and a claimed entry of a    error: the entry may not be stored, and cannot be read before
+    any other, and a claimed entry of a    error: the entry may be missing, and cannot be read before
     transaction is in doubt (see below)    the transaction ends
     any other, and a claimed entry is in   send again if the entry is found as it was sent
     doubt
@@ -122,7 +122,7 @@ class StoredIds:
             self._refused.append(sequence_id)
 
     def version_changed(self, packed: Iterable[Outgoing]) -> None:
-        """Notes that the producer's schema version differs from that of unacknowledged entries."""
+        """Records that the producer's schema version differs from that of unacknowledged entries."""
         self._old_version_to = max((entry.highest_sequence_id for entry in packed), default=-1)
 
     def registered(
@@ -166,7 +166,7 @@ class StoredIds:
         return self._proof
 
     def take_proof(self) -> bool:
-        """Takes the proof's result; returns whether there was a proof.
+        """Uses the proof's result; returns whether there was a proof.
 
         Raises:
             SendError: the broker would drop entries that are not stored.
@@ -306,7 +306,7 @@ class StoredProof:
             self._has_other = True
 
     def cut_short(self) -> None:
-        """Notes that there was no time to compare all stored entries."""
+        """Records that there was no time to compare all stored entries."""
         self._is_cut_short = True
 
     def error(self) -> SendError | NotReadyError:
