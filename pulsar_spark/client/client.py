@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# Maximum partitions of a topic. It is far above real clusters, and bounds the memory that a broker can claim.
+# Maximum partitions of a topic, far above real clusters. It bounds the memory that a broker can claim.
 MAX_PARTITIONS = 100_000
 
-# Seconds until an unreachable broker is an error, when a query has just begun.
+# Seconds until an unreachable broker is an error, at the start of a query.
 FIRST_CONTACT = 4.0
 
 _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
@@ -51,7 +51,7 @@ _COORDINATORS = TopicName.parse("persistent://pulsar/system/transaction_coordina
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How to reach a cluster; all times are in seconds.
+    """Settings of the connections to a cluster; all times are in seconds.
 
     Attributes:
         service_url: ``pulsar://host:port[,host:port...]``, or ``pulsar+ssl://...``.
@@ -106,7 +106,7 @@ class Client(Closing):
         self.schemas = TopicSchemas(self._ask_service, self._ask_owner, self.operation)
         self._ids = itertools.count(1)
         self._max_message_size = 0
-        self._unreadable: set[str] = set()  # names of topics that were named in a warning
+        self._unreadable: set[str] = set()  # names of topics with a warning already
         self._kept: dict[tuple[TopicName, Purpose], Session] = {}
         self._first_partitions: dict[TopicName, TopicName] = {}
         self._coordinators: list[TopicName] = []
@@ -144,9 +144,9 @@ class Client(Closing):
             create: whether the broker may create a missing topic by its policy for producers.
 
         Raises:
-            TopicNotFoundError: it does not exist (PARTITIONED_METADATA).
+            TopicNotFoundError: the topic does not exist (PARTITIONED_METADATA).
             BrokerError: no broker answered within the lookup timeout.
-            ProtocolError: there are more than 100,000.
+            ProtocolError: there are more than 100,000 partitions.
         """
         deadline = Deadline(self._lookup_timeout)
 
@@ -170,8 +170,8 @@ class Client(Closing):
     def first_partition(self, topic: TopicName) -> TopicName:
         """Returns the first partition of a topic, or the topic itself; creates a missing topic.
 
-        The first answer is kept until :meth:`forget_first_partition`. If the topic was deleted meanwhile, it
-        is created again when it is opened. Raises as :meth:`partitions`.
+        The first answer is kept until :meth:`forget_first_partition`. A topic deleted meanwhile is created
+        again when it is opened. Raises as :meth:`partitions`.
         """
         first = self._first_partitions.get(topic)
         if first is None:
@@ -185,7 +185,7 @@ class Client(Closing):
     def transaction_coordinators(self, count: int = 1) -> list[TopicName]:
         """Returns one topic for each transaction coordinator; an empty list if the cluster has none.
 
-        They are requested until ``count`` are known, because a cluster may add coordinators.
+        Coordinators are requested until ``count`` are known, because a cluster may add coordinators.
 
         Raises:
             AuthError: the role has no permission for the request.
@@ -261,8 +261,8 @@ class Client(Closing):
     def locate(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
         """Returns a session with the broker that serves ``topic`` (LOOKUP, redirects); makes one attempt.
 
-        Lookups never use a connection that writes, because a broker that throttles publishing does not read
-        it.
+        Lookups never use a connection of producers, because a broker that throttles publishing does not read
+        from it.
         """
         within = deadline.at_most(self._lookup_timeout)
         service = self.service(within)
@@ -291,7 +291,7 @@ class Client(Closing):
                 return found
 
     def kept_session(self, topic: TopicName, purpose: Purpose, deadline: Deadline) -> Session:
-        """Returns the session of the last :meth:`locate` for the purpose; locates again if that has ended.
+        """Returns the session of the last :meth:`locate` for the purpose; locates again if it has ended.
 
         Call :meth:`forget_session` if the broker refuses a consumer or producer, does not answer, or closes
         one, because it may no longer serve the topic.
@@ -317,7 +317,7 @@ class Client(Closing):
         return self._ask(self.kept_session(topic, Purpose.READ, deadline), build, deadline)
 
     def _ask(self, session: Session, build: Callable[[int], bytes], deadline: Deadline) -> pb.BaseCommand:
-        """Sends a request that brokers answer immediately; raises NotReadyError soon if none does."""
+        """Sends a request that brokers answer immediately; raises NotReadyError soon without an answer."""
         try:
             return session.request(build, deadline.at_most(self.options.connection_timeout))
         except DeadlineError as error:
@@ -329,7 +329,10 @@ _shared_lock = threading.Lock()
 
 
 def shared_client(options: ClientOptions) -> Client:
-    """Returns the client of this process for ``options``. It is kept, so that connections outlive a task."""
+    """Returns the client of this process for ``options``.
+
+    The client is kept, so that connections outlive a task.
+    """
     with _shared_lock:
         client = _shared.get(options)
         if client is None:

@@ -30,22 +30,22 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 if TYPE_CHECKING:
     from pulsar_spark.protocol.encryption import Opener, PublicKey, Sealer
 
-# Seconds after which a producer takes a new data key, as in the other clients.
+# Seconds after which a producer makes a new data key, as in other Pulsar clients.
 _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 
 # Seconds after which missing keys are requested again, while messages are sent unencrypted.
 _TRY_AGAIN = 10.0
 
-# How many of an entry's keys are tried, and how many of those an error names: to try one takes a millisecond,
-# and any producer can write a hundred thousand.
+# Maximum keys of an entry that are tried, and maximum that an error names, because a try takes a millisecond,
+# and any producer can write a hundred thousand keys.
 _MAX_KEYS = 20
 _SHOWN_KEYS = 5
-_LONGEST_NAME = 100  # of a key, in errors: any producer can choose it
-_LONGEST_REASON = 300  # why a key cannot be used; a key reader of the user's may have put the name into it
-# How many data keys are remembered, and how many that cannot be used: of a process, and of a task.
+_LONGEST_NAME = 100  # characters of a key's name in errors, because any producer can choose it
+_LONGEST_REASON = 300  # characters of a key's error, which may contain the name
+# Maximum remembered data keys, and maximum remembered unusable data keys, of a process, and of a task.
 _KEPT_DATA_KEYS = 1000
 _KEPT_FAILURES = 1000
-# How many answers of the key reader a task remembers, by the names and metadata of keys.
+# Maximum answers of the key reader that a task remembers, by the names and metadata of keys.
 _KEPT_ANSWERS = 10_000
 
 _T = TypeVar("_T")
@@ -74,7 +74,7 @@ class EncryptionKeyInfo:
 
     Attributes:
         key: key in PEM format, without a passphrase.
-        metadata: facts about a public key, such as its version, for readers. They are sent unencrypted.
+        metadata: information about a public key for readers, such as its version, sent unencrypted.
     """
 
     key: bytes = field(repr=False)
@@ -95,7 +95,7 @@ class CryptoKeyReader(Protocol):
     def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKeyInfo:
         """Returns the private key of the public key ``name``; raises as ``get_public_key``.
 
-        Both arguments are part of the message, so anybody who may write to the topic chooses them.
+        Both arguments are part of the message, so any producer of the topic can choose them.
         """
 
 
@@ -153,17 +153,17 @@ class Encryptor:
         self._due = float("-inf")
 
     def seal(self, payload: Buffer) -> tuple[bytes, Buffer]:
-        """Encrypt a payload.
+        """Encrypts a payload.
 
         Args:
             payload: compressed payload of an entry.
 
         Returns:
-            Fields to append to its MessageMetadata, and the encrypted payload. If it could not be encrypted
-            and the failure action is SEND: no fields, and the payload as it is.
+            Fields to append to its MessageMetadata, and the encrypted payload. If encryption failed and the
+            failure action is SEND: no fields, and the unchanged payload.
 
         Raises:
-            CryptoError: it could not be encrypted.
+            CryptoError: the payload could not be encrypted.
             LibraryError: ``cryptography`` is not installed.
         """
         sealer = self._current()
@@ -207,7 +207,7 @@ class Encryptor:
 
 
 class Decryptor:
-    """Decrypts the entries of topic ranges; keeps the data keys that it has seen.
+    """Decrypts the entries of topic ranges; keeps the data keys that it has decrypted.
 
     Args:
         reader: source of the private keys; None: nothing can be decrypted.
@@ -264,7 +264,7 @@ class Decryptor:
         return made
 
     def _private_key(self, key: pb.EncryptionKeys) -> EncryptionKeyInfo | CryptoError:
-        """Returns the key reader's answer. It is kept, because the key reader may be slow."""
+        """Returns the key reader's answer. The answer is kept, because the key reader may be slow."""
         if self._reader is None:
             raise CryptoError("cryptoKeyReader is not set", advice="Set pulsar.reader.cryptoKeyReader")
         digest = _digest(pb.EncryptionKeys(key=key.key, metadata=key.metadata))
@@ -300,7 +300,7 @@ class _Recent(Generic[_T]):
         return value
 
     def put(self, digest: bytes, value: _T) -> None:
-        """Keeps a value, and drops the least recently used one if there are too many."""
+        """Keeps a value, and drops the least recently used value if there are too many."""
         self._values[digest] = value
         if len(self._values) > self._count:
             self._values.popitem(last=False)
@@ -321,7 +321,7 @@ class Decryption:
         self._first_failure: PulsarError | None = None
 
     def entries(self, entries: Entries) -> Entries:
-        """Decrypts the encrypted ones of ``entries``; each chunk is decrypted by itself.
+        """Decrypts the encrypted entries of ``entries``; each chunk is decrypted by itself.
 
         Returns:
             All entries. With the failure action DISCARD an entry that cannot be decrypted is left out; with

@@ -1,4 +1,4 @@
-"""Checks of the options of login and TLS: refuses invalid ones, and finds those that put a secret at risk."""
+"""Checks the options of login and TLS: refuses invalid ones, and finds risks for secrets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_identity(options: ClientOptions, admin_url: str | None = None) -> None
 
 
 def login_risk(options: ClientOptions) -> str | None:
-    """Returns why others can read the login's secret, with the cure; None if nobody can.
+    """Returns why others can read the login's secret, with advice; None if nobody can.
 
     Raises OptionError for invalid options of login, or an invalid service URL.
     """
@@ -73,7 +73,7 @@ def login_risk(options: ClientOptions) -> str | None:
 
 
 def variables_of_secrets(options: ClientOptions, *more: str | None) -> list[str]:
-    """The environment variables that the options, or the texts of ``more``, name as places of secrets."""
+    """Returns the environment variables that the options, or the texts of ``more``, name for secrets."""
     tls, login = options.tls, options.credentials
     stores = [store.password for store in (tls.trust_store, tls.key_store) if store is not None]
     places = [tls.key_password, *stores, None if login is None else login.params, *more]

@@ -13,12 +13,12 @@ from pulsar_spark.errors import PulsarError
 
 T = TypeVar("T")
 
-# Calls that run at the same time: enough requests per connection that neither side waits for the other.
+# Default maximum of parallel calls: enough requests per connection that neither side waits for the other.
 IN_PARALLEL = 32
 
 
 def run_all(calls: Sequence[Callable[[], T]], limit: int = IN_PARALLEL) -> list[T | PulsarError]:
-    """Runs calls on the caller's thread and on short-lived ones; returns their results in order.
+    """Runs calls on the caller's thread and short-lived threads; returns their results in order.
 
     A PulsarError is the result of its call. Any other exception is raised once the running calls have ended;
     no further call begins.
@@ -75,7 +75,7 @@ def _work(
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yields the same items; a thread makes the next item while the caller uses the one before.
+    """Yields ``items``; a thread makes the next item while the caller uses the current one.
 
     No item may be None. One more item is in memory. Closing early waits without limit for the item that is
     being made. An error is raised instead of its item.

@@ -1,5 +1,4 @@
-"""Consuming: consumers, which subscribe, take messages, and acknowledge them.
+"""Consuming: consumers, which subscribe, receive messages, and acknowledge them.
 
-Owns subscriptions and received messages. Must not know which entries are wanted, nor how messages are
-decoded.
+Owns subscriptions and received messages. Must not depend on the wanted entries, nor on decoding.
 """

@@ -31,7 +31,7 @@ from pulsar_spark.wire.frame_runs import Messages
 _ACK_TIMEOUT = 5.0
 
 # Part of the error by which Pulsar 5 refuses a repeated acknowledgement, such as after a message TTL; older
-# brokers answer that it succeeded.
+# brokers report success.
 _HAS_ACKED = "MarkDeletingMarkedPosition"
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Consumer(Closing):
     """A consumer on one topic partition; not thread-safe.
 
     It subscribes again by itself after a cut connection, a restart or an unload. It then begins after the
-    last returned entry, so no entry is duplicated or missed.
+    last returned entry, so no entry is repeated or missed.
 
     Args:
         client: client of the cluster.
@@ -54,7 +54,7 @@ class Consumer(Closing):
     Raises:
         TopicNotFoundError: there is no such topic, and ``options.create`` is false.
         BusyError: another consumer holds the subscription.
-        BrokerError: the broker did not accept it within the operation timeout.
+        BrokerError: the broker did not accept the consumer within the operation timeout.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Consumer(Closing):
         self._client = client
         self._is_durable = options.durable
         self._permits = permits
-        self._acked: MessageId | None = None  # the last mark
-        self._is_acked = True  # whether the broker has confirmed it
+        self._acked: MessageId | None = None  # position of the last acknowledgement
+        self._is_acked = True  # whether the broker has confirmed that acknowledgement
         self._corrupt: CorruptError | None = None
         self._link = ConsumerLink(client, topic, options, permits, on_arrival)
 
@@ -93,7 +93,8 @@ class Consumer(Closing):
         """
         if self._corrupt is not None:
             raise self._corrupt
-        # After the deadline only the entries received before it, because new ones may arrive without end.
+        # After the deadline, only entries received before it are returned, because new entries may arrive
+        # without end.
         while self._link.inbox.holds_groups or not deadline.passed:
             try:
                 self._link.grant(remaining_entries)
@@ -147,12 +148,12 @@ class Consumer(Closing):
 
     @property
     def has_permits(self) -> bool:
-        """Whether the broker may send one more entry after the taken ones; makes no request."""
+        """Whether the broker may send one more entry after the returned entries; makes no request."""
         return self._permits is None or self._permits.is_open
 
     @property
     def newest_arrived(self) -> MessageId | None:
-        """Returns the last received entry that was not taken; makes no request."""
+        """Returns the last received entry that was not returned yet; makes no request."""
         return self._link.inbox.newest
 
     @property
@@ -233,7 +234,7 @@ class Consumer(Closing):
         return None if answer is None else MappedFuture(answer, confirmed)
 
     def lose(self, why: PulsarError) -> None:
-        """Subscribes again before the next request, because the broker has left an ACK unanswered.
+        """Subscribes again before the next request, because the broker has not answered an ACK.
 
         A broker that has closed the consumer does not answer.
         """
@@ -267,7 +268,7 @@ class Consumer(Closing):
         self._link.moved(start)
 
     def unsubscribe(self, deadline: Deadline | None = None) -> None:
-        """Removes the subscription and its position at the broker, and closes.
+        """Removes the subscription and its position at the broker, and closes the consumer.
 
         Args:
             deadline: deadline of the request; None: one operation timeout.
@@ -276,7 +277,7 @@ class Consumer(Closing):
         self._link.close()
 
     def close(self) -> None:
-        """Sends an acknowledgement without a receipt again, and closes.
+        """Repeats an acknowledgement without a receipt, and closes the consumer.
 
         A broker that cannot be reached notices the lost connection.
         """
@@ -289,7 +290,7 @@ class Consumer(Closing):
             self._link.close()
 
     def begin_close(self) -> Future[pb.BaseCommand] | None:
-        """Closes without sending an acknowledgement again, and without waiting for the broker's answer.
+        """Closes the consumer; neither repeats an acknowledgement nor waits for the broker's answer.
 
         Returns:
             A future that ends with the answer, or with an error within 5 s; None if the connection has ended.
@@ -330,7 +331,7 @@ class Consumer(Closing):
             held = int(np.maximum(messages, 1).sum(dtype=np.int64))
             self._permits.used(held, int(entries.sizes.sum()), count)
             if messages.min() < -1:
-                self._link.renew()  # the broker has added them to the permits
+                self._link.renew()  # the broker has added the claimed messages to the permits
         entries = _new_after(entries, self._link.last)
         if len(entries):
             self._link.last = MessageId(int(entries.ledger[-1]), int(entries.entry[-1]))
@@ -338,7 +339,7 @@ class Consumer(Closing):
 
 
 def close_consumers(consumers: Iterable[Consumer]) -> None:
-    """Closes consumers together, within 5 s, without sending pending acks."""
+    """Closes consumers in parallel, within 5 s, without sending pending acks."""
     closing = [answer for each in consumers if (answer := each.begin_close()) is not None]
     _, silent = wait(closing, CLOSE_TIMEOUT)
     if silent:

@@ -36,14 +36,14 @@ class ConsumerLink:
     """Finds the broker, subscribes, and sends the consumer's requests; not thread-safe.
 
     Each subscription has its own id and inbox, so late frames of an older one do not reach the consumer. When
-    it subscribes again, messages that were not taken are dropped, because the broker sends them again.
+    it subscribes again, messages that were not taken are dropped, because the broker repeats them.
 
     The arguments are those of ``Consumer``.
 
     Attributes:
         inbox: inbox of the last subscription.
         last: last entry that the consumer returned. A non-durable subscription that is opened again begins
-            after it; None: at the start of the options.
+            after this entry; None: at the start in the options.
 
     Raises:
         PulsarError: see ``open``.
@@ -77,7 +77,7 @@ class ConsumerLink:
         Raises:
             TopicNotFoundError: there is no such topic, and ``SubscriptionOptions.create`` is false.
             BusyError: another consumer holds the subscription.
-            BrokerError: the broker did not accept it before the deadline.
+            BrokerError: the broker did not accept the consumer before the deadline.
         """
         retry(lambda: self._open(deadline), deadline)
 
@@ -113,7 +113,7 @@ class ConsumerLink:
         session = self._live_session
         if self._permits is None or session is None:
             return
-        # An entry may say that it holds more messages than one FLOW makes up for.
+        # An entry may claim more messages than the permits of one FLOW.
         while granted := self._permits.grant(remaining_entries):
             session.send(commands.flow(self._id, granted))
 
@@ -136,8 +136,8 @@ class ConsumerLink:
             attempt_timeout: seconds without an answer after which the consumer counts as lost, because a
                 broker does not answer an ACK for a consumer that it has closed.
             patience: deadline once a broker is reached; None: the operation timeout.
-            ends_with_consumer: whether a broker that closes the consumer may leave it without an answer. (It
-                closes the consumer that is moved by SEEK, and answers all the same.)
+            ends_with_consumer: whether a broker that closes the consumer may leave the request without an
+                answer. (On SEEK a broker closes the consumer, and answers nevertheless.)
         """
         until = Deadline((deadline or self._client.operation()).left)
 
@@ -217,7 +217,7 @@ class ConsumerLink:
     def renew(self) -> None:
         """Subscribes again before the next request, after the taken messages, because permits overflowed.
 
-        Brokers add up permits in 32 bits, and may then send far too much, or nothing more.
+        Brokers add up permits in 32 bits, and may send far too many or no more messages after an overflow.
         """
         if self._permits is not None:
             self._permits.moved()
@@ -261,13 +261,13 @@ class ConsumerLink:
         was_lost = self.is_lost and not self._is_moved
         self._release(deadline)
         if not self.is_lost:
-            # Should this opening fail, the next call must try again.
+            # If this opening fails, the next call must try again.
             self.inbox.lost(NotReadyError("the consumer could not be opened again"))
         wait_to_reopen(self._reopening, deadline, "the consumer")
         if was_lost:
             self._client.forget_session(self._topic, Purpose.READ)
         session = self._client.kept_session(self._topic, Purpose.READ, deadline)
-        # A new id each time: frames in flight for the old one are dropped.
+        # A new id each time, so that frames in flight for the old id are dropped.
         consumer_id = self._client.new_id()
         inbox = Inbox(self._on_arrival, self._max_held, partial(_begin_close, session, consumer_id))
         session.attach(Role.CONSUMER, consumer_id, inbox)
@@ -279,7 +279,7 @@ class ConsumerLink:
             if isinstance(error, DeadlineError) and session.error is None:
                 session.ask(lambda request_id: commands.close_consumer(request_id, consumer_id), 1.0)
             if self._options.is_reader_again(self._openings) and isinstance(error, SubscriptionLimitError):
-                # The broker counts the reader's last subscription until it has removed it.
+                # The broker counts the reader's last subscription until it is removed.
                 advice = f"It was retried until the timeout. {error.advice}"
                 raise NotReadyError(error.what, topic=str(self._topic), advice=advice) from error
             raise error.located(str(self._topic)) from error

@@ -1,8 +1,8 @@
-"""Inbox: holds a consumer's messages between the session's thread and the consumer's own.
+"""Inbox: holds a consumer's messages between the session's thread and the consumer's thread.
 
 Permits do not bound the received bytes, because they assume messages as small as earlier ones, and a broker
-believes an entry that claims to hold -1000 messages. So a full inbox ends the consumer, which subscribes
-again after the taken messages.
+accepts an entry that claims -1000 messages. So a full inbox ends the consumer, which subscribes again after
+the taken messages.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Inbox:
         self.topic_end: TopicEnd | None = None
         self._is_full = False
         self._messages: list[Messages] = []
-        self._groups: deque[list[Messages]] = deque()  # of messages that came before those
-        self._bytes = self._group_bytes = 0  # of either
+        self._groups: deque[list[Messages]] = deque()  # messages received before those in ``_messages``
+        self._bytes = self._group_bytes = 0  # bytes of both
         self._changed = threading.Condition()
         self._error: PulsarError | None = None
 
     def deliver(self, frames: list[Frame | Messages]) -> None:
-        """Adds received frames, but none once the inbox was full."""
+        """Adds received frames; drops frames once the inbox was full."""
         if self._is_full:
             return
         with self._changed:
@@ -83,7 +83,7 @@ class Inbox:
         self._report()
 
     def lost(self, error: PulsarError) -> None:
-        """Notes that the consumer has ended."""
+        """Records that the consumer has ended."""
         with self._changed:
             self._error = error
             self._changed.notify()
@@ -92,7 +92,7 @@ class Inbox:
     def take_group(self, timeout: float) -> list[Messages]:
         """Returns messages to decode together, after waiting for the first one; empty if none is received.
 
-        Raises the error by which the consumer was lost once the messages before it are taken.
+        Raises the consumer's error once all messages received before the loss are taken.
         """
         with self._changed:
             if not self._groups:
@@ -110,7 +110,7 @@ class Inbox:
 
     @property
     def error(self) -> PulsarError | None:
-        """Returns the error by which the consumer was lost; None while it is open."""
+        """Returns the error that ended the consumer; None while it is open."""
         return self._error
 
     @property
@@ -120,7 +120,7 @@ class Inbox:
 
     @property
     def holds_groups(self) -> bool:
-        """Whether messages are left of those that had come when a group was last taken."""
+        """Whether messages are left that were received before the last ``take_group``."""
         return bool(self._groups)
 
     @property
@@ -143,7 +143,8 @@ class Inbox:
                 f"more than {self._max_bytes} bytes of messages wait for the reader"
             )
             return
-        # Several may have come as one block of bytes, which is in memory until the last of them is gone.
+        # Several messages may share one block of bytes, which stays in memory until the last of them is
+        # taken.
         if not self._messages or messages.data is not self._messages[-1].data:
             self._bytes += len(messages.data)
         self._messages.append(messages)

@@ -17,7 +17,8 @@ class SubscriptionOptions:
     """The contents of SUBSCRIBE.
 
     Attributes:
-        name: name of the exclusive subscription. A non-durable one that is opened again also gets a number.
+        name: name of the exclusive subscription. A non-durable subscription that is opened again also gets a
+            number.
         durable: whether the broker keeps the position and the unacknowledged messages.
         initial: start of a new subscription.
         start: first wanted entry, inclusive; non-durable subscriptions only.
@@ -25,8 +26,8 @@ class SubscriptionOptions:
             removed as inactive, although the topic's metadata name it.
         read_compacted: whether to read the compacted topic, if there is one.
         properties: names and values that a new durable subscription gets.
-        is_replicated: whether the broker replicates the position to the other clusters of the topic; None: by
-            the namespace's policy.
+        is_replicated: whether the broker replicates the position to the other clusters of the topic; None:
+            the namespace's policy decides.
     """
 
     name: str
@@ -61,7 +62,7 @@ class SubscriptionOptions:
             openings: number of earlier openings of this consumer, without refused ones.
             last: last returned entry; a non-durable subscription begins after it. None: it begins at
                 :attr:`start`.
-            consumer_name: name that the broker shows; None: the broker chooses one.
+            consumer_name: name that the broker shows; None: the broker chooses.
         """
         is_new = openings == 0
         start = self.start if last is None else MessageId(last.ledger, last.entry + 1)
@@ -71,7 +72,8 @@ class SubscriptionOptions:
             str(topic),
             self._name(openings),
             durable=self.durable,
-            # A durable subscription that was removed is recognized: only that one begins at the topic's end.
+            # A removed durable subscription is recognized, because only a new subscription begins at the
+            # topic's end.
             initial=self.initial if is_new else InitialPosition.LATEST,
             start=None if self.durable else start,
             create=self.create and is_new,
@@ -82,10 +84,10 @@ class SubscriptionOptions:
         )
 
     def _name(self, openings: int) -> str:
-        """Returns the name to subscribe with; a reader that is opened again has another one.
+        """Returns the subscription's name; a reader that is opened again has another name.
 
-        A broker that removes a reader's subscription may also remove the cursor of a new one of that name,
-        which then never receives anything.
+        A broker that removes a reader's subscription may also remove the cursor of a new subscription of that
+        name, which then never receives messages.
         """
         return f"{self.name}-{openings + 1}" if self.is_reader_again(openings) else self.name
 

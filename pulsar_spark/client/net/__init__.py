@@ -1,4 +1,4 @@
-"""Connections: TLS, logins, sessions, the pool of them, deadlines and retries, and the admin service.
+"""Connections: TLS, logins, sessions and their pool, deadlines and retries, and the admin service.
 
-Owns sockets and their threads. Must not know consumers, producers or topics' contents.
+Owns sockets and their threads. Must not depend on consumers, producers or topics' contents.
 """

@@ -41,14 +41,14 @@ _KINDS: dict[int, type[BrokerError]] = {
     HTTPStatus.UNAUTHORIZED: AuthError,
     HTTPStatus.FORBIDDEN: AuthError,
     HTTPStatus.NOT_FOUND: TopicNotFoundError,
-    HTTPStatus.METHOD_NOT_ALLOWED: NotAllowedError,  # the path names nothing that the service has
-    HTTPStatus.CONFLICT: NotAllowedError,  # the resource that is created exists already
+    HTTPStatus.METHOD_NOT_ALLOWED: NotAllowedError,  # the service does not know the path
+    HTTPStatus.CONFLICT: NotAllowedError,  # the resource to create exists already
     HTTPStatus.PRECONDITION_FAILED: BusyError,  # the subscription has consumers
 }
 
 
 class Ledger(NamedTuple):
-    """One ledger of a topic partition, oldest first.
+    """One ledger of a topic partition.
 
     Attributes:
         id: id of the ledger.
@@ -66,9 +66,9 @@ class SubscriptionStats(NamedTuple):
 
     Attributes:
         name: name of the subscription.
-        durable: whether the broker keeps it without a consumer.
+        durable: whether the broker keeps the subscription without a consumer.
         connected: whether a consumer is connected.
-        backlog: entries after its position.
+        backlog: number of entries after the subscription's position.
     """
 
     name: str
@@ -81,7 +81,7 @@ def checked_admin_url(text: str) -> str:
     """Checks ``http(s)://host[:port][/path]``; returns it without a slash at its end.
 
     Raises:
-        OptionError: it has another form. The text is not repeated: it may hold a password.
+        OptionError: the URL has another form. The error omits the URL, because it may contain a password.
     """
     try:
         url = urlsplit(text)
@@ -98,7 +98,7 @@ def checked_admin_url(text: str) -> str:
 
 
 def namespace_parts(text: str) -> tuple[str, str]:
-    """Tenant and name of a namespace, ``tenant/namespace``; raises OptionError for another form."""
+    """Returns tenant and name of a namespace, ``tenant/namespace``; raises OptionError for another form."""
     tenant, _, name = text.partition("/")
     if not (tenant and name) or "/" in name:
         raise OptionError(f"{text!r} is not a namespace", advice="Write it as tenant/namespace")
@@ -116,7 +116,7 @@ class Admin:
     Raises:
         OptionError: ``url`` is not a URL. All methods raise: ConnectError without an answer, AuthError,
             TopicNotFoundError (also for a namespace, a tenant, a subscription), NotAllowedError (a conflict),
-            ProtocolError if the answer is not one of Pulsar, BrokerError for other errors of the broker.
+            ProtocolError if the answer is not Pulsar's, BrokerError for other errors of the broker.
     """
 
     def __init__(self, url: str, timeout: float = 30.0, *, identity: Identity | None = None) -> None:
@@ -145,7 +145,7 @@ class Admin:
             raise _strange("a subscription name that is not text", topic) from None
 
     def stats(self, topic: TopicName) -> list[SubscriptionStats]:
-        """Statistics of each subscription of a topic partition."""
+        """Returns statistics of each subscription of a topic partition."""
         stats = self._get(f"{_path(topic)}/stats", dict, topic)
         try:
             return [
@@ -161,7 +161,7 @@ class Admin:
             raise _strange(f"stats without {error}", topic) from error
 
     def ledgers(self, topic: TopicName) -> list[Ledger]:
-        """Returns the ledgers of a topic partition, oldest first; the one that is written to as it is now."""
+        """Returns the ledgers of a topic partition, oldest first; the open ledger with its present size."""
         stats = self._get(f"{_path(topic)}/internalStats", dict, topic)
         try:
             ledgers = [
@@ -169,7 +169,7 @@ class Admin:
                 for each in _checked(stats["ledgers"], list)
             ]
             if ledgers and ledgers[-1].entries == 0:
-                # Only a closed ledger is counted in the list.
+                # The list has the size of closed ledgers only.
                 entries, size = (_count(stats[f"currentLedger{name}"]) for name in ("Entries", "Size"))
                 ledgers[-1] = Ledger(ledgers[-1].id, entries, size)
         except (KeyError, TypeError) as error:
@@ -181,18 +181,18 @@ class Admin:
 
         Raises:
             BusyError: a consumer is connected.
-            TopicNotFoundError: there is none of that name (any more).
+            TopicNotFoundError: the subscription does not exist.
         """
         self._request("DELETE", f"{_path(topic)}/subscription/{_part(name)}", topic)
 
     def call(self, method: str, *parts: str, query: str = "", body: object = None) -> Any:
-        """Sends any other request; returns the JSON of its answer, or None if that is empty.
+        """Sends any other request; returns the JSON of the answer, or None for an empty answer.
 
         Args:
             method: method of HTTP.
-            parts: names that make the path below ``admin/v2``; a topic is four of them.
+            parts: names of the path below ``admin/v2``; a topic has four names.
             query: parameters of the URL.
-            body: sent as JSON; None: nothing is sent.
+            body: value to send as JSON; None: no body.
         """
         path = "/".join(map(_part, parts))
         answer = self._request(method, f"{path}?{query}" if query else path, None, body)
@@ -202,11 +202,11 @@ class Admin:
             raise _strange(f"unusable JSON: {error}", None) from error
 
     def create_scalable(self, topic: TopicName, segments: int) -> None:
-        """Creates a scalable topic with this many segments.
+        """Creates a scalable topic with this number of segments.
 
         Raises:
-            NotAllowedError: it exists.
-            TopicNotFoundError: its namespace does not exist, or the broker has no scalable topics.
+            NotAllowedError: the topic exists.
+            TopicNotFoundError: the namespace does not exist, or the broker has no scalable topics.
         """
         self._request("PUT", f"{_scalable_path(topic)}?numInitialSegments={segments}", topic, {})
 
@@ -214,7 +214,7 @@ class Admin:
         """Returns the scalable topics of a namespace.
 
         Raises:
-            TopicNotFoundError: it does not exist, or the broker has no scalable topics.
+            TopicNotFoundError: the namespace does not exist, or the broker has no scalable topics.
         """
         names = self._get(f"scalable/{_part(tenant)}/{_part(namespace)}", list)
         try:
@@ -223,9 +223,9 @@ class Admin:
             raise _strange(f"a name of no topic: {error}", None) from error
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
-        """Registers a subscription on a scalable topic, so that its segments stay until it has read them.
+        """Registers a subscription on a scalable topic, so that segments stay until it has read them.
 
-        Nothing changes where it is registered already. Cursors that it has on segments stay where they are.
+        Does nothing if it is registered already. Its cursors on segments are not moved.
         """
         self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 
@@ -262,7 +262,8 @@ class Admin:
             f"{self.url}/admin/v2/{path}", data=data, headers=headers, method=method
         )
         try:
-            # No proxy: the user names the cluster itself, and the environment's proxy is for other hosts.
+            # Uses no proxy, because the user names the cluster itself, and the environment's proxy is for
+            # other hosts.
             status, body = fetch(
                 request,
                 redirect=_redirected,
@@ -292,7 +293,7 @@ class Admin:
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request:
     """Returns the request that follows a broker's redirect (307), with the same method and body."""
-    # Brokers share logins. A login that was sent with TLS is not sent to another broker in clear.
+    # Brokers share logins. A login that was sent with TLS must not be sent to another broker unencrypted.
     leaves_tls = request.type == "https" and not url.startswith("https:")
     trusted = not leaves_tls and (is_in_clear(request.full_url) or not is_in_clear(url))
     kept = {name: text for name, text in request.headers.items() if trusted or name == _CONTENT_TYPE}
@@ -327,8 +328,7 @@ def _scalable_subscription(topic: TopicName, name: str) -> str:
 def _part(name: str) -> str:
     """Returns a name as one part of a path.
 
-    Servers resolve ``.`` and ``..``, also where they are escaped: the request would be one about another
-    resource.
+    Servers resolve ``.`` and ``..``, even if escaped, so the request would address another resource.
     """
     if name in ("", ".", ".."):
         raise OptionError(f"the admin service has no way to name {name!r}", advice="Use another name")
@@ -344,7 +344,7 @@ def _strange(what: str, topic: TopicName | None) -> ProtocolError:
 
 
 def _reason(status: int, body: bytes) -> str:
-    """Returns the broker's text; if that is not readable, the text of the HTTP status."""
+    """Returns the broker's text; if it is not readable, the text of the HTTP status."""
     try:
         found = parse_json(body)
     except ValueError:

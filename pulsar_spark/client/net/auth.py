@@ -26,7 +26,7 @@ class Credentials:
     """The login that a user gave.
 
     Attributes:
-        plugin: a short name, the Java client's class name, or the dotted name of the user's own.
+        plugin: short name, the Java client's class name, or dotted name of the user's class.
         params: parameters in the Java client's form; secret.
     """
 
@@ -39,13 +39,13 @@ class Authentication(Protocol):
     """An authentication plugin. Its methods may be called from several threads.
 
     Attributes:
-        method: Pulsar's name of it, such as ``token``.
+        method: Pulsar's name of the authentication method, such as ``token``.
     """
 
     method: str
 
     def data(self) -> bytes:
-        """Returns the credentials to send now. Called for each connection and at each challenge. May block.
+        """Returns the credentials to send now. It is called for each connection and challenge, and may block.
 
         Raises:
             PulsarError: there are no credentials. The text must not contain a secret.
@@ -72,7 +72,7 @@ class Token:
                 raise _bad("token", "token:TEXT (without Bearer), file:PATH or env:NAME")
 
     def data(self) -> bytes:
-        """Returns the token as it is now."""
+        """Returns the current token."""
         token = self._read().strip()
         if not token:
             raise AuthError(
@@ -97,7 +97,7 @@ class Basic:
         self._data = f"{given['userId']}:{given['password']}".encode()
 
     def data(self) -> bytes:
-        """``user:password``."""
+        """Returns ``user:password``."""
         return self._data
 
 
@@ -105,7 +105,7 @@ class ClientCertificate:
     """Mutual TLS: the certificate in the handshake is the whole login.
 
     Args:
-        params: ``tlsCertFile:PATH,tlsKeyFile:PATH``, the same as JSON, or nothing where the options
+        params: ``tlsCertFile:PATH,tlsKeyFile:PATH``, the same as JSON, or empty if the options
             ``tlsCertificateFilePath`` and ``tlsKeyFilePath`` name the files.
     """
 
@@ -124,7 +124,7 @@ class ClientCertificate:
         self.key: str | None = given.get("tlsKeyFile")
 
     def data(self) -> bytes:
-        """Nothing."""
+        """Returns no bytes."""
         return b""
 
 
@@ -133,7 +133,7 @@ class OAuth2:
 
     Args:
         params: JSON with ``issuerUrl``, ``privateKey`` (``file:///PATH`` or ``data:...;base64,...``, a JSON
-            with ``client_id`` and ``client_secret``), and maybe ``audience`` and ``scope``.
+            with ``client_id`` and ``client_secret``), and optionally ``audience`` and ``scope``.
         timeout: seconds for a request to the issuer.
     """
 
@@ -184,14 +184,14 @@ _KNOWN = {
 
 
 def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authentication:
-    """Makes the plugin that ``credentials`` name; no file is read and no request is made yet.
+    """Makes the plugin that ``credentials`` name; reads no file and sends no request yet.
 
     Args:
         credentials: login that the user gave.
-        timeout: seconds for one request, where an issuer has to be asked.
+        timeout: seconds for one request to an issuer.
 
     Raises:
-        OptionError: there is no such plugin, or its parameters are wrong. They are not repeated.
+        OptionError: there is no such plugin, or its parameters are wrong. The error omits them.
     """
     plugin, params = credentials.plugin, credentials.params
     for name, known in _KNOWN.items():
@@ -206,7 +206,7 @@ def authentication_of(credentials: Credentials, timeout: float = 10.0) -> Authen
 
 
 def _echo(plugin: str) -> str:
-    """The plugin's name, and a known one that is like it; nothing if it may be a secret."""
+    """Returns the plugin's name, and the most similar known name; an empty text if it may be a secret."""
     simple = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
     near = difflib.get_close_matches(simple, ["jwt", *_KNOWN], n=1)
     return f" {plugin}: did you mean {near[0].replace('jwt', 'token')}?" if near else ""
@@ -216,12 +216,12 @@ def _users_own(plugin: str, params: str) -> Authentication:
     try:
         found = pkgutil.resolve_name(plugin)
     except (ImportError, AttributeError, ValueError):
-        # The name is not repeated: a token that stands in the wrong option has dots, too.
+        # The error omits the name, because a token in the wrong option has dots, too.
         raise OptionError(
             "the class named by option authPluginClassName cannot be imported",
             advice="Install its module on the hosts of the query's driver and its tasks",
         ) from None
-    # Checked before it is called: who may set options need not be allowed to run os.system with a text.
+    # Checked before the call, because a user who may set options need not be allowed to run os.system.
     is_plugin = (
         isinstance(found, type) and hasattr(found, "method") and callable(getattr(found, "data", None))
     )
@@ -240,13 +240,13 @@ class Identity:
     Args:
         credentials: login that the user gave, or None. Without it a certificate in ``tls`` is the login.
         tls: TLS settings that the user gave.
-        timeout: seconds for one request, where an issuer has to be asked.
+        timeout: seconds for one request to an issuer.
 
     Attributes:
         tls: TLS settings with this client's certificate, from ``tls`` or from the credentials.
 
     Raises:
-        OptionError: see :func:`authentication_of`; a login by certificate without one, or with two.
+        OptionError: see :func:`authentication_of`; a login by certificate without a certificate, or with two.
     """
 
     def __init__(self, credentials: Credentials | None, tls: TlsOptions, timeout: float = 10.0) -> None:
@@ -292,7 +292,7 @@ class Identity:
         return Login(self._authentication.method, self._authentication.data())
 
     def explain_refused(self, error: AuthError) -> AuthError:
-        """Adds the expiry of a token to a refusal, because the broker does not give the reason."""
+        """Adds the expiry of a token to a refusal, because the broker does not report it."""
         login = self.login()
         if login is None:
             return AuthError(error.what, advice="Set the options authPluginClassName and authParams")
@@ -320,16 +320,16 @@ class Identity:
             return {"Authorization": f"Basic {base64.b64encode(login.data).decode()}"}
         token = login.data.decode("ascii", errors="replace")
         if not (token.isascii() and token.isprintable()):
-            # http.client would repeat it in its error.
+            # http.client would repeat the token in its error.
             raise AuthError("the token is not a line of ASCII text and cannot be sent to the admin service")
         return {"Authorization": f"Bearer {token}"}
 
 
 def _expired(token: bytes) -> float | None:
-    """Returns seconds since a JWT expired; None if it has not, or has no expiry."""
+    """Returns seconds since a JWT expired; None if it is valid, or has no expiry."""
     try:
         claims = parse_json(base64.urlsafe_b64decode(token.split(b".")[1] + b"=="))
-        # A fraction of a second does not count: the broker ignores it.
+        # Fractions of a second are dropped, because the broker ignores them.
         ago = time.time() - int(claims["exp"])
     except (ValueError, LookupError, TypeError, OverflowError):
         return None
@@ -337,7 +337,7 @@ def _expired(token: bytes) -> float | None:
 
 
 def _key_of(key: str) -> str:
-    """Returns the text that ``file:///PATH`` or ``data:[TYPE][;base64],DATA`` means."""
+    """Returns the text at ``file:///PATH`` or in ``data:[TYPE][;base64],DATA``."""
     if key.startswith("file:"):
         return text_at(key, "authParams", AuthError)
     kind, _, data = key.partition(",")

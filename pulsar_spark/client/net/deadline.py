@@ -1,4 +1,4 @@
-"""Deadline: made once where a call begins, and passed down to everything that waits."""
+"""Deadline: made once at the start of a call, and passed to all functions that wait."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Deadline:
         return Deadline(min(seconds, self.left))
 
     def error(self, what: str, *, topic: str | None = None, advice: str | None = None) -> DeadlineError:
-        """Makes the error whose text is ``what`` and the seconds."""
+        """Makes the error with the text ``what`` and the seconds."""
         return DeadlineError(f"{what} within {self.seconds:g} s", topic=topic, advice=advice)

@@ -25,7 +25,7 @@ def text_at(place: str, option: str, kind: type[BrokerError]) -> str:
         kind: class of the error.
 
     Raises:
-        BrokerError: an error of that class; there is no such file, or no such variable.
+        BrokerError: an error of the class ``kind``: there is no such file or variable.
     """
     scheme, separator, name = place.partition(":")
     if scheme == "file" and separator:

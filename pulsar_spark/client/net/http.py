@@ -1,7 +1,7 @@
 """HTTP requests with one time limit for the whole request, and one size limit for the answer.
 
-The timeout of ``urllib`` starts again with each byte, so a server that sends a byte now and then would hold a
-request for ever. Here a timer shuts the request's connections down when the time limit is reached.
+The timeout of ``urllib`` starts again with each byte, so a server that sends a byte now and then could block
+a request for ever. Here a timer shuts the request's connections down when the time limit is reached.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
-# Makes the request that follows a redirect, of the request that was redirected and the new URL; None: the
-# redirect is the answer.
+# Makes the request that follows a redirect, from the redirected request and the new URL; None: the redirect
+# is the answer.
 Redirect: TypeAlias = Callable[[urllib.request.Request, str], urllib.request.Request | None]
 
 C = TypeVar("C", bound=HTTPConnection)
 
-# Bytes of an answer; a namespace of 60,000 topics takes some 6 MB.
+# Maximum bytes of an answer; a namespace of 60,000 topics takes about 6 MB.
 MAX_ANSWER = 1 << 24
 
-# Values and objects of JSON. Python needs up to 240 bytes for an object that is sent as 7, and up to 60 for a
-# value that is sent as 5.
+# Maximum values and objects of JSON. Python needs up to 240 bytes for an object of 7 bytes, and up to 60 for
+# a value of 5 bytes.
 _MAX_VALUES = 1_000_000
 _MAX_OBJECTS = 200_000
 
@@ -41,11 +41,11 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class HttpError(Exception):
-    """A request got no usable answer; the text says why.
+    """A request got no usable answer; the text has the reason.
 
     Attributes:
         cause: error of the socket, TLS or HTTP layer, or None.
-        is_too_large: whether the answer came, and is larger than the limit.
+        is_too_large: whether the answer is larger than the limit.
     """
 
     def __init__(self, what: str, cause: BaseException | None = None, *, is_too_large: bool = False) -> None:
@@ -70,7 +70,7 @@ def fetch(
         redirect: function that decides about each redirect to an HTTP URL; a redirect's body is never read.
         timeout: seconds for connecting, redirects, headers and body together.
         environment_proxy: whether to go through the proxy that the environment names.
-        tls: makes the context of connections with TLS, also after a redirect.
+        tls: function that makes the context of connections with TLS, also after a redirect.
         max_size: maximum bytes of the body.
 
     Raises:
@@ -78,7 +78,7 @@ def fetch(
             an invalid URL, or too many redirects.
     """
     guard = _Guard(timeout)
-    # Not build_opener: that also handles files and FTP, which are not wanted here.
+    # Not build_opener, because it also handles files and FTP.
     opener = urllib.request.OpenerDirector()
     proxy = urllib.request.ProxyHandler(None if environment_proxy else {})
     for handler in (_Http(guard), _Https(guard, tls), urllib.request.UnknownHandler(), proxy):
@@ -86,7 +86,7 @@ def fetch(
     try:
         with guard:
             status, body = _answer(opener, request, redirect, timeout, max_size)
-    except (OSError, HTTPException, ValueError, OverflowError) as error:  # the last: a port beyond 65535
+    except (OSError, HTTPException, ValueError, OverflowError) as error:  # overflow: a port above 65535
         why = error.reason if isinstance(error, urllib.error.URLError) else error
         if not guard.is_over:
             raise HttpError(str(why), why if isinstance(why, BaseException) else error) from error
@@ -98,7 +98,7 @@ def fetch(
 
 
 def is_in_clear(url: str) -> bool:
-    """Whether a request to a URL can be read on the network: no TLS, and another host than this one."""
+    """Whether others can read a request to a URL, because it has no TLS and leaves this host."""
     try:
         return urlsplit(url).scheme != "https" and not is_on_this_host(url)
     except ValueError:  # not a URL
@@ -106,16 +106,16 @@ def is_in_clear(url: str) -> bool:
 
 
 def is_on_this_host(url: str) -> bool:
-    """Whether a URL names this host, by its loopback."""
+    """Whether a URL names this host's loopback."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # not a URL, or a host with another name
+    except ValueError:  # not a URL, or a host's name
         return False
 
 
 def parse_json(data: bytes) -> Any:
-    """Parses JSON; raises ValueError if it is invalid, nested too deeply, or takes too much memory."""
+    """Parses JSON; raises ValueError if it is invalid, nested too deeply, or needs too much memory."""
     objects = data.count(b"[") + data.count(b"{")
     if objects > _MAX_OBJECTS or objects + data.count(b",") > _MAX_VALUES:
         raise ValueError("JSON with too many values")
@@ -152,7 +152,8 @@ def _answer(
 def _body(response: HTTPResponse, max_size: int) -> bytes:
     """Returns the body, or a part of it that is too large.
 
-    Read in blocks: the standard library keeps a whole answer's chunks, of a byte or two each, as objects.
+    The body is read in blocks, because the standard library keeps all chunks of an answer as objects, even of
+    a byte each.
     """
     body = bytearray()
     while len(body) <= max_size and (block := response.read(_BLOCK)):
@@ -163,7 +164,7 @@ def _body(response: HTTPResponse, max_size: int) -> bytes:
 class _Guard:
     """Ends a request's connections at its time limit; a context manager.
 
-    It keeps a second descriptor of each: TLS takes the first one over.
+    It keeps a second descriptor of each socket, because TLS takes over the first one.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -208,7 +209,7 @@ class _Guard:
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # the peer was faster
+                continue  # the peer has closed it already
 
 
 class _Http(urllib.request.HTTPHandler):
@@ -224,7 +225,7 @@ class _Https(urllib.request.HTTPSHandler):
     def __init__(self, guard: _Guard, tls: Callable[[], ssl.SSLContext]) -> None:
         super().__init__()
         self._guard = guard
-        # Made on first use: requests without TLS do not load authorities.
+        # The context is made on first use, because requests without TLS need no authorities.
         self._tls = tls
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:

@@ -1,6 +1,6 @@
-"""Reads key stores and trust stores: files in PKCS#12, as Java's keytool and OpenSSL make them.
+"""Reads key stores and trust stores: PKCS#12 files made by Java's keytool or OpenSSL.
 
-This module is loaded when it is first needed: ``cryptography`` is an extra, and takes its time to load.
+This module is loaded on first use, because ``cryptography`` is an extra and slow to load.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def key_of(data: bytes, password: str | None, passphrase: str) -> bytes:
-    """Returns the private key of a store after its certificate and the chain of that, all in PEM.
+    """Returns the certificate of a store, the certificate's chain and the private key, all in PEM.
 
     Args:
-        data: the file.
+        data: content of the file.
         password: password of the store, or None.
-        passphrase: the returned key is encrypted with it.
+        passphrase: passphrase that encrypts the returned key.
 
     Raises:
-        ValueError: it is not PKCS#12, has another password, or holds no key with a certificate.
+        ValueError: ``data`` is not PKCS#12, has another password, or has no key with a certificate.
     """
     store = _load(data, password)
     if store.key is None or store.cert is None:
         raise ValueError("it contains no private key with a certificate")
     chain = [store.cert.certificate]
-    # Those of other keys are in the file, too.
+    # The file also has certificates of other keys.
     others = [each.certificate for each in store.additional_certs]
     while issuers := [each for each in others if each.subject == chain[-1].issuer and each not in chain]:
         chain.append(issuers[0])
@@ -43,11 +43,11 @@ def certificates_of(data: bytes, password: str | None) -> bytes:
     """Returns all certificates of a store in DER, one after the other.
 
     Args:
-        data: the file.
+        data: content of the file.
         password: password of the store, or None.
 
     Raises:
-        ValueError: it is not PKCS#12, has another password, or holds no certificate.
+        ValueError: ``data`` is not PKCS#12, has another password, or has no certificate.
     """
     store = _load(data, password)
     found = [*([] if store.cert is None else [store.cert]), *store.additional_certs]

@@ -26,10 +26,11 @@ class ClientCredentials:
     """Access tokens by the client credentials grant; thread-safe.
 
     Args:
-        issuer: its URL; the token endpoint is found through ``/.well-known/openid-configuration``.
-        key: gives the key file's text, JSON with ``client_id`` and ``client_secret``; called for each token.
-        audience: the audience to request, or None.
-        scope: the scope to request, or None.
+        issuer: URL of the issuer; the token endpoint is found through ``/.well-known/openid-configuration``.
+        key: function that returns the key file's text, JSON with ``client_id`` and ``client_secret``; called
+            for each token.
+        audience: requested audience, or None.
+        scope: requested scope, or None.
         timeout: seconds for one request.
     """
 
@@ -55,7 +56,7 @@ class ClientCredentials:
 
         Raises:
             ConnectError: the issuer does not answer, or is not available now.
-            AuthError: it refuses, or answers with something else; or the key file is wrong.
+            AuthError: the issuer refuses, or its answer is invalid; or the key file is wrong.
         """
         with self._lock:
             if time.monotonic() >= self._used_until:
@@ -69,12 +70,12 @@ class ClientCredentials:
         described = self._request(self._issuer + _DISCOVERY)
         issuer, endpoint = described.get("issuer"), described.get("token_endpoint")
         if not isinstance(issuer, str) or issuer.rstrip("/") != self._issuer:
-            # A server of several issuers, or one that answers for another, could choose who gets the secret.
+            # Otherwise the server, which may serve several issuers, could choose who gets the secret.
             raise AuthError(
                 "the OAuth2 issuer's metadata names another issuer",
                 advice="Set issuerUrl to the issuer in the metadata, if that is yours",
             )
-        # TLS must be kept: the secret is in the next request.
+        # TLS must be kept, because the next request has the secret.
         schemes = ("https://",) if self._issuer.startswith("https://") else ("https://", "http://")
         if (
             not isinstance(endpoint, str)
@@ -85,7 +86,7 @@ class ClientCredentials:
         form = urlencode({name: value for name, value in fields.items() if value is not None})
         answer = self._request(endpoint, form.encode())
         token = answer.get("access_token")
-        # Other characters could not be sent; RFC 6750 allows fewer.
+        # Other characters cannot be sent; RFC 6750 allows even fewer.
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
             raise AuthError("the OAuth2 issuer's response contains no access token", advice=_ADVICE)
         return token, _lifetime(answer.get("expires_in"))
@@ -94,7 +95,7 @@ class ClientCredentials:
         try:
             found = parse_json(self._key().encode())
             client = {name: str(found[name]) for name in ("client_id", "client_secret")}
-            urlencode(client)  # values that are not text are refused here
+            urlencode(client)  # refuses values that are not text
             return client
         except (ValueError, KeyError, TypeError):
             raise AuthError(
@@ -108,7 +109,8 @@ class ClientCredentials:
                 request,
                 redirect=_redirected,
                 timeout=self._timeout,
-                # A proxy would be sent a secret that must not leave this host, and asks its own.
+                # A proxy would receive a secret that must not leave this host, and would connect to its own
+                # loopback.
                 environment_proxy=not is_on_this_host(url),
                 max_size=_MAX_ANSWER,
             )
@@ -129,7 +131,7 @@ class ClientCredentials:
 
 
 def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Request | None:
-    """Follows redirects, but never with the secret, and never from TLS to none: the target could get it."""
+    """Follows redirects, but never with the secret, and never from TLS to none."""
     leaves_tls = request.type == "https" and not url.startswith("https:")
     if request.data is not None or leaves_tls:
         return None  # then the redirect is the issuer's answer
@@ -137,7 +139,7 @@ def _redirected(request: urllib.request.Request, url: str) -> urllib.request.Req
 
 
 def _lifetime(given: object) -> float:
-    """Seconds. Some issuers send text; a token whose lifetime is not a number is used once."""
+    """Returns seconds. Some issuers send text; a token whose lifetime is not a number is used once."""
     try:
         lifetime = float(given) if isinstance(given, str | int | float) else 0.0
     except (ValueError, OverflowError):
@@ -146,7 +148,10 @@ def _lifetime(given: object) -> float:
 
 
 def _refusal(status: int, body: bytes, form: bytes) -> AuthError | ConnectError:
-    """Makes the error. Only the standard error code of the answer is shown: the rest may repeat secrets."""
+    """Makes the error.
+
+    It has only the answer's standard error code, because other text may repeat secrets.
+    """
     try:
         code = str(parse_json(body)["error"])
     except (ValueError, KeyError, TypeError):

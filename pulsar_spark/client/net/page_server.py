@@ -1,8 +1,8 @@
 """PageServer: answers GET requests in its own threads, for pages about a process.
 
-Anybody on the network may connect, so nothing that a client does holds up the process or other clients: there
-are a maximum number of clients and of bytes that they are sent, each has one deadline for its whole request,
-and ``close()`` ends them all. Answers are made one after the other, because one may take 100 MB until it is.
+Anybody on the network may connect, so no client may delay the process or other clients. The number of clients
+and the bytes of their answers are limited, each client has one deadline for its whole request, and
+``close()`` ends all clients. Answers are made one after the other, because making one may need 100 MB.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from urllib.parse import urlsplit
 
 # Seconds from a client's connection to the last byte of its answer.
 _TIMEOUT = 10.0
-# Maximum clients at one time. One more replaces the one that has been connected longest.
+# Maximum clients at one time. A further client replaces the oldest one.
 _MAX_CLIENTS = 64
-# Maximum bytes of answers that are being sent. One more replaces those that have been sent for longest.
+# Maximum bytes of answers that are being sent. A further answer ends the clients with the oldest answers.
 _MAX_SENT = 64 << 20
 # Maximum bytes of a request, which has no body.
 _MAX_REQUEST = 1 << 16
-# Maximum seconds that close() waits for the threads of clients whose connections it has ended.
+# Maximum seconds that close() waits for the threads of ended clients.
 _CLOSE_TIMEOUT = 1.0
 
 _log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class HttpAnswer(NamedTuple):
 class PageServer:
     """An HTTP server; it answers as soon as it is made.
 
-    It answers only requests whose host is known to be this one: otherwise any web page could make a browser
-    read it, by a name of the page's own that resolves to this server (DNS rebinding). An address cannot be
+    It answers only requests that name this host. Otherwise any web page could make a browser read from this
+    server, by a host name of the page that resolves to this server (DNS rebinding). An IP address cannot be
     such a name.
 
         ===============================  ==============================================================
-        it listens on                    hosts of requests that it answers
+        it listens on                    accepted hosts of requests
         ===============================  ==============================================================
         the loopback                     localhost, addresses of the loopback, ``allowed_hosts``
         anything else                    these, all other addresses, ``host``, this machine's host name
@@ -74,7 +74,7 @@ class PageServer:
         url: URL of the root.
 
     Raises:
-        OSError: it cannot listen there.
+        OSError: the server cannot listen there.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PageServer:
         bound, number = self._server.server_address[:2]
         text = f"[{bound!s}]" if family is socket.AF_INET6 else str(bound)
         self.url = f"http://{text}:{number}/"
-        # A daemon thread: a program that forgets to close the server ends all the same.
+        # A daemon thread, so that a program ends even if it does not close the server.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
@@ -118,24 +118,25 @@ class _Allowed(NamedTuple):
 
 class _Server(TCPServer):
     allow_reuse_address = True
-    request_queue_size = 1024  # a client whose connection does not fit in it tries again after a second
+    request_queue_size = 1024  # a client beyond it tries again after a second
 
     def __init__(self, family: int, address: tuple[str, int], handler: type[BaseRequestHandler]) -> None:
         self.address_family = family
-        # Guards both. A socket is shut down under it only while it is listed, so never after it was closed.
+        # Guards both dicts. A socket is shut down with this lock held, and only while listed, so never after
+        # it was closed.
         self._lock = threading.Lock()
-        self._deadlines: dict[socket.socket, float] = {}  # of clients, in the order in which they came
+        self._deadlines: dict[socket.socket, float] = {}  # deadlines of clients, in the order of connecting
         self._threads: set[threading.Thread] = set()
-        self._sent: dict[socket.socket, int] = {}  # bytes of answers, in the order in which they were made
+        self._sent: dict[socket.socket, int] = {}  # bytes of answers, in the order of making
         self._making = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in its own thread."""
+        """Answers the request in its own thread."""
         with self._lock:
             if len(self._deadlines) >= _MAX_CLIENTS:
                 self._end_client(next(iter(self._deadlines)))
-            # Clients that were ended may still have threads: those that are making an answer.
+            # Ended clients may still have threads that are making an answer.
             if len(self._threads) >= 2 * _MAX_CLIENTS:
                 raise ConnectionAbortedError("too many clients")
             thread = threading.Thread(target=self._serve, args=(request, client_address), daemon=True)
@@ -144,7 +145,7 @@ class _Server(TCPServer):
             self._threads.add(thread)
 
     def answer(self, request: socket.socket, make: Callable[[], HttpAnswer | None]) -> HttpAnswer | None:
-        """Makes an answer, and ends the clients that hold too many others."""
+        """Makes an answer, and ends other clients if all answers have too many bytes."""
         with self._making:
             with self._lock:
                 is_over = request not in self._deadlines
@@ -194,7 +195,7 @@ class _Server(TCPServer):
             self.shutdown_request(request)
 
     def _end_client(self, client: socket.socket) -> None:
-        """Its thread, which reads or writes, gets an error; call it with the lock held."""
+        """Makes the client's thread fail at its next read or write; call it with the lock held."""
         self._deadlines.pop(client, None)
         try:
             client.shutdown(socket.SHUT_RDWR)
@@ -209,7 +210,7 @@ def _handler_class(
         server_version, sys_version = "pulsar_spark", ""
 
         def handle(self) -> None:
-            """Answers one request, of which the standard library would read up to 6 MiB."""
+            """Answers one request; limits its size, because the standard library would read up to 6 MiB."""
             head = b""
             with self.rfile as received:
                 while b"\n\r\n" not in head and b"\n\n" not in head:

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Purpose(Enum):
-    """Purposes of connections. A broker that throttles publishing stops reading the whole connection."""
+    """Purposes of connections, separate because throttled publishing blocks a whole connection."""
 
     READ = "read"
     WRITE = "write"
@@ -32,14 +32,14 @@ class _Slot:
 
 
 class SessionPool:
-    """Opens sessions when they are first asked for, and again when they have ended.
+    """Opens sessions on first use, and again when they have ended.
 
     Args:
-        service: the addresses of the service URL; one at random is tried first, then in the order given.
+        service: addresses of the service URL; a random one is tried first, then the next in order.
         identity: login and TLS settings.
         connection_timeout: seconds for one attempt.
-        keep_alive: seconds.
-        max_idle: seconds after which a session that nobody uses closes itself.
+        keep_alive: seconds of silence before a PING.
+        max_idle: seconds after which an unused session closes itself.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SessionPool:
                 slot.session = Session(
                     address,
                     self._identity,
-                    timeout=timeout,  # the rest of the time for this attempt; the session lives longer
+                    timeout=timeout,  # for this attempt only; the session lives longer
                     patience=self._connection_timeout,
                     keep_alive=self._keep_alive,
                     max_idle=self._max_idle,
@@ -109,7 +109,7 @@ class SessionPool:
             session.ping()
 
     def close(self) -> None:
-        """Closes all sessions; no more are opened."""
+        """Closes all sessions, and opens no more."""
         with self._lock:
             self._closed = True
             slots = list(self._slots.values())

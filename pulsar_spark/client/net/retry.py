@@ -1,8 +1,8 @@
-"""Retries: as the error's flags allow, with growing pauses, until a deadline.
+"""Retries: repeats calls as the error's flags allow, with growing pauses, until a deadline.
 
 A request may be done twice, because an answer may be lost. So only requests that are safe to repeat are
 retried: they read, they reach the same state again (ACK, SEEK), they fail with a retriable error until the
-broker has closed the lost connection (SUBSCRIBE, PRODUCER), or what they left has no effect (NEW_TXN).
+broker has closed the lost connection (SUBSCRIBE, PRODUCER), or a lost result has no effect (NEW_TXN).
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def wait_to_reopen(reopening: Reopening, deadline: Deadline, what: str) -> None:
 def retry(action: Callable[[], T], deadline: Deadline, *, insists: bool = False) -> T:
     """Runs ``action`` until it succeeds or its error is final.
 
-    ``insists`` is for an action that retries by itself: a timeout is not final, and another owner of a name
-    is.
+    ``insists`` is for an action that retries by itself. Then a timeout is not final, but another owner of a
+    name is.
 
     Raises:
-        PulsarError: the first error that is not retriable, or the last one before the deadline: an attempt
-            that the deadline cuts short does not hide the error before it.
+        PulsarError: the first error that is not retriable, or the last error before the deadline. A timeout
+            at the deadline does not replace the error before it.
     """
     pause = _FIRST_PAUSE
     last: PulsarError | None = None

@@ -1,7 +1,7 @@
 """Session: one connection to a broker, with the one thread that owns its socket.
 
-Callers never touch the socket: they leave bytes and wake the thread. So a PONG is sent in time whatever the
-callers do, and only the callers themselves block.
+Callers never use the socket: they queue bytes and wake the thread. So a PONG is always sent in time, and only
+callers block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.protocol.outgoing_queue import SendMark
 from pulsar_spark.wire import pulsar_pb2 as pb
 
-# Maximum buffers and bytes taken for writing: as many as one call writes, and little more.
+# Maximum buffers, and bytes, taken for writing: little more than one system call writes.
 _SEND_BUFFERS = 64
 _SEND_SIZE = 2 << 20
 
@@ -50,23 +50,22 @@ class Handler(Protocol):
 
     @property
     def awaits_receipts(self) -> bool:
-        """Whether silence may mean that the broker throttles publishing: then the session continues."""
+        """Whether silence may mean that the broker throttles publishing, so that the session continues."""
 
     def deliver(self, frames: list[Any]) -> None:
-        """Takes frames in the order of receipt; ``Messages`` or ``Receipts`` stand for several frames."""
+        """Processes frames in the order of receipt; ``Messages`` or ``Receipts`` stand for several frames."""
 
     def lost(self, error: PulsarError) -> None:
-        """Notes that the session has ended; nothing more will be delivered."""
+        """Records that the session has ended; no more frames follow."""
 
 
 class Session:
     """A connection that has done its handshake.
 
-    It closes itself when nobody has used it for a while: there is no consumer, producer or watcher on it, and
-    no request is open.
+    It closes itself after ``max_idle`` seconds without consumers, producers, watchers and open requests.
 
     Args:
-        address: where to connect.
+        address: address to connect to.
         identity: login and TLS settings.
         timeout: seconds for the connection, and as many for the handshake.
         patience: seconds after which a peer that owes an answer counts as silent; None: ``timeout``.
@@ -76,14 +75,14 @@ class Session:
     Attributes:
         address: address of the broker.
         max_message_size: the broker's maximum message size in bytes.
-        topic_watchers: whether the broker reports which topics come and go.
-        scalable_topics: whether it has topics with segments.
+        topic_watchers: whether the broker reports created and deleted topics.
+        scalable_topics: whether the broker has topics with segments.
         error: the error that ended the session, or None.
-        written_at: time when the peer last took bytes, in monotonic seconds.
+        written_at: time when the peer last accepted bytes, in monotonic seconds.
         on_doubt: function that is called on the session's thread when the peer is silent; it must not block.
 
     Raises:
-        ConnectError: nothing listens there, or does not answer in time.
+        ConnectError: no server listens there, or it does not answer in time.
         TlsError: the broker cannot be trusted, or one side uses TLS and the other does not.
         ProtocolError, AuthError: the peer is not a broker, or it refuses this client.
     """
@@ -122,15 +121,15 @@ class Session:
         self._lock = threading.Lock()
         self._out: deque[Buffer] = deque()
         self._out_size = 0
-        self._is_full = False  # the transport took no bytes at the last attempt
+        self._is_full = False  # the transport accepted no bytes at the last attempt
         self._answers: dict[int, Future[pb.BaseCommand]] = {}
         self._handlers: dict[tuple[Role, int], Handler] = {}
         self._connected: Future[None] = Future()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._awake = False
-        self._ending: PulsarError | None = None  # why this client ends it, from when it has decided that
-        self._is_cut = False  # whether the peer has ended it
+        self._ending: PulsarError | None = None  # reason why this client ends the session, once decided
+        self._is_cut = False  # whether the peer has ended the session
         self._thread = threading.Thread(target=self._run, name=f"pulsar {address}", daemon=True)
         self._thread.start()
         self._await_handshake(timeout)
@@ -160,7 +159,7 @@ class Session:
         If nothing is received for half of the connection timeout, a PING is sent; without a PONG in the other
         half, the session ends with a ConnectError, so that the caller asks again on a new connection.
 
-        An urgent request is sent before everything that is still waiting. One with a consumer id ends with a
+        An urgent request is sent before all waiting frames. A request with a consumer id ends with a
         NotReadyError when the broker closes that consumer.
         """
         answer: Future[pb.BaseCommand] = Future()
@@ -186,7 +185,10 @@ class Session:
         return self.ask(build, deadline.left, is_urgent=is_urgent, consumer_id=consumer_id).result()
 
     def send(self, *buffers: Buffer, mark: SendMark | None = None) -> None:
-        """Sends whole frames; the mark is updated when they no longer wait. Raises the session's error."""
+        """Sends whole frames; the mark is updated once they are taken for sending.
+
+        Raises the session's error.
+        """
         with self._lock:
             if self.error is not None:
                 raise copy(self.error)
@@ -194,7 +196,7 @@ class Session:
         self._wake()
 
     def ping(self) -> None:
-        """Asks for a sign of life (PING): the session ends without one, as after a request."""
+        """Sends a PING; the session ends without an answer, as after a request."""
         with self._lock:
             self._connection.ping(time.monotonic())
         self._wake()
@@ -227,12 +229,12 @@ class Session:
             login = self._identity.login()
         except PulsarError as error:
             why = error.what
-        finally:  # a provider of the user's own may raise anything; the thread's report names it
+        finally:  # a user's provider may raise anything; the thread reports it
             with self._lock:
                 if login is not None:
                     self._connection.log_in(login)
                 else:
-                    # The next to open the connection gets the reason, and whether a retry can help.
+                    # The next opening of the connection raises this reason, with its flag for retries.
                     self._ending = self._ending or ConnectError(
                         f"the login at {self.address} was not renewed: {why}"
                     )
@@ -262,7 +264,7 @@ class Session:
             self._is_cut = True
             self._end(ConnectError(f"the connection to {self.address} was lost: {error.strerror or error}"))
         finally:
-            if self.error is None:  # a defect: its traceback is shown, but no caller may wait for ever
+            if self.error is None:  # a bug: its traceback is shown, and all callers get an error
                 self._end(ConnectError(f"the connection to {self.address} failed inside this client"))
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
@@ -312,7 +314,7 @@ class Session:
         self._handle(events)
 
     def _flush(self) -> None:
-        """Writes until nothing is left or the transport takes no more."""
+        """Writes until the queue is empty or the transport accepts no more."""
         while True:
             now = time.monotonic()
             if len(self._out) < _SEND_BUFFERS and self._out_size < _SEND_SIZE:
@@ -342,7 +344,7 @@ class Session:
                 self._out.popleft()
 
     def _handle(self, events: Iterable[Event]) -> None:
-        """Passes events on; frames of one read for the same handler are delivered in one call."""
+        """Delivers events; frames of one read for the same handler are delivered in one call."""
         for target, group in itertools.groupby(events, key=_target):
             if target is None:
                 for event in group:
@@ -367,7 +369,7 @@ class Session:
             else:
                 answer.set_result(event.result)
         elif isinstance(event, Challenged):
-            # A login may take time, which this thread must not wait for.
+            # A login may be slow, so it must not block this thread.
             threading.Thread(target=self._log_in, name=f"pulsar login {self.address}", daemon=True).start()
         elif isinstance(event, Silent):
             self.on_doubt()
@@ -377,7 +379,7 @@ class Session:
                 raise event.error
 
     def _end(self, error: PulsarError) -> None:
-        """Reports the end to all, once; the socket is closed before anyone can act on that."""
+        """Closes the socket, then reports the end to each request and handler once."""
         self._transport.close()
         self._wake_receiver.close()
         with self._lock:

@@ -18,7 +18,7 @@ from pulsar_spark.protocol.lookup import Address
 
 _PASSPHRASE = "; a key with a passphrase requires pulsar.client.tlsKeyPassword"
 
-# Older ones are refused whatever a user says.
+# Older protocols are always refused.
 PROTOCOLS: Mapping[str, ssl.TLSVersion] = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
@@ -43,17 +43,18 @@ _CIPHERS = {
     "AES_128_CBC_SHA": "AES128-SHA",
 }
 
-# First bytes of files in JKS and JCEKS, the formats that keytool made by default before Java 9.
+# First bytes of files in JKS and JCEKS, keytool's default formats before Java 9.
 _JAVAS_OWN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """A file in PKCS#12.
+    """A PKCS#12 file.
 
     Attributes:
         path: path of the file.
-        password: password of the store, or ``file:///PATH`` or ``env:NAME`` of it; None: no password. Secret.
+        password: password of the store, or its place as ``file:///PATH`` or ``env:NAME``; None: no password.
+            Secret.
     """
 
     path: str
@@ -69,14 +70,14 @@ class TlsOptions:
         trust_store: store of the authorities' certificates. Without it and ``trust_certs`` the system's
             authorities are trusted.
         certificate: PEM file of this client's certificate, with its chain, for mutual TLS.
-        key: PEM file of its private key.
-        key_password: passphrase of that, or ``file:///PATH`` or ``env:NAME`` of it; None: it has none.
-            Secret.
+        key: PEM file of the certificate's private key.
+        key_password: passphrase of the key, or its place as ``file:///PATH`` or ``env:NAME``; None: no
+            passphrase. Secret.
         key_store: this client's certificate and key in a store, instead of the two files.
         allow_insecure: whether any broker certificate is accepted.
         verify_hostname: whether the broker's certificate must name the requested host.
-        protocols: protocols by Java's names; none: all safe ones.
-        ciphers: cipher suites by Java's names; none: OpenSSL's default.
+        protocols: protocols by Java's names; empty: all safe protocols.
+        ciphers: cipher suites by Java's names; empty: OpenSSL's default.
         proxy: address to connect to instead of brokers. The proxy forwards connections to the host that the
             handshake names (SNI).
     """
@@ -95,12 +96,12 @@ class TlsOptions:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether this client shows a certificate."""
+        """Whether this client sends a certificate."""
         return self.certificate is not None or self.key_store is not None
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """Makes the SSL context for ``tls``, with the files as they are now.
+    """Makes the SSL context for ``tls``, with the current files.
 
     Raises:
         TlsError: a file cannot be used.
@@ -114,7 +115,7 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
     elif tls.trust_certs is None and tls.trust_store is None:
         context.load_default_certs()
     else:
-        # As in Java, whatever is in the file is trusted, an authority's root or not.
+        # As in Java, all certificates in the file are trusted, not only roots of authorities.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _trust(context, tls)
     if tls.key_store is not None:
@@ -151,7 +152,7 @@ def _show_key_of_files(context: ssl.SSLContext, tls: TlsOptions, certificate: st
 def _show_key_of_store(context: ssl.SSLContext, store: KeyStore) -> None:
     with _using("tlsKeyStorePath"):
         data, password = _read(store, "tlsKeyStore")
-        # Python's ssl takes keys from files only. Nobody else can read this file, or has its passphrase.
+        # Python's ssl reads keys only from files. Nobody else can read this file, or has its passphrase.
         passphrase = secrets.token_urlsafe()
         with tempfile.NamedTemporaryFile(prefix="pulsar-spark-") as file:
             file.write(_stores().key_of(data, password, passphrase))
@@ -225,17 +226,17 @@ def has_suite(name: str) -> bool:
 def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collection[str]) -> None:
     """Restricts ``context`` to these protocols and cipher suites; TLS 1.2 or newer in any case.
 
-    Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if all of its suites are named
+    Python cannot disable single suites of TLS 1.3, so TLS 1.3 is used only if ``suites`` has all its suites
     that OpenSSL would offer.
 
     Args:
         context: context of a client.
-        protocols: keys of :data:`PROTOCOLS`; none: all of them.
-        suites: names for which :func:`has_suite` is true; none: OpenSSL's own choice.
+        protocols: keys of :data:`PROTOCOLS`; empty: all protocols.
+        suites: names for which :func:`has_suite` is true; empty: OpenSSL's choice.
 
     Raises:
         OptionError: no suite belongs to one of the protocols, suites of TLS 1.3 are missing, or this Python's
-            OpenSSL lacks one.
+            OpenSSL lacks a suite.
     """
     new = {name for name in suites if name in _TLS_1_3}
     old = [known for name in suites if (known := _openssl_name(name)) is not None]
@@ -265,16 +266,16 @@ def restrict(context: ssl.SSLContext, protocols: Collection[str], suites: Collec
 
 
 def _choose(context: ssl.SSLContext, names: list[str]) -> set[str]:
-    """Lets OpenSSL choose among these suites of TLS 1.2; returns those that it lacks, which it ignores."""
+    """Restricts OpenSSL to these suites of TLS 1.2; returns the suites that OpenSSL lacks."""
     try:
         context.set_ciphers(":".join(names))
-    except ssl.SSLError:  # it lacks all of them
+    except ssl.SSLError:  # it lacks all suites
         return set(names)
     return set(names) - {each["name"] for each in context.get_ciphers()}
 
 
 def _openssl_name(name: str) -> str | None:
-    """OpenSSL's name of a suite of TLS 1.2; None for other names. OpenSSL may lack the suite."""
+    """Returns OpenSSL's name of a suite of TLS 1.2, which it may lack; None for other names."""
     exchange, _, cipher = name.removeprefix("TLS_").partition("_WITH_")
     if not name.startswith("TLS_") or exchange not in _KEY_EXCHANGES or cipher not in _CIPHERS:
         return None

@@ -1,6 +1,6 @@
 """Transport: a TCP connection, with or without TLS, that is opened within a timeout and then never blocks.
 
-It must not know the protocol, with one exception: it finds out whether a port expects TLS.
+It must not depend on the protocol, with one exception: it tests whether a port expects TLS.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pulsar_spark.errors import AuthError, ConnectError, PulsarError, TlsError
 from pulsar_spark.protocol.lookup import Address
 from pulsar_spark.wire import commands
 
-# The larger it is, the fewer entries span two reads and are copied.
+# Maximum bytes of a read. Larger reads split fewer entries, which must be copied.
 _RECEIVE_SIZE = 1 << 20
-# TLS encrypts the bytes of one call: small buffers are joined up to this size, large ones cut.
+# TLS encrypts the bytes of one call, so small buffers are joined up to this size, and large ones are cut.
 _TLS_SEND_SIZE = 1 << 17
 # OpenSSL's codes for a name or address that the certificate lacks, and for certificates not valid now.
 _WRONG_HOST = (62, 64)
@@ -42,7 +42,7 @@ class Transport:
         self._socket = connected
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Returns the file descriptor, for a selector."""
         return self._socket.fileno()
 
     def interest(self, *, has_output: bool) -> int:
@@ -57,9 +57,9 @@ class Transport:
             return None
 
     def send(self, buffers: Sequence[Buffer]) -> int:
-        """Sends from the first buffer on; returns how many bytes were taken, 0 if none can be sent now.
+        """Sends buffers in order; returns the number of accepted bytes, 0 if none can be sent now.
 
-        Until they are taken, the next call must begin with the same bytes. Raises OSError.
+        The next call must begin with the bytes that were not accepted. Raises OSError.
         """
         try:
             return self._socket.sendmsg(buffers)
@@ -75,7 +75,7 @@ class TlsTransport(Transport):
     """A transport over TLS, which may have to read in order to write, and to write in order to read."""
 
     def __init__(self, connected: ssl.SSLSocket, peer: str, *, shown: bool) -> None:
-        """``peer``: for errors; ``shown``: whether this client has shown a certificate."""
+        """``peer``: name for errors; ``shown``: whether this client has sent a certificate."""
         super().__init__(connected)
         self._peer = peer
         self._shown = shown
@@ -90,7 +90,7 @@ class TlsTransport(Transport):
         """Returns the received bytes of many TLS records; see ``Transport``.
 
         Raises:
-            AuthError: the broker refused this client's certificate, which with TLS 1.3 shows only here.
+            AuthError: the broker refused this client's certificate, which TLS 1.3 reports only here.
         """
         pieces: list[bytes] = []
         size = 0
@@ -132,7 +132,7 @@ class TlsTransport(Transport):
 
 
 def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
-    """Returns the bytes that one call encrypts. They stay the same when buffers are added at the end."""
+    """Returns the bytes that one call encrypts, which do not change when buffers are appended."""
     taken: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -145,15 +145,15 @@ def _first_bytes(buffers: Iterable[Buffer]) -> Buffer:
 
 
 def open_transport(address: Address, tls: TlsOptions, timeout: float) -> Transport:
-    """Connects, with the TLS handshake where ``address`` says TLS.
+    """Connects, with a TLS handshake if ``address`` has TLS.
 
     Args:
-        address: where to connect.
-        tls: for an address with TLS.
-        timeout: seconds for all of it.
+        address: address to connect to.
+        tls: TLS settings, for an address with TLS.
+        timeout: seconds for connection and handshake.
 
     Raises:
-        ConnectError: nothing listens there, or it does not answer in time.
+        ConnectError: no server listens there, or it does not answer in time.
         TlsError: the peer's certificate is not trusted, the peer does not use TLS, a file cannot be used, or
             a proxy would have to find a host without a name.
         AuthError: the peer refused this client's certificate.
@@ -184,7 +184,7 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
 
 
 def _proxy_to(address: Address, proxy: Address) -> Address:
-    """Returns the proxy, where it can find a broker."""
+    """Returns the proxy's address, if the handshake can name the broker."""
     try:
         ipaddress.ip_address(address.host)
     except ValueError:
@@ -204,8 +204,9 @@ def _connect_for_tls(
     address: Address, host: str, context: ssl.SSLContext, deadline: Deadline
 ) -> ssl.SSLSocket:
     def unconnected(family: int, kind: int) -> ssl.SSLSocket:
-        # Wrapped before it is connected: ssl does not close a socket that is reset while it is being wrapped.
-        with socket.socket(family, kind) as bare:  # which is empty once it is wrapped
+        # Wrapped before connecting, because ssl does not close a socket that is reset while it is being
+        # wrapped.
+        with socket.socket(family, kind) as bare:  # empty once it is wrapped
             return context.wrap_socket(bare, server_hostname=host, do_handshake_on_connect=False)
 
     return _connect_each(address, deadline, unconnected)
@@ -217,10 +218,10 @@ _Socket = TypeVar("_Socket", bound=socket.socket)
 def _connect_each(
     address: Address, deadline: Deadline, unconnected: Callable[[int, int], _Socket]
 ) -> _Socket:
-    """Connects to the first of the host's addresses that accepts; none may use up the time of the others."""
+    """Connects to the first address of the host that accepts; no address may use up the others' time."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter for an invalid host name
+    except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
         raise _cannot_connect(address, error) from error
     problem = OSError("the host has no address")
     for number, (family, kind, _, _, target) in enumerate(found):
@@ -330,14 +331,14 @@ def _speaks_tls(address: Address, deadline: Deadline) -> bool:
         with _connect_for_tls(address, address.host, context, deadline) as wrapped:
             _shake_hands(wrapped, str(address), deadline)
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it expects other TLS settings
+        return "ALERT" in (error.reason or "")  # the peer expects other TLS settings
     except (PulsarError, OSError):
         return False
     return True
 
 
 def _speaks_plainly(address: Address, deadline: Deadline) -> bool:
-    """Whether a broker there answers CONNECT without TLS: with a frame, whose length is below 16 MiB."""
+    """Whether a broker there answers CONNECT without TLS, by a frame of less than 16 MiB."""
     try:
         with _connect(address, deadline) as opened:
             opened.settimeout(max(deadline.left, 0.001))
