@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from pulsar_spark.wire.entry.entries import Entries
     from pulsar_spark.wire.entry.entry_fields import EntryField
     from pulsar_spark.wire.entry.origin import Origin
-else:  # The same for Python. Spark starts several processes for a query: each imports what it uses.
+else:  # The same exports at run time. Each of a query's processes imports only the modules that it uses.
     __getattr__ = lazy_imports(
         __name__,
         {

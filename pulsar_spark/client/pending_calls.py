@@ -1,7 +1,7 @@
 """PendingCalls: requests on a few separate threads. Calls: the PendingCalls of a query, by kind.
 
-A topic that was deleted and created again is another partition, and another object. So a late answer about
-the old topic is never used for the new one: :meth:`Calls.leave` drops all requests about a partition.
+A topic that was deleted and created again is another partition object. So a late answer about the old topic
+is never used for the new topic, because :meth:`Calls.leave` drops all requests about a partition.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pulsar_spark.protocol.pauses import Pauses
 K = TypeVar("K")
 T = TypeVar("T")
 
-# Blocking calls that run at the same time.
+# Default maximum of blocking calls that run at the same time.
 _LIMIT = 16
-# Seconds within which a broker answers promptly.
+# Seconds within which an answer counts as prompt.
 PROMPT = 1.0
 
 
@@ -33,16 +33,15 @@ class PendingCalls(Generic[K]):
 
     A request is a future, such as a connection's; or a blocking call on one of a few short-lived threads; or
     a future with a call in case the future fails. A key is late if its last request was not answered
-    promptly. A late key is requested again, but :meth:`run` does not wait for it until it answers promptly
-    again.
+    promptly. A late key is requested again, but :meth:`run` waits for it only after a prompt answer.
 
     Args:
-        limit: maximum number of calls that run at the same time. Half of them may be for late keys. Calls
-            that have become late while they ran are not counted.
+        limit: maximum number of calls that run at the same time. Half of them may be for late keys. Running
+            calls that have become late are not counted.
         prompt: seconds within which an answer is prompt.
 
     Attributes:
-        pauses: pauses after failed requests; the caller notes and keeps them.
+        pauses: pauses after failed requests; the caller records failures and observes the pauses.
     """
 
     def __init__(self, limit: int = _LIMIT, prompt: float = PROMPT) -> None:
@@ -56,7 +55,7 @@ class PendingCalls(Generic[K]):
         self._busy: dict[K, float] = {}
         self._late: set[K] = set()
         self._awaited: set[K] = set()
-        self._enough = 0  # awaited keys that may be left when the waiting thread is woken
+        self._enough = 0  # number of awaited keys that may be left when the waiting thread is woken
         self._results: dict[K, object] = {}
         self._left: dict[K, Callable[[object], object]] = {}
         self._failure: BaseException | None = None
@@ -75,7 +74,7 @@ class PendingCalls(Generic[K]):
 
     @property
     def late(self) -> set[K]:
-        """Returns the keys whose last request was not answered promptly, or is open for longer than that."""
+        """Returns the keys whose last request was not answered promptly, or has been open for longer."""
         with self._changed:
             self._note_late(time.monotonic())
             return set(self._late)
@@ -96,17 +95,17 @@ class PendingCalls(Generic[K]):
         *,
         is_steady: bool = False,
     ) -> dict[K, T | PulsarError]:
-        """Makes requests, and returns the results of all requests that have ended, also of earlier ones.
+        """Makes requests, and returns the results of all ended requests, including earlier ones.
 
-        No call is made for a key that is busy, or whose earlier result is returned now. Otherwise a call that
-        always takes longer than ``patience`` would be busy for ever.
+        No call is made for a key that is busy, or whose earlier result is returned now. Otherwise a key whose
+        calls always take longer than ``patience`` would be busy for ever.
 
         Args:
             calls: blocking calls, by key; all runs of one object give results of one type.
-            patience: seconds to wait for the new requests, except those of late keys. None: no limit, and
-                earlier requests are waited for, too.
+            patience: seconds to wait for the new requests, except of late keys. None: no limit, and also
+                waits for earlier requests.
             begun: futures of requests that are sent already. Their keys are not busy and have no earlier
-                result. If a future fails in a way that may pass, the call of its key is made, if there is
+                result. If a future fails with a temporary error, the call of its key is made, if there is
                 one.
             is_steady: whether ``patience`` begins again with each request that ends.
 
@@ -204,7 +203,7 @@ class PendingCalls(Generic[K]):
     def _settle(
         self, key: K, call: Callable[[], object] | None, ended: Future[Any] | MappedFuture[Any]
     ) -> None:
-        """Takes the result of a future; called on the thread that ends it."""
+        """Processes the result of a future, on the thread that ends it."""
         result = self._result_of(ended.result)
         if call is not None and isinstance(result, PulsarError) and result.retriable:
             with self._changed:
@@ -247,7 +246,7 @@ def _call_both(one: Callable[[object], object], other: Callable[[object], object
 
 
 class MappedFuture(Generic[T]):
-    """A future that makes its result of another future's answer, on the thread that takes the result."""
+    """A future that makes its result from another future's answer, on the thread that requests the result."""
 
     __slots__ = ("_future", "_make")
 
@@ -267,7 +266,7 @@ class MappedFuture(Generic[T]):
 class Kind(Enum):
     """Kind of a request. Each kind has its own threads, so slow brokers delay no other kind."""
 
-    LAST_MESSAGE = auto()  # only these open a lost consumer again, on a thread that has it to itself
+    LAST_MESSAGE = auto()  # the only kind that opens a lost consumer again, on its own threads
     ACK = auto()
     BACKLOG = auto()
     CHUNKS = auto()
@@ -294,8 +293,7 @@ class Calls(Generic[K]):
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
         """Drops all requests about a partition, and its pauses; returns the kinds of the requests.
 
-        A result is closed when its request has ended; ``then`` has other functions for the results of some
-        kinds.
+        A late result is closed; ``then`` has other functions for the results of some kinds.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)

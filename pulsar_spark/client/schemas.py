@@ -19,11 +19,11 @@ from pulsar_spark.wire import commands
 from pulsar_spark.wire import pulsar_pb2 as pb
 from pulsar_spark.wire.wire_values import from_wire_schema, from_wire_version
 
-# Maximum bytes of the kept schemas, and the bytes that are counted for a schema besides its texts.
+# Maximum bytes of the kept schemas, and bytes counted for each schema besides its texts.
 _MAX_BYTES = 32 << 20
 _OVERHEAD = 1000
-# Requests at the same time. For each of them a broker reads all versions of the topic, so more take no less
-# time, and its memory may not suffice.
+# Maximum requests at the same time. For each request a broker reads all versions of the topic, so more
+# requests are not faster, and its memory may not suffice.
 _IN_FLIGHT = 2
 
 _Key = tuple[str, str, int]  # topic, load, version
@@ -42,7 +42,8 @@ class TopicSchemas:
 
     All partitions of a topic share its schema. Requests are retried like lookups. If a topic is deleted and
     created again, its versions begin at 0 again: the old versions are dropped as soon as ``latest`` or
-    ``remember`` receives another schema of a version. Versions kept for one load are given to no other.
+    ``remember`` receives another schema of a version. Versions kept for one load are not used for another
+    load.
 
     Args:
         ask: function that sends a request to any broker, once.
@@ -95,14 +96,15 @@ class TopicSchemas:
         """Returns the versions that messages name, by number, without those that do not exist.
 
         A broker may not know yet a version that was registered at another broker. So a version above its
-        latest one is requested from the broker that serves the messages, which knows it. Producers may name
-        any number in their entries, so all versions above the topic's latest one take two requests together.
-        Several versions are requested in parallel, each with its own timeout. Raises as :meth:`latest`.
+        latest version is requested from the broker that serves the messages, which knows it. Producers may
+        name any number in their entries, so only two requests are sent for all versions above the topic's
+        latest one. Several versions are requested in parallel, each with its own timeout. Raises as
+        :meth:`latest`.
 
         Args:
             topic: partition of the messages.
             versions: numbers of the versions.
-            load: name of the use that versions are kept for, such as a read; other uses request their own.
+            load: name of the use of the versions, such as a read; other uses request them again.
         """
         wanted = sorted({version for version in versions if version >= 0})
         found, above = self._find(topic, wanted, load, self._ask)
@@ -114,7 +116,7 @@ class TopicSchemas:
     def _find(
         self, topic: TopicName, wanted: list[int], load: str, ask: _Ask
     ) -> tuple[dict[int, Schema], list[int]]:
-        """Returns the versions that exist, and the missing ones that may be above the latest one."""
+        """Returns the existing versions, and the missing numbers that may be above the latest version."""
         name = str(topic.base)
         kept = {version: self._kept_at((name, load, version)) for version in wanted}
         found = {version: schema for version, schema in kept.items() if schema is not None}
@@ -133,7 +135,7 @@ class TopicSchemas:
         return found, [version for version in above if version not in found]
 
     def remember(self, topic: TopicName, version: int, schema: Schema) -> None:
-        """Keeps a version that a broker has sent; drops the versions of an older topic of the name."""
+        """Keeps a version that a broker has sent; drops the versions of an older topic with this name."""
         key = str(topic.base), "", version
         with self._lock:
             if self._kept.get(key, schema) != schema:
@@ -159,8 +161,8 @@ class TopicSchemas:
         name, _, version = key
         with self._lock:
             asking = self._asking.setdefault(key, threading.Lock())
-        # Waiting threads find the version that another one has requested. Each requests a missing one: it may
-        # have been registered since.
+        # Waiting threads find the version that another thread has requested. Each thread requests a missing
+        # version again, because it may have been registered since.
         with asking:
             schema = self._kept_at(key)
             if schema is None:

@@ -35,7 +35,7 @@ class SegmentWatch(Closing):
     Raises:
         UnsupportedError: the broker has no scalable topics.
         TopicNotFoundError: the topic does not exist.
-        BrokerError: the broker refused, or none answered within the operation timeout.
+        BrokerError: the broker refused, or no broker answered within the operation timeout.
     """
 
     def __init__(self, client: Client, topic: TopicName) -> None:
@@ -68,7 +68,7 @@ class SegmentWatch(Closing):
         session, self._session = self._session, None
         if session is not None and session.error is None:
             session.detach(Role.WATCHER, self._id)
-            with suppress(PulsarError):  # the connection ended meanwhile, and the lookup session with it
+            with suppress(PulsarError):  # the connection ended meanwhile, with the lookup session
                 session.send(commands.scalable_topic_close(self._id))
 
     def _open(self, deadline: Deadline) -> None:
@@ -81,17 +81,17 @@ class SegmentWatch(Closing):
                 advice="Scalable topics need Pulsar 5 and scalableTopicsEnabled=true. For a topic of another "
                 "kind write persistent://tenant/namespace/topic",
             )
-        # A broker may answer with an older layout, in which children that are read would have no parents.
+        # A broker may answer with an older layout, in which children that are read already would be missing.
         self._updates, self._id = _Updates(self._topic, self._updates.epoch), self._client.new_id()
         self._session = session
         try:
             session.attach(Role.WATCHER, self._id, self._updates)
             session.send(commands.scalable_topic_lookup(self._id, str(self._topic)))
-            session.ping()  # a silent connection ends, although this is no request with an id
+            session.ping()  # a silent connection ends, although this request has no id
             self._updates.await_first(deadline)
         except BaseException as error:  # also SystemExit, by which Spark ends the planner
             self.close()
-            if isinstance(error, TopicNotFoundError):  # another of this name begins anew
+            if isinstance(error, TopicNotFoundError):  # another topic of this name begins with a lower epoch
                 self._updates.epoch = 0
             raise
 
@@ -127,7 +127,7 @@ class _Updates:
 
     def _take(self, layout: TopicLayout) -> None:
         with self._changed:
-            # Brokers repeat older ones.
+            # Brokers repeat older layouts.
             if layout.epoch > self.epoch or (self.latest is None and layout.epoch == self.epoch):
                 self.latest, self.epoch = layout, layout.epoch
                 self._changed.notify_all()

@@ -18,8 +18,8 @@ from pulsar_spark.protocol.connection import Role
 from pulsar_spark.wire import commands
 from pulsar_spark.wire.frames import Frame
 
-# Seconds after which all topics are listed, because the broker may have no watches, or an update between two
-# brokers may be lost.
+# Seconds after which all topics are listed, because the broker may not support watches, or an update between
+# two brokers may be lost.
 _LIST_INTERVAL = 60.0
 # Seconds between two attempts to watch again.
 _REOPEN_INTERVAL = 1.0
@@ -51,7 +51,7 @@ class _Deleted:
             return found
 
     def forget(self, names: Iterable[str]) -> None:
-        if self._names:  # mostly there is none, and this runs at each trigger
+        if self._names:  # mostly empty, and this runs at each trigger
             with self._changed:
                 for name in names:
                     self._names.pop(name, None)
@@ -63,7 +63,7 @@ class _Updates:
     def __init__(self, pattern: TopicPattern, deleted: _Deleted) -> None:
         self._pattern = pattern
         self._deleted = deleted
-        # Only the session's thread writes here. Not 0, because earlier changes are not reported.
+        # Only the session's thread writes this number. It is not 0, because earlier changes are not reported.
         self.count = 1
         self.lost_by: PulsarError | None = None
         self._named: dict[TopicName, None] = {}
@@ -96,17 +96,17 @@ class _Updates:
 class TopicWatch(Closing):
     """Watches the topics that match a pattern (WATCH_TOPIC_LIST); a context manager.
 
-    A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker has no watches
-    (by its feature flags), or the role may not watch, all topics must be listed once a minute.
+    A lost watch is opened again, on a short-lived thread, by ``take_changes``. If the broker does not support
+    watches (by its feature flags), or the role may not watch, all topics must be listed once a minute.
 
     Args:
         client: client of the cluster.
         pattern: pattern of the topics, all of one namespace.
-        may_list: whether a pattern is watched that cannot be sent to the broker
+        may_list: whether to watch a pattern that cannot be sent to the broker
             (:attr:`TopicPattern.broker_regex`). The broker then lists all topics of the namespace.
 
     Raises:
-        BrokerError: the broker refused, or none answered within the operation timeout.
+        BrokerError: the broker refused, or no broker answered within the operation timeout.
     """
 
     def __init__(self, client: Client, pattern: TopicPattern, *, may_list: bool = True) -> None:
@@ -128,9 +128,8 @@ class TopicWatch(Closing):
     def take_changes(self) -> list[TopicName] | None:
         """Returns the topics that were created or deleted, or got partitions, since the last call.
 
-        Makes no request. Topics are returned without their partitions. None: all topics must be listed. That
-        is so at the first call, after the watch was lost or opened again, once a minute, and after many
-        changes.
+        Makes no request. Topics are returned without their partitions. None: all topics must be listed: at
+        the first call, after the watch was lost or opened again, once a minute, and after many changes.
         """
         now = time.monotonic()
         with self._lock:
@@ -150,13 +149,14 @@ class TopicWatch(Closing):
             return None
 
     def take_deleted(self, topic: TopicName, within: float = 0.0) -> bool:
-        """Whether a topic partition was deleted since the last call; it may exist again. Makes no request.
+        """Whether a topic partition was deleted since the last call; makes no request. It may exist again.
 
         Deletions while the watch was lost are not known.
 
         Args:
             topic: one partition, or a topic without partitions.
-            within: seconds to wait for the broker's report, because the deletion may show elsewhere before.
+            within: seconds to wait for the broker's report, because other requests may show the deletion
+                earlier.
         """
         return self._deleted.take(str(topic), within)
 
@@ -198,7 +198,7 @@ class TopicWatch(Closing):
                     self._close_watch(session, watcher_id)
                 if not isinstance(error, AuthError):
                     raise
-                # A role with permission on a topic may have none on its namespace.
+                # A role with permission on a topic may have no permission on its namespace.
                 _log.info("topics of %s are listed once a minute: %s", self._pattern, error)
             else:
                 watched = session

@@ -1,4 +1,4 @@
 """Reading: ranges of entries, chunked messages, and probes of entries before they are read.
 
-Owns the choice of entries that are read, and their decoding. Must not know how anything is written.
+Owns the choice of entries that are read, and their decoding. Must not depend on writing.
 """

@@ -26,14 +26,14 @@ from pulsar_spark.protocol.writing.stored_ids import StoredProof
 from pulsar_spark.wire.entry.entries import Entries
 from pulsar_spark.wire.entry.entry_fields import EntryField
 
-# Minimum entries of the first step back if entries that were just sent are looked for.
+# Minimum entries of the first step back in a search for entries that were just sent.
 _FIRST_STEP = 64
 
-# Seconds in which entries that the broker is writing must become visible; seconds between two requests.
+# Seconds in which entries that the broker is writing must become visible.
 _SETTLING = 2.0
 _PAUSE = 0.1
 
-# Bytes in flight: a task may search in hundreds of topic partitions at once.
+# Maximum bytes in flight, because a task may search in hundreds of topic partitions at once.
 _WINDOW_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Wanted(Protocol):
 
     @property
     def is_newest_known(self) -> bool:
-        """Whether entries that become visible later need not be waited for."""
+        """Whether the search need not wait for entries that become visible later."""
 
     @property
     def is_newest_expected(self) -> bool:
@@ -64,9 +64,9 @@ class Wanted(Protocol):
 
 
 def find_stored(client: Client, topic: TopicName, proof: StoredProof) -> None:
-    """Gives a proof the stored entries that it needs.
+    """Finds the stored entries that a proof needs, and passes them to the proof.
 
-    The search takes at most one operation timeout; if that was too short, it calls the proof's ``cut_short``.
+    The search takes at most one operation timeout; then it calls the proof's ``cut_short``.
     """
     step = max(_FIRST_STEP, proof.count)
     proven = _Proven(proof)
@@ -88,19 +88,19 @@ def search_back(
     """Reads backwards from the end of a topic partition until all wanted entries were read.
 
     Entries after the first message of an open transaction are not visible, nor are entries that the broker is
-    still writing: the search waits for both. Deleted entries are not found. The search takes at most one
+    still writing, so the search waits for both. Deleted entries are not found. The search takes at most one
     operation timeout after the last entry that restarts it.
 
     Args:
         client: client of the cluster.
         topic: one partition, or a topic without partitions.
         wanted: goal of the search.
-        take: function that takes read entries, in order within a call; it returns whether the timeout
+        take: function that processes read entries, in order within a call; it returns whether the timeout
             restarts.
         first_step: entries of the first step back.
         growth: factor from one step back to the next.
         max_steps: maximum number of steps; None: back to the topic's beginning.
-        known: parts that were read before, and are not read again; the parts that are read now are added.
+        known: parts that were read before, and are not read again; parts that are read now are added.
 
     Returns:
         Whether all needed entries were read in time, and none is hidden.
@@ -135,7 +135,7 @@ class _Proven:
         ours = pc.equal(names, proof.producer_name.encode()).to_numpy(zero_copy_only=False)
         first = entries.sequence_id
         last = first + np.maximum(entries.messages, 1) - 1
-        # The wanted entries lie after older ones of the producer.
+        # The wanted entries lie after older entries of the producer.
         self._has_older = self._has_older or bool((ours & (last < proof.first_sequence_id)).any())
         is_wanted = ours & (last >= proof.first_sequence_id) & (last <= proof.last_sequence_id)
         for row in np.flatnonzero(is_wanted).tolist():
@@ -184,7 +184,7 @@ class _Search:
         return True
 
     def _jump_back(self, end: MessageId, first_step: int, growth: float) -> None:
-        step = first_step = max(first_step, 2)  # tasks may have written at a time
+        step = first_step = max(first_step, 2)  # tasks may have written at the same time
         while self._wanted.jump is not None:
             positions = positions_before(self._client, self._topic, end.next_entry, step)
             start = next((each for each in positions if each < end), None)
@@ -204,7 +204,7 @@ class _Search:
 
     def _backwards(self, end: MessageId, first_step: int, growth: float, max_steps: int | None) -> None:
         known = self._known
-        if known.parts:  # entries since the last search
+        if known.parts:  # reads entries since the last search
             self._between(known.parts[-1][1], end)
         low = known.parts[-1][0] if known.parts else end
         for start in islice(
@@ -216,7 +216,7 @@ class _Search:
             low = start
 
     def _between(self, start: MessageId, end: MessageId, *, is_quick: bool = False) -> None:
-        """Reads entries that were not read before; a quick search ends when nothing newer is wanted."""
+        """Reads entries that were not read before; a quick search ends when no newer entry is wanted."""
         options = RangeOptions(
             poll_timeout=self._deadline.left,
             visible=False,

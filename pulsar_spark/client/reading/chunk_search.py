@@ -1,4 +1,4 @@
-"""Searches backwards for chunks: those of one message, or any before a position."""
+"""Searches backwards for the chunks of one message, or for any chunk before a position."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 # The first step back has at most this many entries, as the number of chunks that a message declares may be
 # wrong.
 _MAX_FIRST_STEP = 1000
-# Maximum entries between two chunks that one reader reads, too, because a second reader would take longer.
+# Maximum entries between two chunks that one reader reads through, because a second reader would take longer.
 _MAX_BETWEEN = 50
 # Bytes by which encryption makes a chunk larger.
 _TAG_SIZE = 16
-# Maximum chunks that are kept for the next ranges, of all topics of a client; each takes 40 bytes.
+# Maximum chunks that a client keeps for the next ranges, of all topics; each takes 40 bytes.
 _MAX_REMEMBERED = 1_000_000
-# Bytes probed for chunks at a time: chunks are large.
+# Messages and bytes probed for chunks at a time; chunks are large.
 _PROBED_MESSAGES = 4
 _PROBED_BYTES = 1 << 20
 
@@ -53,8 +53,8 @@ class ChunkSearch:
     Args:
         client: client of the cluster.
         topic: topic partition.
-        start: start of the range; nothing before it is known.
-        limits: limits of chunked messages, of which ``expire`` is used.
+        start: start of the range, before which no entry is known.
+        limits: limits of chunked messages; only ``expire`` is used.
         options: settings of the reading.
         decryption: decryption of the chunks.
     """
@@ -75,7 +75,8 @@ class ChunkSearch:
         self._decryption = decryption
         self._start = start
         self._name = topic, limits.expire, options.read_compacted
-        # Made with the first chunk, because most topics have none. Chunks known before lie further back.
+        # The index is made with the first chunk, because most topics have no chunks. The remembered chunks
+        # lie further back.
         self._index: ChunkIndex | None = None
         self._older: ChunkIndex | None = None
         # The positions further back, where the next searches begin.
@@ -86,15 +87,15 @@ class ChunkSearch:
         self._known.add(_found(chunk, len(chunk.payload)))
 
     def settle(self, last: Entry) -> None:
-        """Notes that the message of a last chunk was completed or given up."""
+        """Records that the message of a last chunk was completed or given up."""
         self._known.settle(message_key(last.metadata), MessageId(last.ledger, last.entry))
 
     def find(self, last: Entry) -> Assembled | Dropped | None:
         """Assembles the message whose last chunk is ``last``, decrypted, from the entries before it.
 
         Returns:
-            The message; or why it cannot be completed; or None if ``last`` repeats the last chunk of a
-            message that was complete before.
+            The message; or the reason that it cannot be completed; or None if ``last`` repeats the last chunk
+            of a message that was complete before.
         """
         index, metadata = self._known, last.metadata
         found = _found(last, len(last.payload))
@@ -109,7 +110,8 @@ class ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If all chunks seem to be known, one belongs to another message: the right one may be anywhere.
+            # If all chunks seem to be known, one of them belongs to another message, and the right chunk may
+            # be anywhere.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):
@@ -237,7 +239,7 @@ def _spans(places: list[MessageId]) -> Iterator[tuple[MessageId, MessageId]]:
 
 
 def take(chunks: ChunkAssembler, entry: Entry) -> Assembled | Dropped | None:
-    """Gives an assembler the chunk of an entry; returns the result of :meth:`ChunkAssembler.take`."""
+    """Passes the chunk of an entry to an assembler; returns the result of :meth:`ChunkAssembler.take`."""
     message_id = MessageId(entry.ledger, entry.entry)
     return chunks.take(entry.metadata, entry.payload, message_id, entry.metadata.publish_time / 1000)
 
@@ -249,8 +251,8 @@ def positions_before(
 
     Args:
         client: client of the cluster.
-        topic: the topic partition.
-        position: the entry.
+        topic: topic partition.
+        position: id of the entry.
         step: number of entries between the entry and the first position.
         growth: factor from one step back to the next, within a ledger; above 1.
     """
@@ -270,9 +272,9 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
 
     Args:
         client: client of the cluster.
-        topic: the topic partition.
-        position: a visible entry.
-        entries: number of probed entries, with that at ``position``.
+        topic: topic partition.
+        position: id of a visible entry.
+        entries: number of probed entries, including the entry at ``position``.
 
     Raises:
         BrokerError, DeadlineError: the broker does not answer.
@@ -286,7 +288,7 @@ def has_chunks_before(client: Client, topic: TopicName, position: MessageId, ent
                         return True
                 return False
             except DeadlineError:
-                # A broker may drop an entry together with others, and deliver it to a new reader.
+                # A broker may drop several entries, and deliver them to a new reader.
                 if probe.position == after:
                     raise
                 after = probe.position

@@ -1,8 +1,8 @@
 """Entries -> decoded messages: the hot path of reading, with bounds on memory.
 
 Owns decompression, decoding, the bounds on both, and the error that names a corrupt entry. No Python object
-is made for a message, and small entries are decoded together. Must not know the source of entries, nor the
-use of the columns.
+is made for a message, and small entries are decoded together. Must not depend on the source of entries, nor
+on the use of the columns.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pulsar_spark.wire.entry.codecs import SEPARATOR_SIZE, decompress, decompres
 from pulsar_spark.wire.entry.entries import Entries, Entry
 from pulsar_spark.wire.frames import DEFAULT_MAX_MESSAGE_SIZE
 
-# Maximum bytes that one entry may decompress to. It is far above real entries, but 2 KB can decompress to
-# gigabytes. So the bytes are also bounded by a multiple of the received bytes plus a multiple of the maximum
+# Maximum bytes that one entry may decompress to, far above real entries. Because 2 KB can decompress to
+# gigabytes, the bytes are also bounded by a multiple of the received bytes plus a multiple of the maximum
 # message size. Producers compare that size with the compressed bytes: an entry that is refused here is four
 # times as large, and compresses to a hundredth.
 MAX_UNCOMPRESSED = 128 * 1024 * 1024
 MAX_RATIO = 100
 MAX_MESSAGE_SIZES = 4
-# Maximum messages of an entry; for those of few bytes, see `entry_limits`.
+# Maximum messages of an entry; small entries have lower limits, see `entry_limits`.
 MAX_MESSAGES = 1_000_000
-# The same as MAX_UNCOMPRESSED for chunked messages: as much as Arrow can hold, if enough bytes were received.
+# As MAX_UNCOMPRESSED, for chunked messages: Arrow's maximum, if enough bytes were received.
 MAX_CHUNKED = 2**31 - 1
 # The property by which Kafka-on-Pulsar marks entries that it stores in another format than Pulsar's.
 _FORMAT = b"entry.format"
@@ -60,8 +60,8 @@ def decode_entries(
     """Decodes whole entries in order, and groups them for record batches.
 
     Messages are yielded together when their entries reach ``max_rows`` or ``max_bytes``, with the entry that
-    reaches the limit. So they are more than the limit, but fewer than twice as many unless a single entry is
-    larger. There may be none, if all rows lie before the start or after the end.
+    reaches the limit. So their number exceeds the limit, but is less than twice the limit unless a single
+    entry is larger. Yields no messages if all rows lie before the start or after the end.
 
     Args:
         topic: topic partition of the entries.
@@ -74,7 +74,7 @@ def decode_entries(
         leave_out_corrupt: whether an entry that cannot be decoded is left out with a WARNING that names it.
         max_message_size: function that returns the cluster's maximum message size in bytes; None: the
             default.
-        copies: which copies of other clusters' entries count; the others are left out.
+        copies: copies of other clusters' entries to read; all other copies are left out.
 
     Raises:
         CorruptError: an entry cannot be decoded, or would take far more memory than it has bytes, and
@@ -87,12 +87,12 @@ def decode_entries(
         counts = np.maximum(group.messages, 1).astype(np.int64)
         rows, size = int(counts.sum()), int(sizes.sum())
         if rows and collected.rows + rows < max_rows and collected.size + size < max_bytes:
-            collected.add(group, rows, size)  # as the cuts would say
+            collected.add(group, rows, size)  # as the cuts would be without a limit
             continue
         for first, last, is_full in _cuts(counts, sizes, collected.rows, collected.size, max_rows, max_bytes):
             rows, size = int(counts[first:last].sum()), int(sizes[first:last].sum())
             if collected.rows and collected.size + size >= 2 * max_bytes:
-                yield from decoder.messages(*collected.take())  # a huge entry is not joined with others
+                yield from decoder.messages(*collected.take())  # a huge entry is decoded alone
             collected.add(group[first:last], rows, size)
             if is_full:
                 yield from decoder.messages(*collected.take())
@@ -114,7 +114,7 @@ def _cuts(
         max_bytes: bytes at which a cut is full.
 
     Yields:
-        The first entry of a cut, the one after its last, and whether it is full.
+        Index of a cut's first entry, index after its last entry, and whether the cut is full.
     """
     row_ends, ends = np.cumsum(counts), np.cumsum(sizes)
     first = 0
@@ -152,14 +152,14 @@ class _Collected:
         self._entries.append(entries[first:])
 
     def take(self) -> tuple[list[Entries], int]:
-        """Removes and returns the collected parts, each of batches only or of none, and their bytes."""
+        """Removes and returns the collected parts, each with or without batches, and their bytes."""
         entries, size = self._entries, self.size
         self._entries, self.rows, self.size = [], 0, 0
         return entries, size
 
 
 class _Decoder:
-    """Decodes entries of a topic partition, without the rows up to ``start`` and those after ``end``."""
+    """Decodes entries of a topic partition, without rows up to ``start`` and after ``end``."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Decoder:
         leave_out_corrupt: bool,
     ) -> None:
         self._topic = topic
-        # Of these entries rows count after one batch index, up to another.
+        # For these entries, only rows after one batch index and up to another count.
         self._cuts: dict[tuple[int, int], tuple[int, int]] = {}
         if start is not None and start.batch_index >= 0:
             self._cut(start.ledger, start.entry, start.batch_index, MAX_MESSAGES)
@@ -181,7 +181,7 @@ class _Decoder:
         self._leave_out_corrupt = leave_out_corrupt
 
     def unread(self, groups: Iterable[Entries], copies: Sequence[CopyRange]) -> Iterator[Entries]:
-        """Yields the entries without the copies that do not count; notes which rows of the others do."""
+        """Yields the entries without unwanted copies; records which rows of other copies count."""
         for entries in groups:
             first, times = 0, entries.publish_time.astype(np.uint64)
             for row in np.flatnonzero(entries.copied).tolist():
@@ -215,7 +215,8 @@ class _Decoder:
                 sizes = np.where(compression == 0, stored, entries.uncompressed_size)
             texts = messages * entries.text_sizes
             taken = sizes + texts + entries.sizes - stored
-            # Entries up to this size are never refused, whatever was received: all entries of most topics.
+            # Entries up to this size are never refused, for any number of received bytes. Most topics have no
+            # larger entries.
             small = min(MAX_MESSAGE_SIZES * self._max_message_size(), MAX_UNCOMPRESSED)
             largest = np.maximum(sizes, texts).max(initial=0)
             few = min(entry_limits.MESSAGES, MAX_MESSAGES)
@@ -255,7 +256,7 @@ class _Decoder:
         self._leave_out(refused, entries, row)
 
     def messages(self, entries: Sequence[Entries], size: int) -> Iterator[DecodedMessages]:
-        """Decodes entries of :class:`_Collected`; yields nothing if all of them are left out."""
+        """Decodes entries of :class:`_Collected`; yields no messages if all entries are left out."""
         runs: list[DecodedRun] = []
         for is_batch, parts in groupby(entries, _is_batch):
             if is_batch:

@@ -1,7 +1,7 @@
-"""Decoded messages by column: a column is made when it is requested, and unused ones cost nothing.
+"""Decoded messages by column: a column is made when requested, so unused columns cost nothing.
 
-Owns the columns of messages and of their entries. Must not know how entries are decoded, nor the use of the
-columns.
+Owns the columns of messages and of their entries. Must not depend on the decoding of entries, nor on the use
+of the columns.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ EXTERNAL = "the message's schema is not stored in Pulsar, but in an external sch
 
 @dataclass(frozen=True, slots=True)
 class DecodedRun:
-    """Messages of consecutive entries that are all batches, or all hold one message each.
+    """Messages of consecutive entries that are all batches, or all have one message each.
 
     Attributes:
         entries: n entries, in parts.
         columns: messages of the entries, m rows.
         counts: rows of each entry, int64[n].
         batch_index: function that returns each row's index in its batch, int64[m]; None if the entries are no
-            batches, so that each has one row.
+            batches, so each has one row.
     """
 
     entries: Sequence[Entries]
@@ -69,8 +69,8 @@ class DecodedRun:
 class DecodedMessages:
     """m decoded messages of a topic partition, a row each, in the order of the topic.
 
-    Each request computes a column again, with a few kernel calls for all rows. A column whose type has None
-    is None if no message has the field.
+    Each request computes a column again, with a few kernel calls for all rows. A column with ``None`` in its
+    type is None if no message has the field.
 
     Attributes:
         topic: topic partition.
@@ -119,22 +119,22 @@ class DecodedMessages:
 
     @property
     def sequence_id(self) -> pa.Int64Array:
-        """``int64``, the message's own, or else its entry's; null-free."""
+        """``int64``, the message's own id, or else its entry's; null-free."""
         return self._column(_sequence_ids)
 
     @property
     def ledger(self) -> pa.Int64Array:
-        """``int64``, the ledger id of each message's entry, of a chunked message's last one."""
+        """``int64``, the ledger id of each message's entry, or of a chunked message's last entry."""
         return self._column(lambda run: pa.array(run.of_rows(_ledger)))
 
     @property
     def entry(self) -> pa.Int64Array:
-        """``int64``, the entry id of each message's entry, of a chunked message's last one."""
+        """``int64``, the entry id of each message's entry, or of a chunked message's last entry."""
         return self._column(lambda run: pa.array(run.of_rows(_entry)))
 
     @property
     def batch_index(self) -> pa.Int64Array | None:
-        """``int64``, each message's index in its batch, null where its entry is no batch."""
+        """``int64``, each message's index in its batch, null if the entry is no batch."""
         if all(run.batch_index is None for run in self.runs):
             return None
         return self._column(
@@ -143,7 +143,7 @@ class DecodedMessages:
 
     @property
     def broker_index(self) -> pa.Int64Array:
-        """``int64``, the broker's count of messages; null where it sends none."""
+        """``int64``, the broker's index of each message; null if the broker sends none."""
         return self._column(_broker_indexes)
 
     @property
@@ -158,7 +158,9 @@ class DecodedMessages:
 
     @property
     def items_per_byte(self) -> Floats | None:
-        """Returns how many items each message's value may have for each of its bytes, float64[m]; None: any.
+        """Returns how many items each message's value may have for each of its bytes, float64[m].
+
+        None: any number.
 
         See :mod:`pulsar_spark.wire.entry.entry_limits`.
         """
@@ -173,12 +175,13 @@ class DecodedMessages:
     def entry_field(self, field: EntryField, convert: Callable[[Ints], Ints] | None = None) -> pa.Array:
         """Returns a field of the metadata of each message's entry: ``int64``, ``string`` or ``binary``.
 
-        Null where it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
+        Null if it is not set. Malformed parts of text become U+FFFD. Unsigned numbers beyond 2**63 - 1 are
         negative, as in Java.
 
         Args:
-            field: any.
-            convert: int64[n] -> int64[n], of the numbers of entries: far fewer than those of rows.
+            field: field of the metadata.
+            convert: function that converts the numbers of entries, int64[n] -> int64[n], because entries are
+                far fewer than rows.
         """
         if field.is_number:
             return self._column(lambda run: _numbers_of_entries(run, field, convert))
@@ -285,7 +288,7 @@ def _message_ids(run: DecodedRun, partition: int) -> pa.BinaryArray:
     ids = serialize_ids(run.of_entries(_ledger), run.of_entries(_entry), sizes, partition)
     if len(ids) == len(run):
         return ids
-    assert run.batch_index is not None  # a single has one id and one row
+    assert run.batch_index is not None  # an entry without a batch has one id and one row
     first = np.repeat(np.cumsum(sizes) - sizes, run.counts)
     return ids.take(pa.array(first + run.batch_index()))
 

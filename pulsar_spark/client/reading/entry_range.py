@@ -21,7 +21,7 @@ from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
-# Seconds of silence after which the broker is asked whether anything is left: at first, and at most.
+# Seconds of silence after which the broker is asked whether entries are left: at first, and at most.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
 
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOptions:
-    """How a range is read.
+    """Settings for reading a range.
 
     Attributes:
         poll_timeout: seconds to wait for each next entry.
-        visible: whether the range's end was a message when the range was planned, so that not to find it is
-            data loss. An end that is not visible may be anything: a marker of a transaction, an aborted or
-            compacted message, or beyond the end of its ledger.
-        begins: position after which the broker had everything when the range was planned. A reader that can
-            only begin later has lost data. None: unknown, so that only a missing end is noticed.
-        followed: whether the partition then had a visible message after the end. If a broker knows of none,
-            it has lost data, or belongs to another cluster.
+        visible: whether the range's end was a message when the range was planned, so that its absence is data
+            loss. An end that is not visible may be a marker of a transaction, an aborted or compacted
+            message, or a position after the end of its ledger.
+        begins: position after which the broker had all entries when the range was planned. If a reader can
+            only begin later, data is lost. None: unknown, so that only a missing end is noticed.
+        followed: whether the partition had a visible message after the end when the range was planned. If a
+            broker knows no such message, it has lost data, or belongs to another cluster.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
             continues after it.
         read_compacted: whether to read the compacted topic, where missing entries are not data loss.
@@ -77,8 +77,8 @@ def read_entries(
 def position_before(client: Client, topic: TopicName, position: MessageId) -> MessageId:
     """Returns the entry directly before ``position``, in any ledger; entry -1 at the topic's beginning.
 
-    If ``position`` lies after the end of its ledger, that is the ledger's last entry. If its ledger is
-    deleted, it is the position before everything that is left.
+    If ``position`` lies after the end of its ledger, returns the ledger's last entry. If the ledger is
+    deleted, returns the position before the first remaining entry.
     """
     with Consumer(client, topic, reader_options(client, "reader", position)) as consumer:
         return consumer.last_message_id().mark_delete
@@ -103,7 +103,8 @@ class _RangeReader:
 
     def read(self) -> Iterator[Entries]:
         progress, entries = self._progress, self._first()
-        # Nothing is missing before an entry that directly follows the start. Else the broker must be asked.
+        # No entry is missing before an entry that directly follows the start. Otherwise the broker must be
+        # asked.
         is_direct = entries is not None and _id_of(entries, 0) == progress.position.next_entry
         if not (self._options.read_compacted or is_direct) and progress.opened(
             self._consumer.last_message_id().mark_delete
@@ -174,12 +175,13 @@ class _RangeReader:
         return gap is not None and self._is_settled(gap, None)
 
     def _judge_silence(self, last: MessageId, mark_delete: MessageId) -> Gap | None:
-        # Brokers with transactions may name an old last message of a segment; the range was visible.
+        # Brokers with transactions may report an old last message of a segment, but the range's end was
+        # visible.
         last = self._progress.end if self._consumer.topic.is_segment else last
         return self._progress.judge_silence(last, mark_delete)
 
     def _is_empty_before(self, found: MessageId) -> bool:
-        """Whether nothing visible lies between the position and ``found``, the next received entry."""
+        """Whether no visible entry lies between the position and ``found``, the next received entry."""
         if self._options.read_compacted or found == self._progress.position.next_entry:
             return True
         mark_delete = self._consumer.last_message_id(Deadline(self._options.poll_timeout)).mark_delete
@@ -194,7 +196,7 @@ class _RangeReader:
                 return self._read_again(found)
 
     def _read_again(self, found: MessageId | None) -> bool:
-        """Begins again after the position; returns True after some vain attempts: the entry is lost."""
+        """Begins again after the position; returns True after some failed attempts, when the gap is lost."""
         progress = self._progress
         lost = progress.repeat(found)
         if lost is not None:

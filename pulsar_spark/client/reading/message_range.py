@@ -28,8 +28,8 @@ from pulsar_spark.wire.entry.entries import Entries, Entry
 
 _log = logging.getLogger(__name__)
 
-# Ranges of one task that are open at the same time. Their received and in-flight entries are in sum no more
-# than may be in flight for one range, plus one entry of each, as sizes of entries are not known before.
+# Ranges of one task that are open at the same time. Together they may have as many received and in-flight
+# bytes as one range, plus one entry each, because sizes of entries are not known before.
 _OPEN_RANGES = 8
 _OPEN_BYTES = WINDOW_BYTES // (2 * _OPEN_RANGES)
 
@@ -76,21 +76,21 @@ def read_ranges(
 ) -> Generator[Generator[Entries, None, None], None, None]:
     """Yields all entries in ``(start, end]`` of each range in turn, whole, in order; the next are prefetched.
 
-    A chunked message belongs to the range that holds its last chunk, and is yielded as one entry instead of
-    that chunk. Its other chunks are left out; chunks before the range are fetched. Messages that stay
-    incomplete are left out and named in one WARNING.
+    A chunked message belongs to the range with its last chunk, and is yielded as one entry instead of that
+    chunk. Its other chunks are left out; chunks before the range are read, too. Messages that stay incomplete
+    are left out and named in one WARNING.
 
     Ranges are read through non-durable subscriptions, so nothing is left at the broker. Callers that do not
     read to the end must close the generator, because garbage collection runs in any thread, and might wait
     for locks of that thread.
 
-    An error of a range is raised instead of its entries, and the next ranges can still be read. When the
-    next range is requested, the rest of the range before is dropped. Entries are decrypted, and chunks put
-    together, on the caller's thread.
+    An error of a range is raised instead of its entries, and the next ranges can still be read. When the next
+    range is requested, the rest of the range before is dropped. Entries are decrypted, and chunks assembled,
+    on the caller's thread.
 
     Args:
         client: client of the cluster.
-        ranges: the ranges to read.
+        ranges: ranges to read.
         poll_timeout: seconds to wait for each next entry.
         fail_on_data_loss: whether lost or corrupt data is an error; else it is a WARNING and reading
             continues after it.
@@ -100,9 +100,9 @@ def read_ranges(
 
     Raises:
         DataLossError: an entry of the range has been deleted.
-        DeadlineError: nothing was received for ``poll_timeout``, and the broker has more.
-        CorruptError: an entry cannot be decoded, and that is an error.
-        CryptoError: an entry cannot be decrypted, and that is an error.
+        DeadlineError: no entry was received for ``poll_timeout``, and the broker has more.
+        CorruptError: an entry cannot be decoded, and ``fail_on_data_loss`` is true.
+        CryptoError: an entry cannot be decrypted, and the failure action is FAIL.
     """
     is_one = len(ranges) == 1
     options = [
@@ -171,7 +171,7 @@ class _Assembly:
         self._chunks = ChunkAssembler(limits)
 
     def whole(self, entries: Entries) -> Iterator[Entries]:
-        """Yields the entries, with messages instead of their last chunks."""
+        """Yields the entries, with whole messages instead of last chunks."""
         first = 0
         for row in np.flatnonzero(entries.chunked).tolist():
             if row > first:
@@ -184,7 +184,7 @@ class _Assembly:
             yield entries[first:]
 
     def report(self, start: MessageId, end: MessageId, last: Entries) -> None:
-        """Logs the messages that were left out, and keeps known chunks; ``last`` are the last entries."""
+        """Logs the messages that were left out, and keeps known chunks; ``last``: last entries."""
         dropped = self._chunks.dropped
         if dropped:
             reasons = "; ".join(f"{count} because {why.value}" for why, count in dropped.items())
@@ -208,7 +208,7 @@ class _Assembly:
         return entry._replace(payload=message.payload, first_chunk=message.first)
 
     def _search_back(self, last: Entry, known: Assembled | Dropped) -> Assembled | Dropped | None:
-        """Searches before the range for chunks of a message; ``known`` is the result within the range."""
+        """Searches before the range for chunks of a message; ``known``: result within the range."""
         message = self._search.find(last)
         is_counted = isinstance(known, Dropped) and known is not Dropped.NO_BEGINNING
         if isinstance(message, Assembled):

@@ -1,4 +1,4 @@
-"""OriginReader: which entries of a topic partition a query has written, by their origins."""
+"""OriginReader: finds the entries that a query has written to a topic partition, by their origins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """PlanningClient: one interface to a cluster for planning.
 
-Planning uses nothing else of the client, so a test can drive it with topics in memory.
+Planning uses no other part of the client, so tests can replace it by topics in memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pulsar_spark.protocol.segments import TopicLayout
 
 # Seconds to wait for the broker's report that a topic has ended. A broker sends it at once.
 _END_TIMEOUT = 10.0
-# Seconds without an entry after which a stream takes the rest of a segment to be invisible: it asks again. A
-# read that ends there waits for an operation timeout.
+# Seconds without an entry after which a stream treats the rest of a segment as invisible, because it asks
+# again later. A batch read, which ends there, waits for an operation timeout.
 _SILENCE = 1.0
 
 
 class PlanningClient:
-    """A cluster as planning sees it; thread-safe, as :class:`Client`.
+    """A cluster, for planning; thread-safe, as :class:`Client`.
 
     Its methods raise the errors of the functions and classes of this package that they wrap.
 
@@ -71,7 +71,7 @@ class PlanningClient:
         return time.time_ns() // 1_000_000
 
     def retries(self) -> int:
-        """How often this process has repeated requests to brokers."""
+        """Returns how often this process has repeated requests to brokers."""
         return retry_count()
 
     def operation(self) -> Deadline:
@@ -127,7 +127,7 @@ class PlanningClient:
             return probe.probe_bounds(self._client, topic, read_compacted=self.read_compacted)
         stored = self.stored_end(topic)
         if not stored.is_message:
-            # After a restart a broker does not find where a sealed segment without entries begins.
+            # After a restart a broker does not find the first position of a sealed segment without entries.
             return PartitionBounds(stored, stored)
         bounds = probe.probe_bounds(self._client, topic)
         if not self.may_have_old_end(topic):
@@ -143,7 +143,7 @@ class PlanningClient:
             try:
                 self._has_transactions = bool(self._client.transaction_coordinators())
             except AuthError:
-                self._has_transactions = True  # it may have some
+                self._has_transactions = True  # the broker may have transactions
             except PulsarError as error:
                 if not error.is_passing:
                     raise
@@ -155,15 +155,15 @@ class PlanningClient:
 
         Args:
             topic: segment.
-            told: last message by the broker's answer.
-            seen: entry that was visible before.
+            told: last message in the broker's answer.
+            seen: entry that is known to be visible.
         """
-        # Of a long range the next answer continues where this one ends.
+        # For a long range, the next call continues at this result.
         stored = self.stored_end(topic)
         return visible_end(self._client, topic, told, stored, _SILENCE, seen, self.operation().seconds)
 
     def opening_turns(self) -> Iterator[None]:
-        """Turns to ask again whether compacted topics are empty; none if compacted topics are not read."""
+        """Yields turns to ask again whether compacted topics are empty; none if they are not read."""
         return probe.opening_turns() if self.read_compacted else iter(())
 
     def stored_end(self, topic: TopicName) -> MessageId:
@@ -180,7 +180,7 @@ class PlanningClient:
         return probe.entry_at(self._client, topic, position)
 
     def first_after(self, topic: TopicName, position: MessageId) -> MessageId | None:
-        """Returns the first visible entry after ``position``; None if the broker knows of none."""
+        """Returns the first visible entry after ``position``; None if the broker knows no such entry."""
         return probe.first_after(self._client, topic, position)
 
     def probe_entries(self, topic: TopicName, after: MessageId) -> EntryProbe:
@@ -189,7 +189,7 @@ class PlanningClient:
         return EntryProbe(self._client, topic, after, read_compacted=compacted)
 
     def _is_only_kept(self, topic: TopicName, position: MessageId) -> bool:
-        """Whether compacted topics are read, and only compaction still has the entries that follow."""
+        """Whether compacted topics are read, and the following entries are only in the compacted topic."""
         if not self.read_compacted:
             return False
         log = probe.probe_bounds(self._client, topic)

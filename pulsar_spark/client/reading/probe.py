@@ -36,16 +36,16 @@ from pulsar_spark.wire.entry.entries import Entries
 # Bytes that may be in flight to a probe: the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20
 
-# No ledger has an entry of this number; a reader that begins here begins after the ledger's last.
+# No ledger has an entry of this number, so a reader that begins here begins after the ledger's last entry.
 _NO_ENTRY = 1 << 62
 
-# Counts of a topic that grows meanwhile; the last one is used though it may be a few entries too large.
+# Maximum counts of a growing topic; the last count is used, although it may be a few entries too large.
 _MAX_COUNTS = 20
 
 # Consecutive corrupt entries after which a search for a time treats them as published in time.
 _MAX_CORRUPT = 100
 
-# Seconds that a broker gets to open a compacted topic: until then it answers as one that keeps nothing.
+# Seconds in which a broker must open a compacted topic; until then it answers as if the topic were empty.
 OPENS_COMPACTED_WITHIN = 5.0
 _FIRST_PAUSE = 0.1
 
@@ -62,11 +62,11 @@ class EntryInfo:
         size: stored bytes of its metadata and payload.
         publish_time: publish time in ms since 1970.
         index: the broker's index of its last message, if the broker sends it.
-        chunk: whether it is a chunk that does not complete its message.
+        chunk: whether it is a chunk, but not the last one of its message.
         chunked: whether it is any chunk.
-        source: where it was produced if it is another cluster's copy.
-        corrupt: whether it cannot be decoded. Then only the id is known: the entry counts as one message of
-            one byte, published in 1970. The task that reads it fails or leaves it out.
+        source: cluster and position where it was produced, if it is a copy from another cluster.
+        corrupt: whether it cannot be decoded. Then only the id is known, and the entry counts as one message
+            of one byte, published in 1970. The task that reads it fails or leaves it out.
     """
 
     id: MessageId
@@ -99,9 +99,10 @@ def probe_bounds(client: Client, topic: TopicName, *, read_compacted: bool = Fal
         client: client of the cluster.
         topic: one partition, which is created again if the broker has removed it; or a topic without
             partitions.
-        read_compacted: whether the compacted topic counts, too. It outlives the log from which it was made,
-            so it begins at ``MessageId.EARLIEST``, before the log, and may end before the log begins. A
-            broker that has not opened it yet answers as if it were empty; the caller asks again.
+        read_compacted: whether the compacted topic counts, too. The compacted topic outlives the log from
+            which it was made, so it begins at ``MessageId.EARLIEST``, before the log, and may end before the
+            log begins. A broker that has not opened the compacted topic yet answers as if it were empty; the
+            caller asks again.
 
     Raises:
         TopicNotFoundError, BrokerError: see ``Consumer``.
@@ -139,7 +140,7 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists, because brokers then refuse a non-durable one of its name.
+    """Whether a durable subscription exists: then brokers refuse a non-durable one of its name.
 
     Brokers check the maximum number of subscriptions only for a name that does not exist.
 
@@ -181,14 +182,14 @@ def entry_at(client: Client, topic: TopicName, position: MessageId) -> EntryInfo
     position = position.whole_entry
     with Consumer(client, topic, reader_options(client, "probe", position), Permits(1)) as consumer:
         last, before = consumer.last_message_id()
-        if last.whole_entry < position or before >= position:  # it does not exist yet, or any more
+        if last.whole_entry < position or before >= position:  # the entry does not exist yet, or any more
             return None
         found = receive_infos(consumer, client.operation(), 1)[0]
         return found if found.id == position else None
 
 
 def first_after(client: Client, topic: TopicName, position: MessageId) -> MessageId | None:
-    """Returns the first visible entry after ``position``; None if the broker knows of none.
+    """Returns the first visible entry after ``position``; None if the broker knows no such entry.
 
     Raises:
         TopicNotFoundError, BrokerError: see ``Consumer``.
@@ -211,23 +212,23 @@ def first_at(
     *,
     read_compacted: bool = False,
 ) -> MessageId | None:
-    """Returns the first visible entry that was published at ``time_ms`` or later; None if there is none.
+    """Returns the first visible entry published at ``time_ms`` or later; None if there is none.
 
     It probes few entries, about 2 log2 of their number, and reads the entries of about ``margin_ms`` before
-    the result. Instead of an entry that cannot be decoded the next one is probed. If there is none before
-    ``last``, or many in a row cannot be decoded, the entry counts as published in time.
+    the result. If an entry cannot be decoded, the next one is probed. If no entry up to ``last``, or none of
+    many in a row, can be decoded, the entry counts as published in time.
 
     Args:
         client: client of the cluster.
         topic: one partition, or a topic without partitions.
         time_ms: publish time in ms since 1970.
-        margin_ms: maximum by which publish times go back along the topic.
+        margin_ms: maximum decrease of publish times along the topic.
         first: start of the search, inclusive; ``MessageId.EARLIEST`` for the topic's beginning.
-        last: last visible message, or an earlier one.
+        last: last visible message, or an earlier message.
         read_compacted: whether to read the compacted topic.
     """
     if read_compacted:
-        # A probe after the last remaining message would never get an answer.
+        # A probe after the last remaining message would never receive an entry.
         with Consumer(client, topic, reader_options(client, "probe", first, read_compacted=True)) as consumer:
             kept = _last_kept(consumer)
         last = min(last, kept)
@@ -277,8 +278,8 @@ def count_entries(
     """Returns the last entry before ``position``, and the number of entries after it, up to ``end``.
 
     If there is no entry before, or after a rollover, the entry may be the next ledger's ``(ledger, -1)``.
-    Brokers count up to the topic's end, which may grow: a count between two equal ones is exact. ``end`` must
-    exist, because a reader that begins after a topic's last entry may begin after a newer entry.
+    Brokers count up to the topic's end, which may grow, so a count between two equal answers is exact.
+    ``end`` must exist, because a reader that begins after a topic's last entry may begin after a newer entry.
 
     Raises:
         NotReadyError: a reader was lost.
@@ -327,8 +328,8 @@ class EntryProbe(Closing):
         client: client of the cluster.
         topic: one partition, or a topic without partitions.
         after: entry before the first wanted one; ``MessageId.EARLIEST`` for the topic's beginning.
-        read_compacted: whether to read the compacted topic. Its last entries may be missing, so a silence of
-            a few seconds counts as its end.
+        read_compacted: whether to read the compacted topic. The last entries of the compacted topic may be
+            missing, so a silence of a few seconds counts as its end.
 
     Attributes:
         position: last returned entry, at first ``after``.
@@ -356,16 +357,15 @@ class EntryProbe(Closing):
         Args:
             messages: number of messages; a chunked message counts with its last chunk.
             size: number of bytes.
-            end: last entry, inclusive: the last visible message, or an earlier one.
+            end: last entry, inclusive: the last visible message, or an earlier message.
 
         Returns:
-            The entries; fewer if the broker has read up to ``end`` and delivers nothing more, or if the next
-            entry was not received within the operation timeout.
+            The entries; fewer if the broker has read up to ``end`` and delivers no more entries, or if the
+            next entry was not received within the operation timeout.
 
         Raises:
             DeadlineError: no entry was received within the operation timeout. Every later call raises it,
-                too, because an entry that the broker drops together with others may be delivered to a new
-                probe.
+                too, because the broker may have dropped entries, which only a new probe would receive.
             PulsarError: the broker does not answer.
         """
         taken: list[EntryInfo] = []
@@ -462,7 +462,7 @@ def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end
     """Whether the broker has read up to ``end``, by its acknowledgement of entries that it does not deliver.
 
     Args:
-        consumer: a reader of the entries after ``after``.
+        consumer: reader of the entries after ``after``.
         after: entry before the reader's first one.
         position: last received entry, or ``after``.
         end: end of the range.
@@ -473,7 +473,7 @@ def has_read_over(consumer: Consumer, after: MessageId, position: MessageId, end
 
 
 def entry_infos(entries: Entries) -> list[EntryInfo]:
-    """Returns the facts about entries, by column; only the metadata of chunks and copies are parsed."""
+    """Returns the EntryInfo of each entry; parses only the metadata of chunks and copies."""
     columns = (
         entries.ledger.tolist(),
         entries.entry.tolist(),

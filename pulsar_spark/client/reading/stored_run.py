@@ -38,15 +38,15 @@ from pulsar_spark.wire.entry.entry_fields import EntryField
 from pulsar_spark.wire.entry.origin import Origin, task_of_origin
 from pulsar_spark.wire.wire_values import from_wire_version
 
-# Rows that are decoded at a time.
+# Maximum rows decoded at a time.
 _ROWS = 10_000
 
-# Factor from one step back to the next. It is small, so that little is read in vain.
+# Factor from one step back to the next. It is small, so that few unneeded entries are read.
 _GROWTH = 1.25
 
 # Entries that are searched if the broker does not know the producer's name, or knows it from an earlier
-# micro-batch: other tasks can have stored rows of this one. They are also the first step back if it knows an
-# id that the query cannot have used, or if all tasks are looked for.
+# micro-batch, because other tasks can have stored rows of this micro-batch. Also the first step back if the
+# broker knows an id that the query cannot have used, or in a search for all tasks.
 _LAST_ENTRIES = 64
 
 # Bytes that may be in flight while the rows of all tasks are read.
@@ -54,7 +54,7 @@ _BATCH_WINDOW = 4 << 20
 
 _log = logging.getLogger(__name__)
 
-# Knowledge of the last micro-batch that a client's tasks have searched, by topic partition.
+# Known entries of the last micro-batch that a client's tasks have searched, by topic partition.
 _known: WeakKeyDictionary[Client, tuple[object, dict[TopicName, KnownBatch]]] = WeakKeyDictionary()
 
 
@@ -83,9 +83,9 @@ class StoredRun:
         version: number of the schema version of the first entry; None if it has none.
         unread: reason why stored messages may be missing; None if all were read so far.
         is_replay: whether an earlier run has stored rows of the micro-batch, by this task or another.
-        is_again: whether some of these rows were sent when others were stored already.
+        is_again: whether some of these rows were sent when other rows were stored already.
         is_late: whether the query has written a later micro-batch.
-        blocks: messages, which are read when they are taken.
+        blocks: messages, which are read on demand.
     """
 
     begin: MessageId | None = None
@@ -116,12 +116,12 @@ def read_stored_run(
     """Searches for the stored messages of a micro-batch, and begins to read them.
 
     The search ends one operation timeout after the last entry of the micro-batch. The tasks of a process
-    share the entries that they find. ``window_bytes`` may be in flight, and about as many are decoded at a
-    time.
+    share the entries that they find. ``window_bytes``: maximum bytes in flight; about as many are decoded at
+    a time.
 
     Raises:
-        PulsarError: the topic cannot be read. A missing permission, a missing key and a search that takes too
-            long are not raised, but are the reason ``unread``.
+        PulsarError: the topic cannot be read. A missing permission, a missing key and a slow search are not
+            raised, but become the reason ``unread``.
     """
     found = StoredRun()
     reader = _RunReader(client, topic, run, window_bytes)
@@ -206,7 +206,7 @@ class _RunReader:
         self._run = run
         self._origins = OriginReader(run.secret, topic)
         self._search = RunSearch(run)
-        # If the broker's last id is of an earlier micro-batch, or there is none, few rows can be stored.
+        # If the broker's last id is missing, or from an earlier micro-batch, few rows can be stored.
         self._is_look = not run.is_claimed and (run.last_sequence_id < 0 or run.may_be_own)
         self._copied: Counter[str] = Counter()
 
@@ -235,10 +235,10 @@ class _RunReader:
             found.unread = "the broker has deleted some of them"
 
     def _search_shared(self) -> bool:
-        """Searches for the begin, also in known entries; returns whether nothing can be hidden.
+        """Searches for the begin, also in known entries; returns whether no entry can be hidden.
 
-        Rows that Spark does not report as a replay are always searched anew, because other tasks have added
-        entries at the end.
+        If Spark reports no replay, the search is always repeated, because other tasks have added entries at
+        the end.
         """
         run = self._run
         if run.is_claimed and not run.may_be_replay:
@@ -246,7 +246,7 @@ class _RunReader:
         with _known_batch(self._client, self._topic, run.secret, run.origin) as known:
             self._search.take(known.entries)
             self._copied = known.copied
-            # Rows of earlier runs were stored before this process first looked.
+            # Rows of earlier runs were stored before the first search of this process.
             if self._is_look and known.has_looked:
                 return True
             is_searched = self._search_back(known)
@@ -353,7 +353,8 @@ class _StoredMessages:
 def _copied_messages(entries: Entries, run: RunToFind, topic: TopicName) -> Counter[str]:
     """Counts the messages of a micro-batch that the query has written in other clusters, by cluster.
 
-    Replication does not keep origins, but names of producers and sequence ids, by any task of the query.
+    Replication does not keep origins, but keeps names of producers and sequence ids. Counts all tasks of the
+    query.
     """
     found: Counter[str] = Counter()
     for row in np.flatnonzero(entries.copied).tolist():
@@ -391,7 +392,7 @@ def _versions_of(entries: Entries) -> Ints:
 
 
 def _deliver_at_of(entries: Entries) -> Ints:
-    """Returns times of delivery in ms since the epoch, int64[n]; -1 for none."""
+    """Returns delivery times in ms since the epoch, int64[n]; -1 for none."""
     times, has = entries.numbers(EntryField.DELIVER_AT)
     return np.where(has, times, -1)
 

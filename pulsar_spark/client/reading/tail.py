@@ -30,23 +30,23 @@ K = TypeVar("K")
 class Tail(Closing):
     """A reader at the end of a partition; a context manager, not thread-safe.
 
-    The broker sends the next entry by itself. With the partition's end, :meth:`follow` requests the entries
-    up to the end, and again the next one. So the tail sees each entry.
+    The broker sends the next entry without a request. When the partition's end is known, :meth:`follow`
+    requests the entries up to the end and the next one. So the tail sees each entry.
 
     Args:
         client: client of the cluster.
         topic: one partition, or a topic without partitions.
-        after: entry before the first one of the tail; ``MessageId.EARLIEST`` for the topic's beginning.
+        after: entry before the tail's first entry; ``MessageId.EARLIEST`` for the topic's beginning.
         on_arrival: function that is called on the connection's thread when an entry is received, or the
             broker is lost; it must not block. :meth:`take` or :meth:`follow` is due then.
 
     Attributes:
         after: see the argument.
         reached: last entry up to which the tail has seen every visible entry after ``after``.
-        has_chunks: whether one of these entries was a chunk.
+        has_chunks: whether one of the seen entries was a chunk.
         last: last entry that the tail has seen; None before the first.
         was_waiting: whether at the last :meth:`follow` all entries up to its end were received, and the
-            broker was free to send the next one, so there was none.
+            broker had a permit for the next entry, so there was none.
 
     Raises:
         TopicNotFoundError, BrokerError: see ``Consumer``.
@@ -90,7 +90,7 @@ class Tail(Closing):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the tail receives nothing more and must be closed; makes no request."""
+        """Whether the tail receives no more entries and must be closed; makes no request."""
         return self._is_lost or self._consumer.lost
 
     def take(self) -> None:
@@ -142,14 +142,14 @@ class Tail(Closing):
 
 
 class Arrivals(Generic[K]):
-    """Partitions whose tails have received entries; connections' threads add them, one thread takes them."""
+    """Partitions whose tails have received entries; connections' threads add, one thread takes partitions."""
 
     def __init__(self) -> None:
         self._partitions: set[K] = set()
         self._came = threading.Condition()
 
     def add(self, partition: K) -> None:
-        """Notes that the tail of a partition has received an entry."""
+        """Records that the tail of a partition has received an entry."""
         with self._came:
             self._partitions.add(partition)
             self._came.notify()
@@ -158,7 +158,7 @@ class Arrivals(Generic[K]):
         return bool(self._partitions)
 
     def wait(self, seconds: float) -> None:
-        """Waits until there is a partition, for at most ``seconds``."""
+        """Waits until a partition was added, for at most ``seconds``."""
         with self._came:
             self._came.wait_for(lambda: self._partitions, seconds)
 

@@ -1,8 +1,8 @@
 """Payloads of messages -> a typed column; each payload is decoded with its own schema version.
 
 Messages are grouped by version, decoded a group at a time, and put back into their order. Owns the choice of
-each message's schema, and the error of a message without a schema. Must not know the layout of values, nor
-the handling of bad rows.
+each message's schema, and the error of a message without a schema. Must not depend on the layout of values,
+nor on the handling of bad rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pulsar_spark.values.interfaces import ValueDecoder
 from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueParts, ValueWork, WorkPool
 from pulsar_spark.wire.entry.entry_limits import Floats
 
-# Versions of a topic's schema by their numbers, without those that do not exist.
+# Versions of a topic's schema by their numbers, without missing ones.
 VersionsOf: TypeAlias = Callable[[TopicName, Iterable[int]], Mapping[int, Schema]]
 # The decoder of a version's values, or the reason why there is none.
 _Reader: TypeAlias = "ValueDecoder | str"

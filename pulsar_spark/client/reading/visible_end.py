@@ -1,8 +1,8 @@
 """Finds the last visible message of a segment at brokers with transactions that do not report it.
 
 Such brokers (5.0.0-M1, 5.0.1) repeat their first answer to GET_LAST_MESSAGE_ID until they load the segment
-again, although they deliver all new messages. So the stored entries are compared with those that a reader
-receives.
+again, although they deliver all new messages. So the stored entries are compared with the entries that a
+reader receives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 # Seconds of silence after which the broker is asked for its position.
 _ASKED_AFTER = 0.5
 
-# Bytes that may be in flight: the broker itself reads up to 5 MiB at a time.
+# Maximum bytes in flight; the broker itself reads up to 5 MiB at a time.
 _WINDOW_BYTES = 1 << 20
 
 
@@ -40,11 +40,11 @@ def visible_end(
     Args:
         client: client of the cluster.
         topic: segment.
-        told: the broker's answer, or the position before the first entry.
+        told: last message in the broker's answer, or the position before the first entry.
         stored: last entry, visible or not.
-        silence: seconds after which the rest counts as invisible, because it belongs to an open transaction.
-            They begin again with each received entry, and end early if the broker has read all entries.
-        seen: entry that was visible before.
+        silence: seconds without an entry after which the rest counts as invisible, because it belongs to an
+            open transaction; shorter if the broker has read all entries.
+        seen: entry that is known to be visible.
         patience: seconds after which the last entry found so far is returned.
 
     Raises:
@@ -70,7 +70,7 @@ def _last_given(
     with Consumer(client, topic, options, Permits(_WINDOW_BYTES)) as reader:
         while position.whole_entry < end and not until.passed:
             count = end.entries_since(position.whole_entry)
-            # A lost connection is no silence.
+            # A lost connection does not count as silence.
             found = receive_infos(
                 reader, Deadline(_ASKED_AFTER + client.operation().seconds), count, _ASKED_AFTER
             )

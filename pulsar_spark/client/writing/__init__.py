@@ -1,5 +1,5 @@
 """Writing: producers, topic writers, transactions, and producers that deduplicate micro-batches.
 
-Owns messages that are sent and not acknowledged. It may read, because a replay is compared with stored
-entries.
+Owns messages that are sent and not acknowledged. It may depend on reading, because a replay is compared with
+stored entries.
 """

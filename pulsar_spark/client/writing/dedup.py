@@ -1,8 +1,9 @@
-"""DedupTask: chooses the rows of a micro-batch that are sent, so that all runs of a task store each once.
+"""DedupTask: chooses the rows of a micro-batch to send, so that all runs of a task store each row once.
 
 A task has one producer name on each topic partition it writes to, so brokers admit one run of it at a time.
-Each run reads the rows that earlier runs have stored, and does not send these again (``StoredRows`` compares
-them). Sequence ids only show whether there is anything to read: each micro-batch has its own first id.
+Each run reads the rows that earlier runs have stored, and does not send these rows again (``StoredRows``
+compares them). Sequence ids only show whether there are rows to read, because each micro-batch has its own
+first id.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class PartitionRun:
     Attributes:
         number: number of the partition within the topic, from 0.
         name: name of its producer.
-        begin: id of the first entry that the task has stored there in the micro-batch; None if there is none.
-        stored: messages that earlier runs have stored there.
+        begin: id of the first entry that the task has stored in the micro-batch; None if there is none.
+        stored: messages that earlier runs have stored.
         claimed: upper bound of the stored messages, from the broker's last sequence id and the entries found.
         unread: number of stored messages that cannot be compared.
         last_sequence_id: last sequence id of this run, once its producer is closed.
-        has_sent: whether this run has sent anything.
+        has_sent: whether this run has sent a message.
     """
 
     number: int
@@ -93,7 +94,7 @@ class TopicRun:
         held_bytes: encoded bytes of the Arrow batches that had held rows.
         others: first words of the digests of rows that other tasks have stored in earlier runs, sorted; None
             if they were not read.
-        is_encrypted: whether its producers encrypt.
+        is_encrypted: whether the topic's producers encrypt.
         schema: schema of its producers.
         partitions: opened partitions.
     """
@@ -119,7 +120,7 @@ class Replay(NamedTuple):
     Attributes:
         missed: number of stored rows of the task that this run does not have.
         unread: number of stored messages of the task that cannot be compared.
-        is_again: whether some stored rows were sent when others were stored already.
+        is_again: whether some stored rows were sent when other rows were stored already.
     """
 
     missed: int
@@ -135,10 +136,10 @@ class DedupTask:
         client: client of the cluster.
         name: name of its producers; no other task of any query may use it.
         origin: numbers of the micro-batch, from 0 to 2**31 - 2, the task, the write and the run.
-        secret: secret of the query, at most 64 bytes; entries are signed with it.
+        secret: secret of the query that signs entries, at most 64 bytes.
         required: whether a topic without deduplication is an error.
         strict: whether sending rows that may be stored already is an error.
-        may_be_replay: whether an earlier run may have written rows, by the information that Spark gives.
+        may_be_replay: whether an earlier run may have written rows, by Spark's information.
         decryptor: decryptor of rows that earlier runs have encrypted.
         topics: opened topics, by the names that rows use.
         warning: warning that the driver must log once, or None.
@@ -160,11 +161,11 @@ class DedupTask:
 
     @property
     def place(self) -> TaskPlace:
-        """Returns the numbers of the micro-batch and the task, by which rows without keys are spread."""
+        """Returns numbers of micro-batch and task, which determine the partitions of rows without keys."""
         return TaskPlace(self.origin.batch, self.origin.task)
 
     def check_name(self, topic: TopicName) -> None:
-        """Raises OptionError if rows name a topic and one of its partitions, where a task has one name."""
+        """Raises OptionError if rows name a topic and its partition, which would share a producer name."""
         other = self._by_base.setdefault(topic.base, topic)
         if other != topic and topic.base in (topic, other):
             raise OptionError(
@@ -176,21 +177,21 @@ class DedupTask:
     def opens_all(self, topic: TopicName) -> bool:
         """Whether producers of partitions without rows are opened, too, to find stored rows anywhere.
 
-        Spark does not report a repeated stage. In that case the first rows of a task are looked for in their
-        own partitions only, and later rows in all partitions.
+        Spark does not report a repeated stage. Then the first rows of a task are searched only in their own
+        partitions, and later rows in all partitions.
         """
         return self.may_be_replay or self.strict or self.run_of(topic).rows > 0
 
     def must_prove(self, topic: TopicName) -> bool:
-        """Whether it must still be proven that a topic partition deduplicates."""
+        """Whether deduplication of the topic partition is not proven yet."""
         return self.required and topic.base not in self._known
 
     def proven(self, topic: TopicName) -> None:
-        """Notes that a topic partition deduplicates."""
+        """Records that a topic partition deduplicates."""
         self._known.add(topic.base)
 
     def spare_name(self, number: int) -> str:
-        """Returns a producer name that nobody can know before it is used."""
+        """Returns a producer name that nobody can guess before its use."""
         text = f"{self.name} {self.origin.batch} {number}".encode()
         return f"{self.name}-{hashlib.blake2b(text, key=self.secret, digest_size=6).hexdigest()}"
 
@@ -211,7 +212,7 @@ class DedupTask:
         )
 
     def tell_late(self, topic: TopicName) -> None:
-        """Notes that a later micro-batch was written before; raises DuplicatesError if the task is strict."""
+        """Records that a later micro-batch is already written; raises DuplicatesError for a strict task."""
         text = (
             f"micro-batch {self.origin.batch} is written after a later one: the checkpoint was set back or "
             "copied. Rows that equal stored ones are left out"
@@ -225,7 +226,7 @@ class DedupTask:
         return DuplicatesError(f"producer {self.name}: {text}. {what}", topic=str(topic))
 
     def stored_version(self, topic: TopicName) -> int | None:
-        """Returns the schema version of a topic's rows from an earlier run; None if it is not known.
+        """Returns the schema version of a topic's rows from an earlier run; None if unknown.
 
         Call it after the producers of the topic were opened. The first partition with rows decides.
         """
@@ -236,8 +237,8 @@ class DedupTask:
     def to_send(self, topic: TopicName, rows: RoutedRows, version: int | None) -> list[RoutedRows]:
         """Returns the rows of a topic that are sent now; rows that an earlier run has stored are left out.
 
-        A strict task sends nothing before it has found all rows that are stored under its name. ``version``
-        is the number of the rows' schema version, None without a schema.
+        A strict task sends nothing before it has found all rows that are stored under its name. ``version``:
+        number of the rows' schema version; None without a schema.
 
         Raises:
             DuplicatesError: the task is strict, and the rows differ from those of an earlier run.
@@ -296,7 +297,7 @@ class DedupTask:
             self.leave(topic)
 
     def leave(self, topic: TopicName) -> None:
-        """Reads the rest of a topic's stored rows, so that no consumer stays open while its writer is closed.
+        """Reads the rest of a topic's stored rows, so no consumer stays open while the writer is closed.
 
         Raises:
             DuplicatesError: the task is strict, and stored messages cannot be compared.
@@ -362,8 +363,8 @@ def last_sequence_id(
 ) -> int:
     """Returns the last sequence id that is stored under a producer's name; -1 if the broker knows none.
 
-    The producer must not be open. Schema and encryption are needed where the namespace requires them; no key
-    is needed here.
+    The producer must not be open. Schema and encryption are needed if the namespace requires them; no key is
+    needed here.
 
     Raises:
         BrokerError: no broker answered within the operation timeout.

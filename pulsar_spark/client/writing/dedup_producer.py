@@ -1,6 +1,7 @@
 """DedupProducer: the producer of a task that may be run again, on one topic partition.
 
-It finds the first entry of the micro-batch there. Must not know rows, nor how they are compared.
+It finds the first entry of the micro-batch in the topic partition. Must not depend on rows, nor on their
+comparison.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
 # If the last id of a producer's name is higher, another program has used the name, and no ids would be left.
-# Then other names are tried, at most this many.
+# Then other names are tried, up to a maximum.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
 _SPARE_NAMES = 10
 
-# Bytes of stored entries that may be in flight from the broker for a task's first topic; the n-th topic has
-# the n-th part. And the minimum of one partition.
+# Bytes of stored entries that may be in flight from the broker: maximum for a task's first topic (the n-th
+# topic has the n-th part), and minimum of one partition.
 _READ_BYTES = 16 << 20
 _MIN_WINDOW = 256 << 10
 
@@ -51,7 +52,7 @@ class DedupProducer(Producer):
 
     ``partition`` is a partition of the topic, with its number from 0, or the topic itself. The name and the
     initial sequence id of the options are not used. ``on_receipt`` is not called for messages that are stored
-    already. The other arguments are those of :class:`Producer`.
+    already. All other arguments are those of :class:`Producer`.
 
     Raises:
         BusyError: another copy of the task has the name.
@@ -92,11 +93,11 @@ class DedupProducer(Producer):
             opening=opening,
             memory=memory,
         )
-        self._newest_id = self.last_sequence_id  # the highest id that earlier runs can have used
+        self._newest_id = self.last_sequence_id  # highest id that earlier runs can have used
         self._has_read = False
 
     def read_stored(self) -> None:
-        """Begins to read the messages that earlier runs have stored there.
+        """Begins to read the messages that earlier runs have stored in the topic partition.
 
         Raises:
             SendError: another run of the task has written meanwhile.
@@ -167,7 +168,7 @@ class DedupProducer(Producer):
     def _sign(self) -> None:
         secret, topic, packer = self._dedup.secret, str(self.topic), self.packer
         origin = replace(self._dedup.origin, begin=self._partition.begin, is_again=self._run.is_replay)
-        # Only an origin without a begin depends on the entry that it is in.
+        # Only an origin without a begin depends on its entry.
         field = b"" if origin.begin is None else encode_origin(origin, secret, topic)
         packer.origin = lambda payload, metadata: (
             field or encode_origin(origin, secret, topic, payload, metadata)
@@ -176,14 +177,14 @@ class DedupProducer(Producer):
     def _read_first(self) -> None:
         dedup, partition = self._dedup, self._partition
         last_of_name = self._use_spare_names(self.last_sequence_id)
-        if last_of_name >= 0:  # else earlier runs have used the name before, if any
+        if last_of_name >= 0:  # otherwise earlier runs used the name before, if any
             self._newest_id = last_of_name
         last = self._newest_id
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
-        # After a restart a broker takes the last id of a name from its last entry, by any program.
-        # Other tasks may have stored rows of the micro-batch, too.
+        # After a restart a broker's last id of a name is that of the last entry under the name, by any
+        # program. Other tasks may have stored rows of the micro-batch, too.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
             if found.is_late:
@@ -196,7 +197,7 @@ class DedupProducer(Producer):
             dedup.tell_unread(self.topic, partition)
 
     def _use_spare_names(self, last: int) -> int:
-        """Continues under another name if no ids are left; returns the last id of the name in use.
+        """Continues under another name if no ids are left; returns the last id of the used name.
 
         All runs of the task use the same names in the same order, so brokers admit one of them at a time.
         """
@@ -222,7 +223,7 @@ class DedupProducer(Producer):
         return read_stored_run(dedup.client, self.topic, run, dedup.decryptor, self._window_bytes)
 
     def _begin(self) -> MessageId | None:
-        """Returns the id of the first entry that this producer has sent: for chunks, the first chunk."""
+        """Returns the id of the first entry that this producer has sent, which may be a first chunk."""
         if self.sent.first_id is not None:
             return self._writer.tally.first_entry
         # The receipt has no id, because the broker had stored the message before the connection was lost.
@@ -234,7 +235,7 @@ class DedupProducer(Producer):
         """Proves that the broker deduplicates: it must know the sequence id of the acknowledged entry."""
         sent = self.packer.next_sequence_id - 1
         last = self.reopen(self._partition.name, sent + 1)
-        if last > sent:  # the name was free for a moment
+        if last > sent:  # another program got the name for a moment
             raise foreign_writes(str(self.topic), self._partition.name)
         if last < sent:
             raise OptionError(

@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 class ProducerInterceptor:
     """Base class of interceptors. Each Spark task creates its own instance and calls it from one thread.
 
-    An exception in ``before_send`` fails the task, and none of its rows are sent: an interceptor that masks
-    values must not let them through. An exception in ``on_send_acknowledgement`` is logged.
+    An exception in ``before_send`` fails the task, and no row of the send is sent, because an interceptor
+    that masks values must not let them through. An exception in ``on_send_acknowledgement`` is logged.
     """
 
     def before_send(self, columns: MessageColumns) -> MessageColumns:
-        """Returns the columns that are sent instead of ``columns``: as many rows, in the same types.
+        """Returns the columns to send instead of ``columns``: as many rows, with the same types.
 
         Called with all rows of one send to one topic, before their partitions are chosen.
         """
@@ -52,16 +52,16 @@ class ProducerInterceptor:
         message_id: MessageId | None,
         error: Exception | None,
     ) -> None:
-        """Called with the result of an entry: a batch, a message outside a batch, or a message in chunks.
+        """Called with the result of an entry: a batch, an unbatched message, or a message in chunks.
 
         Called once for each entry that was sent, some time after it was acknowledged, or when the writer is
-        closed. The entries of a topic partition come in their order.
+        closed. The entries of a topic partition are reported in order.
 
         Args:
-            topic: the topic partition.
+            topic: topic partition.
             sequence_id: sequence id of the entry's first message.
             messages: number of messages in the entry.
-            message_id: id of the entry; None if it failed, or if the broker had stored it before.
+            message_id: id of the entry; None if the entry failed, or if the broker had stored it before.
             error: reason why the entry was not acknowledged, or None.
         """
 
@@ -80,11 +80,11 @@ class Interceptors:
         return lambda entry, place: self._receipts.append((topic, entry, place))
 
     def before_send(self, columns: MessageColumns, topic: str) -> MessageColumns:
-        """Returns the columns that are sent instead of ``columns``; ``topic`` is for error texts.
+        """Returns the columns to send instead of ``columns``; ``topic`` is for error texts.
 
         Raises:
-            OptionError: an interceptor has failed, or returned columns that cannot be sent. The text leaves
-                out the interceptor's text, because that may hold values of rows.
+            OptionError: an interceptor has failed, or returned columns that cannot be sent. The error omits
+                the interceptor's text, which may contain values of rows.
         """
         for one in self._all:
             name = f"{type(one).__module__}.{type(one).__qualname__}"
@@ -128,7 +128,7 @@ class Interceptors:
 
 
 def _problem(columns: object, rows: int) -> str | None:
-    """Returns why columns cannot be sent instead of ``rows`` rows; None if they can."""
+    """Returns the reason that columns cannot be sent instead of ``rows`` rows; None if they can."""
     if not isinstance(columns, MessageColumns):
         return f"{type(columns).__name__} instead of MessageColumns"
     for field in fields(columns):

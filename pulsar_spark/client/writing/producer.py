@@ -2,8 +2,8 @@
 
 The :class:`Packer` makes the entries; the :class:`PartitionWriter` decides which entries are sent, sent again
 or refused. This module owns the connection, the lock, waiting and retries. Callers block while the window is
-full; the session's thread only takes receipts. After a cut connection, a restart or an unload the next call
-finds the broker again and resends the pending entries.
+full; the session's thread only processes receipts. After a cut connection, a restart or an unload the next
+call finds the broker again and resends the pending entries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pulsar_spark.wire.frame_runs import Receipts
 from pulsar_spark.wire.frames import Frame
 from pulsar_spark.wire.wire_values import from_wire_version
 
-# Bytes and entries that are made before they are put into the window and sent in one call.
+# Bytes and entries that are made at a time, then put into the window and sent in one call.
 _GROUP_SIZE = 1 << 20
 _GROUP_ENTRIES = 500
 
@@ -57,17 +57,18 @@ class Producer:
         options: settings of the producer.
         partitions: number of producers that share the topic's limit of unacknowledged messages.
         first_sequence_id: sequence id of the first message, unless the broker has stored this id or a higher
-            one under the name; then the id after the last one. None: always the id after the last one.
+            id under the name; then the id after the last stored id. None: always the id after the last stored
+            id.
         transaction: transaction of all messages, or None.
         encryptor: encryptor of all payloads, or None.
-        is_encrypted: whether a producer without an encryptor, which sends nothing, is registered as an
-            encrypting one, because the namespace may require it.
-        on_receipt: function that gets each entry and its id on the session's thread; the id is None if the
-            entry was stored before. It must not block.
+        is_encrypted: whether a producer without an encryptor, which sends no messages, is registered as
+            encrypting, because the namespace may require encryption.
+        on_receipt: function that receives each entry and its id on the session's thread; the id is None if
+            the entry was stored before. It must not block.
         may_repeat: whether messages may be stored twice after a lost connection. If not, entries that the
             broker claims to have stored under a name from ``options`` are compared with the sent ones, which
-            needs the permission ``consume``; and messages of a transaction are an error if nothing shows that
-            they are stored.
+            needs the permission ``consume``; and messages of a transaction are an error unless proven to be
+            stored.
         opening: deadline of one attempt to open; the owner tries again. None: the producer tries again by
             itself until the operation timeout.
         memory: memory budget that the task's producers share; None: the limit of the options, not shared.
@@ -136,7 +137,7 @@ class Producer:
             ),
             StoredIds(
                 str(topic),
-                # A name that a broker chooses is given to nobody else.
+                # A broker does not give a name that it chose to another producer.
                 is_shared_name=not may_repeat and options.name is not None,
                 may_repeat=may_repeat,
             ),
@@ -154,7 +155,7 @@ class Producer:
 
     @property
     def topic_epoch(self) -> int | None:
-        """Returns the number of earlier exclusive producers; None if this one is not exclusive."""
+        """Returns the number of earlier exclusive producers; None if this producer is not exclusive."""
         return self._writer.topic_epoch
 
     @property
@@ -177,13 +178,13 @@ class Producer:
         Args:
             body: rows as messages of a batch, the i-th at ``body[offsets[i]:offsets[i + 1]]``; not copied.
             offsets: int64[n + 1].
-            sequence_ids: sequence ids of the rows, int64[n], growing; None: the producer's next ids.
-            groups: first row of each group, int64[g], growing from 0. No batch has rows of two groups, and no
-                batch stays open. None: the last batch stays open.
+            sequence_ids: sequence ids of the rows, int64[n], ascending; None: the producer's next ids.
+            groups: first row of each group, int64[g], ascending from 0. No batch has rows of two groups, and
+                no batch stays open. None: the last batch stays open.
 
         Raises:
-            SendError: a batch is larger than the broker takes or was refused, or the send timeout is over.
-            QueueFullError: there is no room and the caller does not want to wait.
+            SendError: a batch is larger than the broker accepts or was refused, or the send timeout is over.
+            QueueFullError: there is no room and ``block_if_queue_full`` is false.
         """
         if groups is None:
             self.send_batches(self.batcher.add(body, offsets, time.monotonic(), sequence_ids))
@@ -211,7 +212,7 @@ class Producer:
             self._wait_until(lambda: not self._writer.window)
 
     def fit(self) -> None:
-        """Waits for receipts until the pending entries fit into a part of the memory that became smaller."""
+        """Waits for receipts until the pending entries fit into this producer's part of the memory."""
         batches = self._fit_batches()
         if batches:
             self.send_batches(batches)
@@ -227,7 +228,7 @@ class Producer:
         """Continues under another name or with other sequence ids; nothing may be pending.
 
         Returns:
-            The last sequence id that the broker has stored under that name; -1 if it knows none.
+            The last sequence id that the broker has stored under the name; -1 if it knows none.
 
         Raises:
             BrokerError: the broker did not accept the producer within the operation timeout.
@@ -267,7 +268,7 @@ class Producer:
                 self._reopen()
 
     def check(self) -> None:
-        """Raises the error by which this producer has failed, if it has."""
+        """Raises the error by which this producer has failed, if any."""
         self._writer.check()
 
     # ---- called by the session's thread
@@ -278,10 +279,10 @@ class Producer:
         return bool(self._writer.window)
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
-        """Takes receipts; raises ProtocolError, which ends the session, if one is missing."""
+        """Processes receipts; raises ProtocolError, which ends the session, if a receipt is missing."""
         with self._changed:
             if link is not self._link:
-                return  # all that is pending is sent again on another one
+                return  # all pending entries are sent again on another link
             writer = self._writer
             has_receipts = False
             for frame in frames:
@@ -313,7 +314,7 @@ class Producer:
         return has_acknowledged
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
-        """Notes that the connection has ended."""
+        """Records that the connection has ended."""
         with self._changed:
             if link is self._link:
                 self._writer.progress(link.progress_at)
@@ -375,7 +376,7 @@ class Producer:
     def _reopen(self) -> None:
         """Opens the producer again and sends the pending entries; called and left with the lock held."""
         due = self._writer.window.due_at
-        assert due is not None  # nothing is waited for without an entry that is pending
+        assert due is not None  # callers wait only while an entry is pending
         loss = self._writer.loss
         self._changed.release()
         try:
@@ -388,7 +389,7 @@ class Producer:
             failed = None
         finally:
             self._changed.acquire()
-        # The timeout may have started again meanwhile: then there is another attempt.
+        # The timeout may have started again meanwhile, which allows another attempt.
         due_now = self._writer.window.due_at
         if failed is not None and (not failed.is_passing or due_now is None or due_now <= due):
             self._writer.give_up(failed)
@@ -404,7 +405,7 @@ class Producer:
         session = self._locate(deadline)
         with self._changed:
             self._writer.check()
-            # A new id each time, because old receipts must not be taken for receipts of the resend.
+            # A new id each time, so that old receipts are not mistaken for receipts of the resend.
             link = self._link = ProducerLink(session, self._client.new_id(), self)
             self._writer.registering()
         try:
@@ -426,7 +427,7 @@ class Producer:
         except PulsarError as error:
             raise error.located(str(self.topic)) from error
         proof = writer.registered(answer, max_message_size)
-        if not self._is_fitted:  # once, because pending entries must not need the encryption keys again
+        if not self._is_fitted:  # only once, because pending entries must not need the encryption keys again
             self._fit_batches()
             self._is_fitted = True
         self.schema_version = from_wire_version(answer.schema_version)
@@ -455,7 +456,7 @@ class Producer:
 
 
 def task_memory(options: ProducerOptions) -> MemoryBudget:
-    """Returns the memory budget of all producers of a task; their windows change in several threads."""
+    """Returns the memory budget of all producers of a task; safe for windows in several threads."""
     return MemoryBudget(options.memory_limit, threading.Lock())
 
 

@@ -33,7 +33,7 @@ _ACCESS_MODES = {
     AccessMode.EXCLUSIVE_WITH_FENCING: pb.ExclusiveWithFencing,
 }
 
-# Bytes of an entry below which a copy is cheaper than a separate buffer.
+# Entries of fewer bytes are copied, because a copy is cheaper than a separate buffer.
 _SMALL = 4096
 
 # Bytes of entries that are sent without urgent frames between them.
@@ -52,14 +52,14 @@ class LinkOwner(Protocol):
         """See ``Handler``."""
 
     def on_frames(self, link: ProducerLink, frames: list[Frame | Receipts]) -> None:
-        """Takes frames for the producer."""
+        """Processes frames for the producer."""
 
     def on_lost(self, link: ProducerLink, error: PulsarError) -> None:
-        """Notes that the connection has ended."""
+        """Records that the connection has ended."""
 
 
 class ProducerLink:
-    """One registration. Each attempt has its own link, so that late frames of an older one are ignored."""
+    """One registration. Each attempt has its own link, so late frames of an older link are ignored."""
 
     def __init__(self, session: Session, producer_id: int, owner: LinkOwner) -> None:
         self._session = session
@@ -67,20 +67,20 @@ class ProducerLink:
         self._producer_id = producer_id
         self._owner = owner
         self._closing: Future[pb.BaseCommand] | None = None
-        self._sending = threading.Lock()  # the broker ends a connection on which entries follow the close
+        self._sending = threading.Lock()  # no entry may be sent after the close
         session.attach(Role.PRODUCER, producer_id, self)
 
     @property
     def awaits_receipts(self) -> bool:
-        """For the session."""
+        """See ``Handler``."""
         return self._owner.awaits_receipts
 
     def deliver(self, frames: list[Frame | Receipts]) -> None:
-        """For the session."""
+        """See ``Handler``."""
         self._owner.on_frames(self, frames)
 
     def lost(self, error: PulsarError) -> None:
-        """For the session."""
+        """See ``Handler``."""
         self._owner.on_lost(self, error)
 
     def register(
@@ -130,7 +130,7 @@ class ProducerLink:
                     self._session.ping()
 
     def _send(self, entries: Sequence[Outgoing]) -> None:
-        # Small entries are joined: the socket takes a few dozen buffers at a time.
+        # Small entries are joined, because the socket accepts a few dozen buffers at a time.
         buffers: list[Buffer] = []
         small: list[Buffer] = []
         size = 0
@@ -156,9 +156,10 @@ class ProducerLink:
 
     @property
     def progress_at(self) -> float:
-        """Returns when the connection last took bytes that were sent here, or queued before them.
+        """Returns when the connection last accepted bytes of this link, or queued before them.
 
-        In monotonic seconds; 0 if it took none. Later bytes may be in flight to the broker.
+        The time is in monotonic seconds; 0 if no bytes were accepted. Later bytes may be in flight to the
+        broker.
         """
         return self._session.written_at if self._mark.is_waiting else self._mark.taken_at
 
@@ -175,7 +176,7 @@ class ProducerLink:
                 self._closing = self._session.ask(
                     lambda request_id: commands.close_producer(request_id, self._producer_id),
                     CLOSE_TIMEOUT,
-                    is_urgent=not self._mark.is_waiting,  # an entry must not come after it
+                    is_urgent=not self._mark.is_waiting,  # no entry may follow the command
                 )
             except PulsarError as error:
                 self._closing = Future()

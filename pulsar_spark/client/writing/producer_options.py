@@ -1,4 +1,4 @@
-"""Settings of producers: ProducerOptions has values only, UserCode has the objects of the user."""
+"""Settings of producers: ProducerOptions has only values, UserCode has the user's objects."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ProducerOptions:
     Attributes:
         name: producer name; None: the broker chooses.
         access_mode: whether other producers may write to the partition, too.
-        initial_sequence_id: the first id is this value + 1, or the broker's last id for this name + 1 if that
-            is higher. None: the first id is 0.
+        initial_sequence_id: the first id is this value + 1, or the broker's last id for this name + 1 if
+            higher. None: the first id is 0.
         properties: names and values that the broker shows in the topic's statistics.
         batching: whether messages share entries.
         batching_max_messages: maximum messages in a batch; see ``Batcher``.
@@ -58,7 +58,7 @@ class ProducerOptions:
         send_timeout: seconds from a send to its receipt.
         routing_mode: rule for the partitions of rows without a key.
         hashing_scheme: hash function of keys.
-        key_bytes: whether all keys are sent as base64 text, and hashed as such, as with the Java client's
+        key_bytes: whether all keys are sent and hashed as base64 text, as with the Java client's
             ``keyBytes``. False: only keys that are not UTF-8, unless the schema needs it.
         switch_frequency: publish delays after which rows without a key go to the next partition.
         schema: schema of the values; it is registered if the topic does not have it, and each entry has its
@@ -99,7 +99,7 @@ class ProducerOptions:
 
     @property
     def sends_key_bytes(self) -> bool:
-        """Whether all keys are sent as base64 text: by ``key_bytes``, or for KEY_VALUE with SEPARATED."""
+        """Whether all keys are sent as base64 text, by ``key_bytes`` or for a SEPARATED KEY_VALUE schema."""
         return self.key_bytes or (
             self.schema is not None
             and self.schema.type is SchemaType.KEY_VALUE

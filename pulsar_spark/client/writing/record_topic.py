@@ -42,7 +42,7 @@ _START = MessageId(-1, -1)
 # Name of the property that holds the record.
 _PROPERTY = b"record"
 
-# Entries of the shortest end of a topic that is read, and the factor from one end to the next longer one.
+# Entries of the shortest read end of a topic, and the factor from one end to the next longer one.
 _END_ENTRIES, _LONGER = 512, 16
 
 # Bytes in flight from the broker.
@@ -51,7 +51,8 @@ _WINDOW_BYTES = 1 << 20
 # Seconds between two requests while a record or the end of a backlog is awaited; maximum for a backlog.
 _PAUSE = 0.005
 _STEPPING = 2.0
-# Seconds within which a broker stores an acknowledgement, and between attempts to open the topic meanwhile.
+# Seconds within which a broker stores an acknowledgement, and seconds between attempts to open the topic
+# meanwhile.
 _STORED_WITHIN = 3.0
 _BETWEEN_ATTEMPTS = 0.1
 
@@ -74,10 +75,10 @@ class StoredRecord:
 
 
 class _RecordProducer(Producer):
-    """A producer that raises immediately if a backlog quota keeps it out.
+    """A producer that raises an error immediately if a backlog quota blocks it.
 
-    It does not wait, because the backlog belongs to the owner, who keeps the last records. A silent
-    connection is closed although entries are pending, because a duplicated record has the effect of one.
+    It does not wait, because the backlog consists of the owner's last records. A silent connection is closed
+    although entries are pending, because a duplicated record has no further effect.
     """
 
     awaits_receipts = False
@@ -92,7 +93,8 @@ class _RecordProducer(Producer):
             raise
 
     def _locate(self, deadline: Deadline) -> Session:
-        # The producer is opened for each micro-batch, nearly always at the same broker.
+        # The producer is opened for each micro-batch, nearly always at the same broker, so the lookup is
+        # saved.
         return self._client.kept_session(self.topic, Purpose.WRITE, deadline)
 
 
@@ -105,7 +107,7 @@ def append_record(
     require encryption; the record itself is a property, which is not encrypted.
 
     Raises:
-        SendError: a backlog quota keeps producers out.
+        SendError: a backlog quota blocks producers.
         PulsarError: the broker did not accept the record.
     """
     with _first_partition(client, topic) as partition:
@@ -120,12 +122,12 @@ def append_record(
 class RecordTopic:
     """A topic of records, for its one owner.
 
-    Topic and encryptor are as for :func:`append_record`. ``name`` follows the client's prefix in the name of
-    the owner's durable subscription; the broker admits one owner at a time.
+    Topic and encryptor are as for :func:`append_record`. The owner's durable subscription is named by the
+    client's prefix and ``name``; the broker admits one owner at a time.
 
     Attributes:
-        topic: topic partition that holds the records: the first one, if there are several.
-        read_to: position of the last message that was read; (-1, -1) if none was.
+        topic: topic partition of the records: the first one, if there are several.
+        read_to: position of the last read message; (-1, -1) if there is none.
         owners_before: number of owners that have opened the topic for writing before this one. Brokers count
             them while the topic exists. 0 before ``open_for_writing``.
 
@@ -180,13 +182,13 @@ class RecordTopic:
     def open_for_writing(self) -> None:
         """Opens the producer, which excludes all other producers until ``close``; does nothing if it is open.
 
-        So no message of another program lies between the records that are appended here.
+        So no message of another program lies between the appended records.
 
         Raises:
-            SendError: a backlog quota keeps producers out.
+            SendError: a backlog quota blocks producers.
         """
         if self._producer is None:
-            # Without a name, because others could use up the sequence ids of a known name.
+            # Without a name, because other programs could use up the sequence ids of a known name.
             options = ProducerOptions(access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
             # A record may be repeated, because open transactions hide records from a comparison.
             self._producer = _RecordProducer(
@@ -198,12 +200,12 @@ class RecordTopic:
             self._openings += 1
 
     def open_after_release(self) -> None:
-        """Opens the topic for writing after ``release_all``, if a backlog quota kept producers out before.
+        """Opens the topic for writing after ``release_all``, if a backlog quota blocked producers before.
 
         Brokers store acknowledgements once a second. Until then the quota counts the released records.
 
         Raises:
-            SendError: the quota still keeps producers out after some seconds.
+            SendError: the quota still blocks producers after some seconds.
         """
         until = time.monotonic() + _STORED_WITHIN
         while True:
@@ -215,7 +217,7 @@ class RecordTopic:
             time.sleep(_BETWEEN_ATTEMPTS)
 
     def append(self, value: bytes, *, transaction: TxnId | None = None) -> None:
-        """Sends a record, UTF-8, in a transaction to which this topic was added, or outside of any."""
+        """Sends a record, UTF-8, in a transaction to which this topic was added, or without a transaction."""
         self.open_for_writing()
         assert self._producer is not None
         self._producer.packer.transaction = transaction
@@ -239,14 +241,14 @@ class RecordTopic:
         return self._read_visible(None)
 
     def read_all(self) -> list[StoredRecord]:
-        """Reads all messages that the broker still has, also acknowledged ones and those read before."""
+        """Reads all messages that the broker still has, including acknowledged and read ones."""
         return self._read(_START, self._holder.last_message_id().last)
 
     def read_through(self, value: bytes) -> list[StoredRecord]:
         """Appends ``value``, waits until it is visible and reads all messages after ``read_to``.
 
-        A message is visible when each transaction with an earlier message has ended. After an error nothing
-        counts as read, so a caller may try again. There must be no other record of this value.
+        A message is visible when each transaction with an earlier message has ended. After an error no
+        message counts as read, so a caller may try again. No other record may have this value.
 
         Raises:
             DeadlineError: the record did not become visible within the operation timeout.
@@ -257,7 +259,8 @@ class RecordTopic:
         self.append(value)
         self.flush()
         deadline, begin, position = self._client.operation(), self.read_to, self._producer.sent.last_id
-        # The same position as before: the broker had stored the record before the connection was lost.
+        # If the position is the same as before, the broker had stored the record before the connection was
+        # lost.
         appended = None if position is None or position == before else StoredRecord(position, value)
         try:
             records = self._read_visible(appended)
@@ -280,9 +283,10 @@ class RecordTopic:
             self._holder.ack_cumulative(position)
 
     def release_all(self) -> None:
-        """Lets the broker remove all records that were read; without newer ones the backlog is then 0."""
+        """Lets the broker remove all read records; without newer records the backlog is then 0."""
         self.release(self.read_to)
-        # Brokers do not deliver transaction markers, but count them until they have read past them.
+        # Brokers do not deliver transaction markers, but count them in the backlog until they have read past
+        # them.
         self._holder.ask_for(1)
         until = self._client.operation().at_most(_STEPPING)
         while self._holder.backlog() > 0 and not self._holder.holds_entries and not until.passed:

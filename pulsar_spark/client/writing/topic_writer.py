@@ -1,4 +1,4 @@
-"""TopicWriter: takes message columns and sends each row to its partition."""
+"""TopicWriter: sends each row of message columns to its partition."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from pulsar_spark.wire.columns.keys_and_texts import EncodedKeys, check_properti
 from pulsar_spark.wire.columns.message_columns import MessageColumns
 from pulsar_spark.wire.columns.unbatched import encode_singles
 
-# Seconds after which the keeper notices a lost connection while no call is made.
+# Seconds after which the keeper notices a lost connection between calls.
 _MENDING_INTERVAL = 0.5
 
 # Seconds between requests for new partitions, as in the Java client.
 _LOOK_AGAIN = 60.0
 
-# Rows of a block of one partition if batches have no limit of messages, or the block must not depend on it.
+# Rows of a block for one partition if batches have no limit of messages, or a replay must have equal blocks.
 _BLOCK = 1000
 
-# Bytes of encoded rows that are put together by key. Twice as many are in memory while they are sorted.
+# Bytes of encoded rows that are grouped by key. Twice as many are in memory during sorting.
 _WINDOW = 4 << 20
 
 _log = logging.getLogger(__name__)
@@ -68,21 +68,21 @@ class TopicWriter(Closing):
     A :class:`Router` chooses the partition of each row. The rows of a partition stay in order; with KEY_BASED
     batches only the rows of each key. A producer is opened with the first row of its partition (``_open`` has
     the exceptions). A keeper thread sends a batch that has been open for the publish delay, and opens lost
-    producers again. Rows that are put together by key wait for 4 MiB of rows or for ``flush``, without a
-    limit of time.
+    producers again. Rows that are grouped by key wait for 4 MiB of rows or for ``flush``, without a time
+    limit.
 
     Args:
         client: client of the cluster.
         topic: topic with or without partitions, or one partition; the broker creates a missing one by its
             policy.
         options: settings of each partition's producer.
-        place: numbers of the micro-batch and the task. With it, the partition of a row depends only on the
-            rows and on the place: rows without a key begin at ``TaskPlace.first_partition`` and go to the
-            next partition by count alone. None: they begin at a random partition, because short-lived writers
-            must not all begin at the first, and also go to the next one by time.
+        place: numbers of the micro-batch and the task, from which a replay gets equal partitions: rows
+            without a key begin at ``TaskPlace.first_partition`` and go to the next partition by count alone.
+            None: rows begin at a random partition, because short-lived writers must not all begin at the
+            first, and also go to the next partition by time.
         look_again: seconds after which a send requests the partitions again. None: never.
         transaction: transaction of all rows, or None.
-        dedup: task whose rows are stored once, or None. It has a place, and never requests partitions again.
+        dedup: deduplication of the task, or None. It has a place, and never requests partitions again.
         memory: memory budget that writers share, which must call ``fit`` then; None: the limit of the
             options, not shared.
         code: router, encryptor and interceptors of the user; with interceptors only one thread may call.
@@ -178,7 +178,7 @@ class TopicWriter(Closing):
                 producer.send_open_batch()
             for producer in self._producers.values():
                 if isinstance(producer, DedupProducer):
-                    producer.release()  # of all producers, before one of them waits for its last receipt
+                    producer.release()  # released for all producers before waiting for a last receipt
             for producer in self._producers.values():
                 producer.flush()
         self._interceptors.acknowledge()
@@ -197,7 +197,7 @@ class TopicWriter(Closing):
         return {topic: part for topic, part in sent.items() if part.messages}
 
     def begin_close(self) -> None:
-        """Begins to close without waiting for receipts or brokers; call ``close`` then."""
+        """Begins to close without waiting for receipts or brokers; call ``close`` afterwards."""
         # Without the lock, because the keeper may hold it while it opens a producer again.
         self._closing = self._closing or Deadline(CLOSE_TIMEOUT)
         for producer in list(self._producers.values()):
@@ -211,7 +211,7 @@ class TopicWriter(Closing):
         failure = self._failure or ClosedError("the writer was closed before this was acknowledged")
         self.begin_close()
         assert self._closing is not None
-        if self._changed.acquire(timeout=self._closing.left):  # a call that opens a producer has it
+        if self._changed.acquire(timeout=self._closing.left):  # a call that opens a producer holds it
             self._changed.notify_all()
             self._changed.release()
         producers = list(self._producers.values())
@@ -223,11 +223,11 @@ class TopicWriter(Closing):
             self._interceptors.failed(str(producer.topic), producer.pending, failure)
 
     def _open(self, numbers: Sequence[int]) -> None:
-        """Opens the missing producers of partitions; of all, if each must be claimed or may have stored rows.
+        """Opens the missing producers of partitions; of all partitions, if each must be claimed or searched.
 
         Writers with the same names exclude each other by the topic's first partition, which they open before
-        all others. A task that deduplicates closes the producers that it has opened here while it waits for a
-        name, because a copy of the task that has begun may lose a name for a moment, and must get it back.
+        all others. While a deduplicating task waits for a name, it closes the producers that it has opened
+        here, because a running copy of the task may lose a name for a moment, and must get it back.
         """
         dedup, claims_all = self._dedup, self._options.access_mode is not AccessMode.SHARED
         if claims_all or (dedup is not None and dedup.opens_all(self._topic)):
@@ -249,12 +249,12 @@ class TopicWriter(Closing):
 
         retry(attempt, deadline)
         opened = [each for each in map(self._producers.get, missing) if isinstance(each, DedupProducer)]
-        for some in (opened[:1], opened[1:]):  # the first one may find that this is a replay
+        for some in (opened[:1], opened[1:]):  # the first producer may find that this is a replay
             raise_error_of(run_all([each.read_stored for each in some]))
-        self._open([])  # the others, if one of these has found that
+        self._open([])  # the remaining partitions, if a producer has found a replay
 
     def _open_missing(self, numbers: Sequence[int], opening: Deadline | None = None) -> None:
-        """Opens producers: the writer's first one alone, then all others in parallel."""
+        """Opens producers: the writer's first producer alone, then all others in parallel."""
         if self._transaction is not None:
             self._transaction.add(self._names[number] for number in numbers)
         first = [] if self._producers else numbers[:1]
@@ -302,7 +302,7 @@ class TopicWriter(Closing):
         try:
             names = self._client.partitions(self._topic)
         except PulsarError as error:
-            # The producers notice a topic that can no longer be written.
+            # If the topic can no longer be written, its producers raise the error.
             _log.warning(
                 "%s: the number of partitions could not be checked; it is checked again later: %s",
                 self._topic,
@@ -323,8 +323,8 @@ class TopicWriter(Closing):
             random.randrange(count) if place is None else place.first_partition(count, options.routing_mode)
         )
         if self._dedup is not None:
-            # Two live copies of a task exclude each other only in partitions that both write. So rows go to
-            # the same partitions in each copy, whatever the sizes of the batches.
+            # Two live copies of a task exclude each other only in partitions that both write. So rows must go
+            # to the same partitions in each copy, for all sizes of batches.
             block = _BLOCK
         else:
             block = (options.batching_max_messages or _BLOCK) if options.batching else 1
@@ -409,14 +409,14 @@ class TopicWriter(Closing):
         self._changed.notify_all()
 
     def _by_partition(self, partitions: Partitions) -> tuple[Ints, Ints]:
-        """Returns the order that puts rows together by partition, and where each partition's rows begin."""
+        """Returns the order that groups rows by partition, and the start of each partition's rows."""
         if len(self._names) == 1:
             return np.arange(len(partitions)), np.array([0, len(partitions)])
         order = stable_order(partitions)
         return order, np.searchsorted(partitions[order], np.arange(len(self._names) + 1))
 
     def _send_cut(self, columns: MessageColumns, keys: EncodedKeys, partitions: Partitions) -> None:
-        """Sends rows that cannot all share batches: unbatched, with own ids, or with a time of delivery."""
+        """Sends rows that cannot all share batches: unbatched, with own ids, or with a delivery time."""
         order, bounds = self._by_partition(partitions)
         alone = np.full(len(columns), not self._options.batching)
         begins = np.zeros(len(columns), np.bool_)
@@ -432,7 +432,7 @@ class TopicWriter(Closing):
         if ids is not None:
             singles = singles.with_ids(ids[alone])
         batched = encode_batch_messages(columns, keys, order=_unless_all(order[~alone], len(columns)))
-        # Index of each row among the single or the batched ones.
+        # Index of each row among the single rows, or among the batched rows.
         single_at, batched_at = (np.append(0, np.cumsum(kind)) for kind in (alone, ~alone))
         for number, first, last in _parts(bounds):
             packer = self._producers[number].packer

@@ -1,9 +1,10 @@
 """Transactions of a cluster: begin, add topic partitions, commit, abort.
 
 Readers see all messages of a transaction at once when it is committed, and never if it is aborted. An open
-transaction holds back all readers of its topic partitions. Two rules follow. Close all producers of a
+transaction holds back all readers of its topic partitions. So follow two rules. Close all producers of a
 transaction before its end, because a message that is sent later makes its committed messages disappear. And
-do not ask for the outcome, because the broker answers alike for a committed and an aborted transaction.
+do not request the outcome, because the broker's answer is the same for a committed and an aborted
+transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pulsar_spark.wire import pulsar_pb2 as pb
 
 
 class Transactions:
-    """The transaction coordinators of a cluster. Thread-safe; each call is tried for one operation timeout.
+    """The transaction coordinators of a cluster. Thread-safe; each call is retried for one operation timeout.
 
     Args:
         client: client of the cluster.
@@ -62,13 +63,14 @@ class Transactions:
         )
 
     def commit(self, transaction: TxnId, deadline: Deadline | None = None) -> None:
-        """Makes the messages of a transaction visible; nothing more may be sent in it.
+        """Makes the messages of a transaction visible; no more messages may be sent in it.
 
         An unreachable broker is awaited until ``deadline``; None: for the operation timeout.
 
         Raises:
-            TransactionError: the broker no longer has the transaction. It was aborted, by its time or by
-                another program, or it was committed, by an earlier call or by this one if an answer was lost.
+            TransactionError: the broker no longer has the transaction. It was aborted, by its timeout or by
+                another program, or it was committed, by an earlier call or by this call if an answer was
+                lost.
         """
         self._end(transaction, deadline, commit=True)
 
@@ -112,7 +114,8 @@ class Transactions:
     ) -> pb.BaseCommand:
         session = self._sessions.get(coordinator)
         if session is None or session.error is not None:
-            # Not the connection that writes, because a broker that throttles publishing does not read it.
+            # Not the connection of producers, because a broker that throttles publishing does not read from
+            # it.
             session = self._client.locate(self._coordinators[coordinator], Purpose.READ, deadline)
             connect = session.request(
                 lambda request_id: commands.tc_client_connect(request_id, coordinator), deadline
@@ -123,7 +126,7 @@ class Transactions:
             for body in (answer.newTxnResponse, answer.addPartitionToTxnResponse, answer.endTxnResponse):
                 _check(body)
         except PulsarError:
-            self._sessions.pop(coordinator, None)  # the next request looks it up again
+            self._sessions.pop(coordinator, None)  # the next request looks up the coordinator again
             raise
         self._sessions[coordinator] = session
         return answer
@@ -131,7 +134,7 @@ class Transactions:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One open transaction, for those who write in it."""
+    """One open transaction, for its writers."""
 
     id: TxnId
     _transactions: Transactions
