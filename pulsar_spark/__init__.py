@@ -1,9 +1,9 @@
 """Apache Pulsar source and sink for PySpark Structured Streaming, in pure Python.
 
-Users' programs import from here only; all modules below are internal. ``register(spark)`` makes
-``format("pulsar")`` known where Spark does not find it itself; ``PulsarProgressListener`` logs how far
-queries lag, and ``PulsarLineageListener`` reports their topics to OpenLineage; ``ProducerInterceptor``,
-``CryptoKeyReader`` and ``Authentication`` describe the classes that options name.
+Users' programs import from here only; all modules below are internal. ``register(spark)`` registers
+``format("pulsar")`` if Spark does not find it itself; ``PulsarProgressListener`` logs the lag of queries, and
+``PulsarLineageListener`` reports their topics to OpenLineage; ``ProducerInterceptor``, ``CryptoKeyReader``
+and ``Authentication`` describe the classes that options name.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pulsar_spark.spark.lineage_listener import PulsarLineageListener
     from pulsar_spark.spark.progress_listener import PulsarProgressListener
     from pulsar_spark.spark.sink.report import TopicPartitionMetrics
-else:  # The same for Python. What is below spark/ can be used where there is no pyspark.
+else:  # The same exports at run time. Modules outside of spark/ can be used without pyspark.
     __getattr__ = lazy_imports(
         __name__,
         {

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Characters that begin a line or change a terminal's display: control characters, line separators, marks of
-# writing direction; and halves of characters, which cannot be encoded.
+# Characters that begin a line or change a terminal's display: control characters, line separators, and marks
+# of writing direction; and lone surrogates, which cannot be encoded.
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -65,7 +65,7 @@ class PulsarError(Exception):
 
     Args:
         what: description of the fault, without a final full stop.
-        topic: full topic name, of the partition if there is one.
+        topic: full topic name, or that of the partition.
         message_id: text form of the message id or range concerned.
         advice: advice to the user; None: the class's usual advice.
     """
@@ -85,7 +85,7 @@ class PulsarError(Exception):
 
     @property
     def facts(self) -> str:
-        """The text without the advice."""
+        """Returns the text without the advice."""
         text = f"[{self.code}] {self.what}"
         if self.topic is not None:
             text += f"; topic {self.topic}"
@@ -427,8 +427,8 @@ _SERVER_ERRORS = {
 }
 
 
-# Texts of a broker whose namespace accepts encrypted messages only; there is no separate code, and a retry
-# does not help.
+# Texts of a broker whose namespace accepts only encrypted messages; the error has no separate code, and a
+# retry does not help.
 _METADATA_ERROR = 1
 _ENCRYPTION_REQUIRED = ("Encryption is required", "must be encrypted")
 # The response to GET_LAST_MESSAGE_ID while the broker cannot parse the metadata of the topic's last entry.
@@ -455,7 +455,7 @@ _REFUSED_MESSAGES = {
 }
 
 
-# A refused schema's reason has the strategy, and both schemas on many lines; then all of it is repeated.
+# The reason for a refused schema has the strategy and both schemas on many lines, and is repeated.
 _INCOMPATIBLE_SCHEMA = 18
 _SAID_AGAIN = " caused by "
 _JAVA_CLASS = re.compile(r"\b(?:\w+\.)+\w*Exception: ")
@@ -465,8 +465,8 @@ _MAX_REASON, _MAX_SCHEMA_REASON = 300, 2000
 def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerError:
     """Makes the exception for a ServerError code.
 
-    It keeps the first line of the broker's text, or the whole reason of a refused schema on one line. The
-    code's name replaces an empty text.
+    The error has the first line of the broker's text, or the whole reason for a refused schema on one line.
+    The code's name replaces an empty text.
     """
     known = _SERVER_ERRORS.get(error, _ServerError("an unknown error", BrokerError))
     if error == _INCOMPATIBLE_SCHEMA:
@@ -481,7 +481,7 @@ def from_server(error: int, text: str, *, topic: str | None = None) -> BrokerErr
     if error == _METADATA_ERROR and _LAST_UNPARSABLE in what:
         advice = "The topic's last entry is damaged: publish another message, then the broker answers again"
         return NotReadyError(what, topic=topic, advice=advice)
-    # Brokers send no reason, for example, for a segment that they are about to delete.
+    # Brokers send no reason, for example for a segment that will be deleted soon.
     if error == _UNKNOWN_ERROR and (not reason or _RECOVERY_FAILED in what):
         return NotReadyError(what, topic=topic)
     if error == _NOT_ALLOWED and _IS_NON_DURABLE in what:

@@ -19,7 +19,7 @@ class MessageId:
     """Position in a topic partition: ``ledger``, ``entry`` (-1: before the ledger's first), ``batch_index``.
 
     ``batch_index`` -1 means the whole entry, and sorts after every index of the entry, because a position
-    means "read up to here".
+    includes all earlier messages.
 
     Attributes:
         EARLIEST: position before all messages, ``(-1, -1)``.
@@ -61,33 +61,33 @@ class MessageId:
 
     @property
     def whole_entry(self) -> MessageId:
-        """The position after the last message of this entry."""
+        """Returns the position after the last message of this entry."""
         return MessageId(self.ledger, self.entry)
 
     @property
     def next_entry(self) -> MessageId:
-        """The first entry after this position, if it is in the same ledger; EARLIEST stays EARLIEST."""
+        """Returns the next entry after this position in the same ledger; EARLIEST for EARLIEST."""
         return self if self.ledger < 0 else MessageId(self.ledger, self.entry + 1)
 
     @property
     def last_whole_entry(self) -> MessageId:
-        """The last entry without messages after this position, which may be acknowledged here."""
+        """Returns the last entry without messages after this position, which may be acknowledged."""
         return self if self.batch_index < 0 else self.whole_entry.back(1)
 
     @property
     def previous(self) -> MessageId:
-        """The position directly before this message: a reader from there receives this message first."""
+        """Returns the position directly before this message; a reader from there receives it first."""
         if self.batch_index > 0:
             return MessageId(self.ledger, self.entry, self.batch_index - 1)
         return MessageId(self.ledger, max(self.entry, 0) - 1)
 
     @property
     def ledger_start(self) -> MessageId:
-        """The position before the first entry of this ledger."""
+        """Returns the position before the first entry of this ledger."""
         return MessageId(self.ledger, -1)
 
     def back(self, entries: int) -> MessageId:
-        """Returns the position this number of whole entries before, no further than :attr:`ledger_start`."""
+        """Returns the position ``entries`` whole entries before, not before :attr:`ledger_start`."""
         return MessageId(self.ledger, max(self.entry - entries, -1))
 
     def entries_since(self, start: MessageId) -> int | None:
@@ -128,7 +128,10 @@ _SCALABLE, _SEGMENT_DOMAIN = "topic", "segment"
 
 
 class TxnId(NamedTuple):
-    """A transaction: ``most_bits`` is its coordinator's number, ``least_bits`` its own number there."""
+    """A transaction.
+
+    ``most_bits`` is the coordinator's number, ``least_bits`` the transaction's number there.
+    """
 
     most_bits: int
     least_bits: int
@@ -159,8 +162,9 @@ class TopicName(NamedTuple):
         ``scalable``: whether the name may be a scalable topic's.
 
         Raises:
-            OptionError: the name is malformed, or not persistent: Spark must be able to read a range again.
-            UnsupportedError: the name is a scalable topic's, and must not be.
+            OptionError: the name is malformed, or not persistent, because Spark must be able to read a range
+                again.
+            UnsupportedError: the topic is scalable, and ``scalable`` is false.
         """
         domain, parts = _split(text)
         if domain == "non-persistent":
@@ -206,7 +210,7 @@ class TopicName(NamedTuple):
 
     @property
     def base(self) -> TopicName:
-        """The topic of a partition or segment; any other name itself."""
+        """Returns the topic of a partition or segment, or any other name itself."""
         if self.is_segment:
             return self._replace(domain=_SCALABLE, local=self.local.rpartition("/")[0])
         if self.is_scalable:
@@ -230,7 +234,7 @@ class TopicName(NamedTuple):
 
     @property
     def scalable(self) -> TopicName:
-        """The scalable topic of a segment, or the scalable topic that this topic may become."""
+        """Returns the scalable topic of a segment, or the scalable topic that this topic may become."""
         return self.base._replace(domain=_SCALABLE)
 
     def segment(self, first_hash: int, last_hash: int, number: int) -> TopicName:
@@ -240,7 +244,7 @@ class TopicName(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The partition's number, ``-1`` without one, or a segment's range of hashes and number."""
+        """Returns the partition's number, ``-1`` without one, or a segment's range of hashes and number."""
         return self.local.rpartition("/")[2] if self.is_segment else str(self.partition)
 
     def of_part(self, part: str) -> TopicName:
@@ -342,10 +346,10 @@ class TopicPattern:
 
     @property
     def broker_regex(self) -> str | None:
-        """A regular expression for brokers that matches ``tenant/namespace/name`` of all these topics.
+        """Returns a regular expression for brokers that matches all these topics' ``tenant/namespace/name``.
 
-        It may match more topics. Brokers have another dialect and a limit of length, so it is the common
-        first part of all names, and any rest. None if no first part is known: all topics match.
+        The expression may match more topics. Brokers have another dialect and a length limit, so it consists
+        of the common prefix of all names, and any rest. None if no prefix is known, because all topics match.
         """
         found = _LITERAL.match(self.regex.pattern)
         if found is None or "|" in self.regex.pattern:
@@ -363,7 +367,7 @@ class TopicPattern:
     def matches(self, topic: TopicName) -> bool:
         """Whether the pattern includes ``topic``, or the topic of this partition.
 
-        It never includes topics without users' data: Pulsar's own (``__change_events``, pending
+        The pattern never includes topics without users' data: Pulsar's own (``__change_events``, pending
         acknowledgements) and the commit logs of this package's sink.
         """
         local = topic.base.local

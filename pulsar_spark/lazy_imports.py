@@ -21,7 +21,7 @@ def lazy_imports(package: str, modules: Mapping[str, str]) -> Callable[[str], ob
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except AttributeError as error:  # Python would hide the cause
+        except AttributeError as error:  # because Python would hide the cause
             raise ImportError(f"{module_of[name]} cannot be imported: {error}") from error
         found: object = getattr(module, name)
         setattr(sys.modules[package], name, found)  # so that this function runs once for each name

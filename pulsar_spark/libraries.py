@@ -24,21 +24,21 @@ try:
     import google.protobuf
     import numpy
     import pyarrow
-except (ImportError, AttributeError) as _error:  # the latter: PyArrow found a folder numpy
+except (ImportError, AttributeError) as _error:  # AttributeError if PyArrow found only a folder numpy
     raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {_error}") from _error
 
 
 def check(versions: dict[str, str | None]) -> None:
-    """Compare versions with the oldest supported ones.
+    """Compares versions with the oldest supported versions.
 
     Args:
-        versions: by name, as in OLDEST; None: there is only a folder of this name.
+        versions: versions by name, as in OLDEST; None: there is only a folder of this name.
 
     Raises:
         LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
-        if version is None:  # spark-core's jar on the path has a folder google/protobuf, without Python
+        if version is None:  # only the folder google/protobuf of spark-core's jar
             raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class SchemaType(IntEnum):
-    """Kinds of schemas; the values are those of Schema.Type in PulsarApi.proto."""
+    """Kinds of schemas; values as in Schema.Type in PulsarApi.proto."""
 
     NONE = 0
     STRING = 1
@@ -41,9 +41,9 @@ class Schema:
 
     Attributes:
         type: kind of the schema.
-        data: definition: Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
+        data: definition; Avro's JSON for AVRO and JSON, empty for primitives, else see the kind's module.
         properties: properties from clients.
-        name: name from the broker, such as the topic's; without meaning, also for equality.
+        name: name from the broker, such as the topic's; ignored, also in comparisons.
     """
 
     type: SchemaType

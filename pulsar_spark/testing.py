@@ -99,7 +99,7 @@ def pulsar() -> Iterator[PulsarForTests]:
     """A Pulsar for all tests of a run, with deduplication and transactions.
 
     The variables PULSAR_SPARK_TEST_SERVICE_URL and PULSAR_SPARK_TEST_ADMIN_URL name a running Pulsar. Without
-    these variables a broker is started from published jars, and stopped at the end: this needs Java 17 or
+    these variables a broker is started from published jars, and stopped at the end. This needs Java 17 or
     newer, and the first start downloads the jars.
     """
     with _broker() as (service_url, admin_url):

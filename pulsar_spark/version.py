@@ -1,3 +1,3 @@
-"""The version of the package and the jar, which CONNECT sends."""
+"""The version of the package and the jar, also sent in CONNECT."""
 
 VERSION = "0.1.0"

@@ -1,17 +1,16 @@
 """Tables in Spark's catalog: the options of ``CREATE TABLE ... USING pulsar OPTIONS (...)``.
 
-Spark 4.2 and 4.3 pass the options when the table is created, each a second time with the prefix ``option.``,
-and together with properties of the catalog such as the owner. When the table is read or written they pass
-none. So the options are stored in the metadata of the table's first column, which Spark keeps, and passes
-when the table is read.
+Spark 4.2 and 4.3 pass the options only when the table is created, each a second time with the prefix
+``option.``, and with properties of the catalog such as the owner. So the options are stored in the metadata
+of the table's first column, which Spark keeps, and passes when the table is read.
 
     CREATE TABLE     options: topic, option.topic, owner, ...    the schema made here has them in its metadata
-    SELECT           options: those of WITH (...)                the table's schema
-    INSERT, save     options: those of WITH (...)                the rows' schema, with any metadata
+    SELECT           options from WITH (...)                      the table's schema
+    INSERT, save     options from WITH (...)                      the rows' schema, with any metadata
 
-A write never uses them. Rows bring their metadata along, out of a Parquet file or of another table, and Spark
-passes that of the rows wherever their names and types are those of the table. So whoever wrote a file would
-choose the cluster that rows go to.
+A write never uses these options, because Spark passes the metadata of the rows, such as that of a Parquet
+file or another table, if their names and types are the table's. So the writer of a file could choose the
+cluster for the rows.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from pulsar_spark.spark.options.sink import SINK
 from pulsar_spark.spark.options.source import SOURCE
 
 _PREFIX = "option."
-# What Spark 4.2 and 4.3 always pass when a table is created.
+# Properties that Spark 4.2 and 4.3 always pass when a table is created.
 _OF_A_TABLE = frozenset({"owner", "provider"})
 _KEY = "pulsar_spark.options"
 
 
 def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being created; None if no table is.
+    """Returns the options of a table that is being created; None if no table is being created.
 
     Raises:
-        OptionError: the table has none, or one is secret and Spark would show it with the columns.
+        OptionError: there are no options, or an option is secret and Spark would show it with the columns.
     """
     given = {name[len(_PREFIX) :]: text for name, text in options.items() if name.startswith(_PREFIX)}
     if not given and options.keys() >= _OF_A_TABLE:
@@ -46,7 +45,7 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
         )
     if not given:
         return None
-    if "path" in options:  # without the prefix; the parser of the options refuses it
+    if "path" in options:  # without a prefix; the parser of the options refuses it
         given["path"] = options["path"]
     for option in (*CONNECTION, *SOURCE, *SINK):
         text = next((text for name, text in given.items() if name.lower() == option.name.lower()), "")
@@ -60,23 +59,23 @@ def created_with(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a table, with the options in its metadata."""
+    """Returns the schema of a table, with the options in its metadata."""
     first, *others = schema.fields
     metadata = {_KEY: json.dumps(dict(options))}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def read_with(options: Mapping[str, str], schema: StructType) -> tuple[Mapping[str, str], StructType]:
-    """The options of a read, and its columns without options in their metadata.
+    """Returns the options of a read, and its columns without options in their metadata.
 
     Args:
-        options: the options from Spark. If they name a cluster they are complete, else they are added to
-            those of the table.
-        schema: the schema from Spark; that of a table contains its options.
+        options: options from Spark. If they name a cluster they are complete, else they are added to the
+            table's options.
+        schema: schema from Spark; a table's schema contains its options.
 
     Raises:
-        OptionError: the options have a login and no cluster. A schema need not be that of a table, and what
-            it says must not choose who gets the login.
+        OptionError: the options have a login and no cluster. A schema from elsewhere must not choose the
+            cluster that gets the login.
     """
     kept = [field.metadata[_KEY] for field in schema.fields if _KEY in (field.metadata or {})]
     if not kept:

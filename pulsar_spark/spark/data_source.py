@@ -31,18 +31,18 @@ from pulsar_spark.spark.row_plan import RowPlan, plan_rows
 from pulsar_spark.spark.short_errors import short_errors
 from pulsar_spark.spark.spark_api import HAS_READ_LIMITS
 
-# Spark settings, with their defaults: options whose names match one of these patterns are not shown.
+# Spark settings with their defaults: patterns of option names whose values are hidden.
 _REDACTION = {
     "spark.sql.redaction.options.regex": "(?i)url",
     "spark.redaction.regex": REDACTED,
 }
 
-# Spark Connect shows plans as text, an option as here. The setting's pattern replaces the parts that match.
+# Spark Connect shows plans as text, with options in this form. The setting's pattern hides matching parts.
 _CONNECT_TEXT = 'key: "%s"\n  value: "x"'
 _CONNECT_REDACTION = "spark.sql.redaction.string.regex"
 _CONNECT_PATTERN = '(?i)(authparams|password)"[^"]*".*'
 
-# Secrets that are values; transactionLogKey only names a place.
+# Options whose values are secret; transactionLogKey only names a place.
 _SECRETS = [option.name for option in CONNECTION if option.secret]
 
 _log = logging.getLogger(__name__)
@@ -63,13 +63,13 @@ class PulsarDataSource(DataSource):
         """The name for ``format(...)``."""
         return "pulsar"
 
-    # Spark sends this object to the processes that make readers after it has asked for the schema, so they
-    # all use the same plan of rows.
+    # Spark requests the schema before it sends this object to the processes that make readers, so they all
+    # use the same plan of rows.
     _rows: RowPlan | None = None
 
     @short_errors
     def schema(self) -> StructType:
-        """The columns of the source. ``load()`` calls this, so bad options raise OptionError there.
+        """Returns the columns of the source. ``load()`` calls this, so bad options raise OptionError there.
 
         Not called if the user gives the schema.
         """
@@ -85,27 +85,27 @@ class PulsarDataSource(DataSource):
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Returns the reader for ``spark.read``."""
         options, columns = read_with(self.options, schema)
         return PulsarReader(options, columns, self._rows)
 
     @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """For ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
+        """Returns the reader for ``spark.readStream``. Never fails, see :class:`PulsarStreamReader`."""
         options, columns = read_with(self.options, schema)
         made = PulsarStreamReader if HAS_READ_LIMITS else OlderStreamReader
         return made(options, columns, self._rows)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``df.write``."""
+        """Returns the writer for ``df.write``."""
         from pulsar_spark.spark.writer import PulsarWriter  # noqa: PLC0415 - only what writes needs it
 
         return PulsarWriter(parse_sink(self.options), schema, overwrite)
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """For ``df.writeStream``; ``overwrite`` is complete mode."""
+        """Returns the writer for ``df.writeStream``; ``overwrite``: complete mode."""
         from pulsar_spark.spark.writer import PulsarStreamWriter  # noqa: PLC0415 - as above
 
         return PulsarStreamWriter(parse_sink(self.options), schema)
@@ -122,13 +122,13 @@ class PulsarSparkDataSource(PulsarDataSource):
 
 @short_errors
 def register(spark: SparkSession) -> None:
-    """Make ``format("pulsar")`` and ``"pulsar_spark"`` known to a session that does not find them itself.
+    """Registers ``format("pulsar")`` and ``"pulsar_spark"`` in a session that does not find them itself.
 
-    Needed if the package is not installed, but came with ``--packages``, ``--py-files`` or ``addPyFile``.
-    Call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that has
-    the package, as in notebooks: Spark's processes on this machine then run the Python that calls this. And
-    needed in each thread of a program that writes: Spark looks for the format in the thread's active session.
-    In other cases it has no effect.
+    Needed if the package is not installed, but added with ``--packages``, ``--py-files`` or ``addPyFile``;
+    call it after the last ``addPyFile``. Also needed if ``python3`` of the PATH is not the Python that has
+    the package, as in notebooks: Spark's processes on this machine then run the Python that calls this. Also
+    needed in each thread that writes, because Spark looks for the format in the thread's active session.
+    Otherwise it has no effect.
 
     Raises:
         UnsupportedError: streams, or a Spark Connect server, cannot find the package, and it cannot be made
@@ -137,12 +137,12 @@ def register(spark: SparkSession) -> None:
     has_server = is_remote()
     if not has_server:
         use_this_python(spark.sparkContext)
-        spark.createDataFrame([], "value binary")  # which makes it the active session of this thread
+        spark.createDataFrame([], "value binary")  # makes ``spark`` the active session of this thread
     for source in (PulsarSparkDataSource, PulsarDataSource):
         try:
             spark.dataSource.register(source)
         except PySparkException as error:
-            # Spark 4.0 and 4.1 found it themselves, and do not let it be replaced.
+            # Spark 4.0 and 4.1 have found the source themselves, and do not let it be replaced.
             if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
                 raise
     _log_shown_options(spark, has_server=has_server)
@@ -153,9 +153,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _log_shown_options(spark: SparkSession, *, has_server: bool) -> None:
-    """Log the options that may hold a secret and that Spark, or a Spark Connect server, would show.
+    """Logs the options that may have a secret and that Spark, or a Spark Connect server, would show.
 
-    The level is INFO: the values are not known yet, and if they name a file there is nothing to do.
+    The level is INFO, because the values are not known yet, and may only name a file.
     """
     patterns = [spark.conf.get(name, default) or "" for name, default in _REDACTION.items()]
     shown = [name for name in _SECRETS if not any(_is_redacted(name, pattern) for pattern in patterns)]
@@ -176,7 +176,7 @@ def _log_shown_options(spark: SparkSession, *, has_server: bool) -> None:
 
 
 def _is_redacted(name: str, pattern: str) -> bool:
-    """Whether a pattern of Spark's matches an option; False if only Java can parse the pattern."""
+    """Whether a pattern of Spark matches an option; False if only Java can parse the pattern."""
     try:
         return re.search(pattern, name) is not None
     except re.error:
@@ -184,7 +184,7 @@ def _is_redacted(name: str, pattern: str) -> bool:
 
 
 def _require_on_server(spark: SparkSession) -> None:
-    """Let the server create a source, which makes no connection, to find out now whether it can."""
+    """Makes the server create a source, without a connection, so that a missing package is an error now."""
     options = {"service.url": "pulsar://localhost:6650", "topic": "none"}
     try:
         spark.read.format("pulsar").options(**options).load().schema.simpleString()
@@ -199,10 +199,9 @@ def _require_on_server(spark: SparkSession) -> None:
 
 
 def _link_for_streams(archives: list[str] | None) -> None:
-    """Let the streaming planner import packages that were added as files.
+    """Lets the streaming planner import packages that were added as files.
 
-    Spark lets that process search ``<files>/streaming_job`` instead of ``<files>``, so links are
-    created there.
+    That process searches ``<files>/streaming_job`` instead of ``<files>``, so links are created there.
 
     Args:
         archives: names of zip files and jars in ``<files>``, for which Spark has no public interface. None if

@@ -1,7 +1,7 @@
 """PulsarLineageListener: reports to OpenLineage which topics queries read and write.
 
-The topics of sources are in what they report to Spark (``monitoring/source_report``), those of sinks in files
-of the driver (``monitoring/sink_topics``). Other sources and sinks are ignored.
+The topics of sources are in their reports to Spark (``monitoring/source_report``), the topics of sinks in
+files of the driver (``monitoring/driver_files``). Other sources and sinks are ignored.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class _Run:
 
     Attributes:
         name: name of the query, or its id if it has no name.
-        inputs: topics that it has read.
-        outputs: topics that it has written.
-        emitted_ms: time of its last event, in ms since 1970.
+        inputs: topics that the query has read.
+        outputs: topics that the query has written.
+        emitted_ms: time of the query's last event, in ms since 1970.
     """
 
     name: str
@@ -59,15 +59,15 @@ class PulsarLineageListener(StreamingQueryListener):
 
     A dataset's namespace is the service URL, its name the topic's full name. The job is the query's name, or
     its id; the run is Spark's run id. ``START`` has no topics, because Spark reports them with the first
-    micro-batch. ``RUNNING`` comes when topics are added, and otherwise at most each ``interval``. The end is
-    ``COMPLETE``, also of a query that was stopped, or ``FAIL`` with Spark's error.
+    micro-batch. ``RUNNING`` is sent when topics are added, and otherwise at most once in each ``interval``.
+    The end is ``COMPLETE``, also of a query that was stopped, or ``FAIL`` with Spark's error.
 
-    Queries without Pulsar have events without datasets. It never raises into Spark: an event that cannot be
-    emitted is logged once for each run of a query, by the logger ``pulsar_spark.lineage``.
+    Queries without Pulsar have events without datasets. The listener raises no errors into Spark: an event
+    that cannot be emitted is logged once for each run of a query, by the logger ``pulsar_spark.lineage``.
 
     Args:
-        client: where events are sent. Spark waits for it: use a transport that returns at once, such as
-            ``async_http``.
+        client: client that sends the events. Use a transport that returns at once, such as ``async_http``,
+            because Spark waits for it.
         namespace: namespace of the jobs.
         interval: seconds between two RUNNING events with the same topics.
 
@@ -86,12 +86,12 @@ class PulsarLineageListener(StreamingQueryListener):
         self._complained: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Emit START."""
+        """Emits START."""
         with self._logging_errors(str(event.runId)):
             self._start(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Emit RUNNING, if it is due."""
+        """Emits RUNNING, if it is due."""
         progress = event.progress
         with self._logging_errors(str(progress.runId)):
             # The query may have started before the listener was added.
@@ -107,10 +107,10 @@ class PulsarLineageListener(StreamingQueryListener):
                 self._emit("RUNNING", str(progress.runId), run)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: an idle query reads and writes no other topics."""
+        """Does nothing, because an idle query reads and writes no new topics."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Emit COMPLETE or FAIL."""
+        """Emits COMPLETE or FAIL."""
         key = str(event.runId)
         with self._logging_errors(key):
             run = self._runs.pop(key, None)
@@ -140,7 +140,7 @@ class PulsarLineageListener(StreamingQueryListener):
 
 
 def _events() -> _Events:
-    """The module that needs ``openlineage-python``: loaded on first use, as that is an extra."""
+    """Returns the module that needs the extra ``openlineage-python``; loads it on first use."""
     try:
         module: _Events = pkgutil.resolve_name("pulsar_spark.spark.monitoring.lineage_events:")
     except ImportError as error:
@@ -154,6 +154,6 @@ def _events() -> _Events:
 
 
 class _Events(Protocol):
-    """The function used of that module."""
+    """The used function of the module ``lineage_events``."""
 
     run_event: Callable[..., RunEvent]

@@ -1,29 +1,29 @@
-"""The streaming source for Spark 4.0 and 4.1, which do not pass to latestOffset what they have processed.
+"""The streaming source for Spark 4.0 and 4.1, which do not pass the processed offset to latestOffset.
 
-:class:`CallOrder` follows from the calls what is processed. The first call of a new query, and of each run
-with Trigger.AvailableNow, comes when even the subscription is unknown. Then the answer is where topics end
-now, under the name of the user's subscription.
+:class:`CallOrder` derives the processed offset from the calls. The first call of a new query, and of each run
+with Trigger.AvailableNow, is made when even the subscription is unknown. Then the answer has the present ends
+of the topics, with the name of the user's subscription.
 
-Facts about both versions, from their sources and from traces of their calls:
+Behaviour of both versions, from their sources and from traces of their calls:
 
 * A restart calls ``partitions(o, o)`` with the last offset of the offset log (``setLatestSeenOffset``).
-* A batch that did not finish runs again then: ``partitions(start, o)``, of batch 0 after ``initialOffset()``.
+* Then a batch that did not finish runs again: ``partitions(start, o)``, of batch 0 after ``initialOffset()``.
 * Trigger.AvailableNow is Trigger.Once, unless spark.sql.streaming.triggerAvailableNowWrapper.enabled is set.
-  Then ``latestOffset()`` is called before all that; its answer is the end of the run. It is called again
-  before and after the batch, only to report: those answers are not used.
-* With other triggers the next call comes when the batch of the last answer is in the commit log.
+  Then ``latestOffset()`` is called first; its answer is the end of the run. Later calls before and after the
+  batch are only for reports, and their answers are not used.
+* With other triggers the next call is made when the batch of the last answer is in the commit log.
 * A batch calls no ``partitions`` if the query does not use its rows.
-* ``commit(end)`` comes as in later versions, when the next batch is in the offset log.
+* ``commit(end)`` is called as in later versions, when the next batch is in the offset log.
 
-So there are four ways to begin:
+So there are four orders of the first calls:
 
     new query                   latest  initial  [partitions]  latest
     restart                     partitions(o, o)  [partitions(start, o)]  latest
     wrapped, new query          latest  initial  latest  initial  [partitions]  latest
     wrapped, restart            latest  partitions(o, o)  [partitions(start, o)]  latest  partitions  latest
 
-A new query whose batch 0 calls no ``partitions`` looks like a wrapped one until the third call of ``latest``;
-until then nothing counts as processed.
+A new query whose batch 0 calls no ``partitions`` looks like a wrapped query until the third call of
+``latest``; until then no offset counts as processed.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Run(Enum):
-    """Kinds of runs, as far as their calls show them."""
+    """Kinds of runs, as far as their calls show."""
 
-    BEGINS = auto()  # nothing was called yet
+    BEGINS = auto()  # no method was called yet
     ASKED = auto()  # latestOffset() was the first call
-    NEW = auto()  # then came initialOffset(): the query has no checkpoint
-    UNSURE = auto()  # then latestOffset() again: to report, or after a batch 0 without partitions()
-    POLLED = auto()  # each latestOffset() comes when the last answer is processed
+    NEW = auto()  # then initialOffset() was called: the query has no checkpoint
+    UNSURE = auto()  # then latestOffset() again: for a report, or after a batch 0 without partitions()
+    POLLED = auto()  # each latestOffset() is called after the last answer is processed
     AVAILABLE_NOW = auto()  # the first answer is the end of the run
 
 
@@ -62,8 +62,8 @@ class CallOrder:
     """Follows the calls of one run of a query.
 
     Attributes:
-        first_end: the end that was answered before a start was known; None if there is none.
-        processed: end of what is processed when Spark next calls ``latestOffset()``; None if that is unknown.
+        first_end: end that was returned before a start was known; None if there was no such answer.
+        processed: offset that is processed when Spark next calls ``latestOffset()``; None if unknown.
     """
 
     def __init__(self) -> None:
@@ -73,23 +73,23 @@ class CallOrder:
 
     @property
     def run_end(self) -> Json | None:
-        """The end of a run with Trigger.AvailableNow; None for other runs, and until that is known."""
+        """Returns the end of a run with Trigger.AvailableNow; None for other runs, and while unknown."""
         return self.first_end if self._run is _Run.AVAILABLE_NOW else None
 
     @property
     def first_batch_end(self) -> Json | None:
-        """The end of batch 0, which Spark has already when it calls ``initialOffset()``."""
+        """Returns the end of batch 0, which Spark has already when it calls ``initialOffset()``."""
         return self.first_end if self.processed is None else self.processed
 
     def initial(self) -> None:
-        """Note ``initialOffset()``."""
+        """Records ``initialOffset()``."""
         if self._run is _Run.ASKED:
             self._run = _Run.NEW
         elif self._run is _Run.UNSURE:
             self._run = _Run.AVAILABLE_NOW
 
     def partitions(self, end: Json) -> None:
-        """Note ``partitions(..., end)``."""
+        """Records ``partitions(..., end)``."""
         if self._run in (_Run.ASKED, _Run.UNSURE):
             self._run = _Run.AVAILABLE_NOW
         elif self._run is not _Run.AVAILABLE_NOW:
@@ -97,7 +97,7 @@ class CallOrder:
         self.processed = end
 
     def latest(self) -> Json | None:
-        """Note ``latestOffset()``; returns what is processed, None if that is unknown."""
+        """Records ``latestOffset()``; returns the processed offset, None if unknown."""
         if self._run is _Run.NEW:
             self._run = _Run.UNSURE
         elif self._run is _Run.UNSURE:
@@ -105,7 +105,7 @@ class CallOrder:
         return self.processed
 
     def answered(self, end: Json) -> Json:
-        """Note what was found for ``latestOffset()``; returns the answer."""
+        """Records the end that was found for ``latestOffset()``; returns the answer."""
         if self._run is _Run.BEGINS:
             self._run, self.first_end = _Run.ASKED, end
         elif self._run is _Run.POLLED:
@@ -124,7 +124,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """The start of a new query, or of a batch 0 that did not finish; Spark has the end already."""
+        """Returns the start of a new query, or of an unfinished batch 0 whose end Spark has already."""
         end = self._calls.first_batch_end
         self._calls.initial()
         offsets = None if end is None else self._offsets.from_json(end)
@@ -134,7 +134,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def latestOffset(self) -> Json:  # type: ignore[override]  # noqa: N802
-        """The next end."""
+        """Returns the next end."""
         processed = self._calls.latest()
         if processed is None:
             return self._calls.answered(self._calls.first_end or self._current_ends())
@@ -149,7 +149,7 @@ class OlderStreamReader(PulsarStreamReader):
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks of a batch. At a restart Spark calls this first with the checkpoint's last offset."""
+        """Returns the tasks of a batch. At a restart Spark first passes the checkpoint's last offset."""
         self._calls.partitions(end)
         name = self._offsets.from_json(end).subscription
         if self._calls.run_end is not None:
@@ -157,7 +157,7 @@ class OlderStreamReader(PulsarStreamReader):
         return [] if start == end else super().partitions(start, end)
 
     def _require_name(self, name: str) -> None:
-        """Refuse another name than the checkpoint's, of a run's end or of a batch 0 that did not finish."""
+        """Refuses a subscription name that differs from a run's end, or from an unfinished batch 0."""
         if parse_source(self._options, Mode.STREAM).subscription not in (None, name):
             raise OptionError(
                 f"the checkpoint's subscription is {name}, which Spark {spark_version} cannot change here",
@@ -165,7 +165,7 @@ class OlderStreamReader(PulsarStreamReader):
             )
 
     def _current_ends(self) -> Json:
-        """Where topics end now, before Spark has told the start."""
+        """Returns the present ends of the topics, before Spark has passed a start."""
         options = parse_source(self._options, Mode.STREAM)
         if options.subscription is None:
             raise OptionError(
@@ -192,7 +192,7 @@ class OlderStreamReader(PulsarStreamReader):
 
 
 def _require_progress(processed: Offsets, found: Offsets, run_end: Offsets) -> None:
-    """Refuse a run whose end, which Spark has already, is before the checkpoint or of another cluster."""
+    """Refuses a run whose end, which Spark has already, is before the checkpoint or in another cluster."""
     if found.left.moves != processed.left.moves:
         raise OtherClusterError(
             f"the checkpoint is of another cluster, and Spark {spark_version} ends the run where topics end",

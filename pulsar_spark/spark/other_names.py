@@ -1,8 +1,8 @@
 """Names of other connectors' options, and the options to use here instead.
 
-They are those of Spark itself and of its Kafka and file sources, of Flink's Pulsar connector in its SQL and
-Java spelling, and of Pulsar's own clients.
-They are not accepted, because a difference in meaning would go unnoticed.
+The names are from Spark itself and its Kafka and file sources, Flink's Pulsar connector in its SQL and Java
+spelling, and Pulsar's own clients. These names are not accepted, because a difference in meaning would go
+unnoticed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _BY_NAME = {
 
 
 def advice_for(name: str) -> str | None:
-    """The advice for an option of another connector; None if no other connector has it.
+    """Returns the advice for an option of another connector; None if no other connector has it.
 
     Args:
         name: name of the option, in lower case.
@@ -136,6 +136,6 @@ def advice_for(name: str) -> str | None:
 
 
 def advice_for_prefix(name: str) -> str | None:
-    """The advice for a name that only begins like another connector's; None if it does not."""
+    """Returns the advice for a name that only begins like another connector's; None for other names."""
     found = next((ours for prefix, ours in _PREFIXES.items() if name.startswith(prefix)), None)
     return None if found is None else f"This is an option of another connector: {found}"

@@ -1,8 +1,8 @@
 """The Python processes that Spark starts: their Python, their common folder, their memory and their log.
 
-Standard error of planner and tasks goes to Spark's own log on that machine, because no program can configure
-logging there. The level is that of the option ``logLevel``, which each query sets for its processes: a worker
-may serve another query next.
+Planner and tasks log to standard error, which Spark adds to its own log on that machine, because no program
+can configure logging there. Each query sets the level for its processes by the option ``logLevel``, because a
+worker may serve another query next.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _VARIABLE = "PYSPARK_PYTHON"
 
 
 def use_this_python(context: SparkContext) -> None:
-    """Let a local session start its Python processes with the Python that runs this.
+    """Lets a local session start its Python processes with the current Python.
 
     By default Spark uses ``python3`` of the PATH, and does not name it if that Python lacks a package. The
     Python of a notebook's kernel, of an IDE, or of an environment that is not activated is often another one.
-    Executors of a cluster have their own Pythons at other paths, so nothing is changed there.
+    Executors of a cluster have their own Pythons at other paths, so they are not changed.
 
     Args:
-        context: context of the session. Whatever was registered or run before keeps its Python.
+        context: context of the session. Functions registered or run before keep their Python.
     """
     if _VARIABLE not in os.environ and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
 
 
 def application_folder() -> Path:
-    """Spark's folder for the application's files, which only its user can read.
+    """Returns Spark's folder for the application's files, which only its user can read.
 
     Raises:
         RuntimeError: Spark does not run in or beside this process.
@@ -51,26 +51,25 @@ def application_folder() -> Path:
             f"Spark has no folder for files in this process ({type(error).__name__})"
         ) from error
     folder = Path(root)
-    # In Spark 4.2 and 4.3 a stream's planner is given a subfolder of this folder, which Spark does not
-    # create.
+    # Spark 4.2 and 4.3 pass a stream's planner a subfolder of this folder, which Spark does not create.
     return folder.parent if folder.name == "streaming_job" else folder
 
 
 _DAEMON = "pyspark.daemon"
-_REUSED = "SPARK_REUSE_WORKER"  # read by the daemon
+_REUSED = "SPARK_REUSE_WORKER"  # read by PySpark's daemon
 
-# Bytes. Once a block of this size is freed, glibc takes blocks up to this size from its heap, and keeps at
-# least twice as much there. Few blocks of a record batch that are not Arrow's are larger.
+# Bytes. Once a block of this size is freed, glibc allocates blocks up to this size from its heap, and keeps
+# at least twice as much there. Few blocks of a record batch outside of Arrow are larger.
 _LARGEST_KEPT = 16 * 1024 * 1024
 
 
 @cache
 def prepare_worker() -> None:
-    """In a worker that is reused, keep what the next task needs too; each task calls this at its start.
+    """In a reused worker, keeps memory and objects for the next task; each task calls this at its start.
 
-    It does nothing the next time, and in other processes. PySpark's daemon collects all garbage after each
-    run of a worker that it reuses. Most of what it looks through are modules, which stay as long as the
-    worker does: what exists so far is exempted.
+    Later calls, and calls in other processes, do nothing. PySpark's daemon collects all garbage after each
+    run of a reused worker. Most examined objects belong to modules, which live as long as the worker, so all
+    existing objects are exempted.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if main is not None and main.name == _DAEMON and os.environ.get(_REUSED):
@@ -80,10 +79,10 @@ def prepare_worker() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make the C library (glibc) keep more of the memory that is freed.
+    """Makes the C library (glibc) keep more freed memory.
 
-    It gives freed memory back to the system, which hands it out again page by page: hundreds of page faults a
-    record batch. Freeing one large block, which is never touched, makes it keep more.
+    By default glibc returns freed memory to the system, which assigns it again page by page, with hundreds of
+    page faults for each record batch. Freeing one large, unused block makes glibc keep more.
     """
     np.empty(_LARGEST_KEPT, np.uint8)  # freed at once
 
@@ -100,10 +99,10 @@ _FORMAT = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "
 
 
 def set_up_logs(level: int | None) -> None:
-    """Show this package's log lines in this process from a level on, each once.
+    """Shows this package's log lines in this process from a level on, each once.
 
     Args:
-        level: level of :mod:`logging`; None: the level that is configured already, otherwise WARNING.
+        level: level of :mod:`logging`; None: the configured level, or WARNING.
     """
     _logger.setLevel(logging.NOTSET if level is None else level)
     if not _logger.hasHandlers():
@@ -113,7 +112,7 @@ def set_up_logs(level: int | None) -> None:
 
 
 def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
-    """Warn, once in the application, if others can read a secret; raises as ``login_risk``."""
+    """Warns, once in the application, if others can read a secret; raises as ``login_risk``."""
     risks = [login_risk(options)]
     risks += [
         f"Spark shows the environment variable {name} in the UI and in YARN's logs. Rename it: Spark hides "
@@ -129,8 +128,8 @@ def warn_of_login(options: ClientOptions, log_key: str | None = None) -> None:
 def is_first_to_say(what: str) -> bool:
     """Whether this is the application's first call with this text on this machine, in any process.
 
-    Spark runs the tasks of a query in several processes, and each step of its driver in another one. A file
-    in Spark's folder for the application records the texts; without such a folder the result is True.
+    Spark runs the tasks of a query in several processes, and each step of its driver in another process. A
+    file in Spark's folder for the application records the texts; without such a folder the result is True.
     """
     try:
         folder = application_folder() / "pulsar_spark_said"

@@ -1,8 +1,8 @@
-"""PulsarProgressListener: shows how far queries lag, in log lines, for Prometheus and on a live page.
+"""PulsarProgressListener: shows the lag of queries, in log lines, for Prometheus and on a live page.
 
-It reads what sources report to Spark for each micro-batch (``monitoring/source_report``), what their planners
-report at each trigger, before the micro-batch runs (``monitoring/driver_files``), and what sinks have written
-(``monitoring/sink_totals``). Sources of other formats are ignored.
+It reads the sources' reports to Spark for each micro-batch (``monitoring/source_report``), their planners'
+reports at each trigger, before the micro-batch runs, and the totals of sinks (both in
+``monitoring/driver_files``). Sources of other formats are ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("pulsar_spark.progress")
 
 # Maximum number of partitions whose ends are in a batch's log line.
 _MAX_ENDS = 20
-# Maximum number of queries whose failures are counted: those that failed last.
+# Maximum number of queries whose failures are counted; the last failed queries are kept.
 _MAX_FAILED = 1000
 
 
@@ -56,25 +56,25 @@ class PulsarProgressListener(StreamingQueryListener):
         print(listener.serve(port=4050))
 
     The logger is ``pulsar_spark.progress``: one line a micro-batch at INFO, one a partition at DEBUG.
-    Thread-safe: Spark calls it on one thread; other threads see immutable figures. It never
-    raises into Spark: progress that it cannot read is logged once for each run of a query.
+    Thread-safe: Spark calls it on one thread; other threads see immutable figures. It raises no errors into
+    Spark: unreadable progress is logged once for each run of a query.
     """
 
     def __init__(self) -> None:
-        self._queries: Mapping[str, QueryFigures] = {}  # by name; the names of running queries are unique
-        self._started: Mapping[str, StartedQuery] = {}  # by run, until the run reports
+        self._queries: Mapping[str, QueryFigures] = {}  # by name, which is unique
+        self._started: Mapping[str, StartedQuery] = {}  # by run, until its first report
         self._names: dict[str, str] = {}  # by run
         self._failed_runs: Mapping[str, int] = {}
-        self._ended: frozenset[str] = frozenset()  # planners that may not have stopped yet
+        self._ended: frozenset[str] = frozenset()  # ended planners that may not have stopped yet
         self._complained: set[str] = set()
-        self._written: dict[str, SinkTotals] = {}  # by query id, the totals at its last progress
-        self._path: Path | None = None  # of planners' reports; requested from Spark on its own thread only
+        self._written: dict[str, SinkTotals] = {}  # by query id: totals at the last progress
+        self._path: Path | None = None  # of planners' reports; requested only on Spark's thread
         self._server: PageServer | None = None
 
     # ---- called by Spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Note the query's name, when this run started, and what earlier runs have written."""
+        """Records the query's name, the start of this run, and the totals of earlier runs."""
         run, name = str(event.runId), event.name or str(event.id)
         self._path = planners_path()
         self._written[str(event.id)] = read_sink_totals(str(event.id))
@@ -82,14 +82,14 @@ class PulsarProgressListener(StreamingQueryListener):
         self._started = {**self._started, run: StartedQuery(name, _ms(event.timestamp))}
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Note that the query has no new messages, and that its last micro-batch has ended."""
+        """Records that the query has no new messages, and that its last micro-batch has ended."""
         for name, query in self._queries.items():
             if query.run == str(event.runId):
                 idle = query.when_idle(_ms(event.timestamp), read_planners(self._path))
                 self._queries = {**self._queries, name: idle}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Add the figures of a micro-batch."""
+        """Adds the figures of a micro-batch."""
         run = str(event.progress.runId)
         try:
             self._take(run, event.progress)
@@ -99,7 +99,7 @@ class PulsarProgressListener(StreamingQueryListener):
                 _log.warning("the progress of query %s cannot be read", run, exc_info=True)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Remove the query, and count its failure."""
+        """Removes the query, and counts its failure."""
         run = str(event.runId)
         ended = [query for query in self._queries.values() if query.run == run]
         self._ended = frozenset(each for query in ended for each in query.planners)
@@ -115,20 +115,22 @@ class PulsarProgressListener(StreamingQueryListener):
     # ---- called by users
 
     def prometheus_text(self) -> str:
-        """The figures of all running queries in Prometheus' text format, to be served as ``text/plain``."""
+        """Returns the figures of all running queries in Prometheus' text format, ``text/plain``."""
         return prometheus_text(self._snapshot())
 
     def serve(self, port: int = 0, host: str = "127.0.0.1", allowed_hosts: Collection[str] = ()) -> str:
-        """Serve the live page at ``/``, the figures for Prometheus at ``/metrics``; returns the page's URL.
+        """Serves the live page at ``/``, the figures for Prometheus at ``/metrics``; returns the page's URL.
 
-        There is no login: everybody who can connect can read names of queries and topics, but nothing else.
+        There is no login: everybody who can connect can read the figures, and the names of queries and
+        topics, but nothing else.
 
         Args:
             port: port to listen on; 0 = any free port.
             host: address to listen on. With the default, only processes on this host can connect.
-            allowed_hosts: more host names that URLs of this server may have. ``localhost`` is always allowed,
-                and with another ``host`` than the default: IP addresses, ``host`` and this host's own name.
-                Requests to other names are refused, because a web page could make a browser send them.
+            allowed_hosts: further host names that URLs of this server may have. ``localhost`` is always
+                allowed, and with another ``host`` than the default: IP addresses, ``host`` and this host's
+                own name. Requests to other names are refused, because a web page could make a browser send
+                them.
 
         Raises:
             OSError: the address or port cannot be used.
@@ -146,7 +148,7 @@ class PulsarProgressListener(StreamingQueryListener):
         return self._server.url
 
     def close(self) -> None:
-        """Stop serving, in less than two seconds. The listener itself continues."""
+        """Stops serving, in less than two seconds. The listener itself continues."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -155,7 +157,7 @@ class PulsarProgressListener(StreamingQueryListener):
         return answer(path, self._snapshot())
 
     def _snapshot(self) -> Snapshot:
-        """The figures, including what planners have reported since."""
+        """Returns the figures, including later reports of planners."""
         queries, live = self._queries, read_planners(self._path)
         shown = [query.with_live(live.values()) for query in queries.values()]
         claimed = {planner for query in shown for planner in query.planners} | self._ended
@@ -169,7 +171,7 @@ class PulsarProgressListener(StreamingQueryListener):
         found = [SourceReport.parse(source.latestOffset) for source in progress.sources]
         sources = tuple(each for each in found if each is not None)
         name = progress.name or str(progress.id)
-        if run not in self._names:  # it started before the listener was added
+        if run not in self._names:  # the query started before the listener was added
             self._names[run] = name
             self._path = planners_path()
         self._started = {each: query for each, query in self._started.items() if each != run}
@@ -198,14 +200,14 @@ class PulsarProgressListener(StreamingQueryListener):
         _log_batch(new, progress.numInputRows)
 
     def _new_in_sink(self, query: str) -> SinkTotals:
-        """The totals that the query's sink has added since the query's last progress."""
+        """Returns the totals that the query's sink has added since the query's last progress."""
         found = read_sink_totals(query)
         new, self._written[query] = found.minus(self._written.get(query, SinkTotals())), found
         return new
 
 
 def _ms(timestamp: str) -> int:
-    """Convert a time from Spark (``2026-11-21T11:00:00.000Z``) to ms since 1970."""
+    """Converts a time from Spark (``2026-11-21T11:00:00.000Z``) to ms since 1970."""
     return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
 
 
@@ -231,7 +233,10 @@ def _messages(count: int | None) -> str:
 
 
 def _ends(partitions: Iterable[PartitionBacklog]) -> str:
-    """Topics with their partitions' ends, up to a maximum: ``topic 0=12:99 1=13:4, other -1=14:3``."""
+    """Returns topics with their partitions' ends, up to a maximum.
+
+    ``topic 0=12:99 1=13:4, other -1=14:3``.
+    """
     listed = list(partitions)
     topics: dict[str, list[str]] = {}
     for each in listed[:_MAX_ENDS]:

@@ -1,7 +1,7 @@
 """The readers that Spark calls, with Spark's method names; decisions are in :mod:`plan` and :mod:`row_plan`.
 
 In a stream all methods except ``read`` run in one planner process for each run of a query. ``read`` runs in
-worker processes on another copy of the reader, which knows only the options and the input partition.
+worker processes on another copy of the reader, which has only the options and the input partition.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming source. Creating it never fails, because Spark would replace the error by its own.
 
     Args:
-        options: options of the user.
-        schema: the user's schema, or the source's.
-        rows: the source's plan of rows; None if Spark did not ask it for the schema.
+        options: the user's options.
+        schema: schema from the user or the source.
+        rows: the source's plan of rows; None if Spark did not request the schema.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
@@ -69,24 +69,24 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def initialOffset(self) -> Json:  # noqa: N802
-        """Create the query's durable subscription, whose position is the start.
+        """Creates the query's durable subscription, whose position is the start.
 
-        First batches call it twice.
+        Spark calls it twice in a first batch.
         """
         return self._offsets.to_json(self._planner().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """A marker that the limits apply.
+        """Returns a marker that the user's limits apply.
 
-        Spark has no limit of several kinds, and passes another one if none applies.
+        Spark has no limit of several kinds, and passes another marker if no limit applies.
         """
         return ReadMaxRows(_LIMITED)
 
     @short_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """The next end within the user's limits; ``start`` itself, the same JSON, if there is nothing new.
+        """Returns the next end within the user's limits; ``start`` itself without new messages.
 
-        If Spark calls again and again, it waits a moment for new entries: that costs less, and shows them
+        If Spark calls repeatedly, waits a moment for new entries, because this costs less and finds entries
         sooner.
         """
         return self._next_end(start, limited=not isinstance(limit, ReadAllAvailable))
@@ -100,31 +100,31 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """The broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
+        """Returns the broker's ends and the backlogs, shown as ``latestOffset`` in StreamingQueryProgress."""
         report = self._planner().report()
         self._file.write(report)
         return report
 
     @short_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the run. Spark calls this before anything else."""
+        """Fixes the end of the run. Spark calls this first."""
         self._planner().freeze()
 
     @short_errors
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks for topic partitions with new messages. A restart begins here to finish a batch."""
+        """Returns the tasks for partitions with new messages. A restart begins here to finish a batch."""
         begin = self._offsets.from_json(start)
         ranges = self._planner().ranges(begin, self._offsets.from_json(end))
         return _partitions(parse_source(self._options, Mode.STREAM), ranges)
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task, range after range, each in order."""
+        """Yields the rows of one task, range after range, each in order."""
         return _read(parse_source(self._options, Mode.STREAM), self._planned_rows(), partition)
 
     @short_errors
     def commit(self, end: Json) -> None:
-        """Acknowledge again what ``latestOffset`` received as processed.
+        """Repeats a failed acknowledgement of ``latestOffset``.
 
         Spark calls this late, with the offset that ``latestOffset`` has already received as its start, and
         never for the last batch. Positions of topics that were deleted, or created again, must not be
@@ -134,9 +134,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def stop(self) -> None:
-        """Close the subscription."""
+        """Closes the subscription."""
         if self._started is not None:
-            # Spark closes the pipe and sends SIGTERM, in any order: the second must not interrupt this.
+            # Spark closes the pipe and sends SIGTERM, in any order, and SIGTERM must not interrupt this.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._file.remove()
             self._started.close()
@@ -147,8 +147,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = parse_source(self._options, Mode.STREAM)
             set_up_logs(options.log_level)
             warn_of_login(options.client)
-            # Spark ends the planner with SIGTERM and does not call stop(): exit through the planner's finally
-            # block.
+            # Spark ends the planner with SIGTERM without stop(), so the handler exits through the planner's
+            # finally block.
             signal.signal(signal.SIGTERM, _exit)
             self._started = QueryPlanner(options)
         return self._started
@@ -160,7 +160,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class PulsarReader(DataSourceReader):
-    """A batch source: what topics hold when it is planned. Arguments as in :class:`PulsarStreamReader`."""
+    """A batch source: the messages in the topics at planning. Arguments as in :class:`PulsarStreamReader`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rows: RowPlan | None = None) -> None:
         self._options = parse_source(options, Mode.BATCH)
@@ -168,14 +168,14 @@ class PulsarReader(DataSourceReader):
 
     @short_errors
     def partitions(self) -> list[InputPartition]:
-        """The tasks for topic partitions that hold messages. Spark requires a list, of any length."""
+        """Returns the tasks for topic partitions with messages. Spark requires a list, of any length."""
         set_up_logs(self._options.log_level)
         warn_of_login(self._options.client)
         return _partitions(self._options, plan_read(self._options))
 
     @short_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task; none for the partition that Spark makes if there are no partitions."""
+        """Yields the rows of one task; none for the partition that Spark makes if there are none."""
         return _read(self._options, self._rows, partition)
 
 
@@ -194,9 +194,9 @@ def _read(options: SourceOptions, rows: RowPlan, partition: InputPartition) -> I
 
 
 def _prefetched(batches: Generator[pa.RecordBatch, None, None], ranges: int) -> Iterator[pa.RecordBatch]:
-    # Short ranges give small batches, and each batch has its own cost.
+    # Short ranges give small batches, which are joined because each batch has a fixed cost.
     whole = joined(batches) if ranges > 1 else batches
-    # The second one is closed first: its thread may be working on a batch.
+    # The prefetching is closed first, because its thread may be making a batch.
     with closing(batches), closing(prefetch(whole)) as made:
         yield from made
 
@@ -233,9 +233,9 @@ def _task_batches(options: SourceOptions, rows: RowPlan, task: Task) -> Generato
 def _until_deleted(
     asked: Range, batches: Iterator[pa.RecordBatch], losses: LossReporter
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows. A topic that is deleted before or while it is read is reported as data loss."""
+    """Yields the rows. A topic that is deleted before or during the read is reported as data loss."""
     began, rows, size = now(), 0, 0
-    is_told = _log.isEnabledFor(logging.INFO)  # the size of a short batch takes as long as its columns
+    is_told = _log.isEnabledFor(logging.INFO)  # a batch's size is slow to compute
     try:
         for batch in batches:
             if is_told:

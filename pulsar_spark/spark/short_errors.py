@@ -1,8 +1,8 @@
-"""The text of an error that a user sees, without the frames of this package and without causes.
+"""Errors for users, without the frames of this package and without causes.
 
 If a Python source or sink raises, Spark puts the traceback with all causes into the exception that the user
 gets, and again into each of its log entries about it. The text of a :class:`PulsarError` says what happened
-and what to do. So at the boundary to Spark everything else goes to this package's log at DEBUG. Any other
+and what to do. So at the boundary to Spark all other information is only logged, at DEBUG. Any other
 exception is a bug in the package, or in a user's code, and keeps its traceback.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a method that Spark calls: its PulsarErrors have no cause, and a traceback only from here on."""
+    """Wraps a method for Spark: its PulsarErrors have no cause, and a traceback only from here on."""
 
     @wraps(method)
     def shortened(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -36,7 +36,7 @@ def short_errors(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_short_errors(rows: Iterator[T]) -> Iterator[T]:
-    """Wrap an iterator from which Spark takes rows, like :func:`short_errors`; closing it closes ``rows``."""
+    """Wraps an iterator of rows for Spark, like :func:`short_errors`; closing it closes ``rows``."""
     try:
         yield from rows
     except PulsarError as error:

@@ -1,6 +1,7 @@
-"""The names of pyspark that are not the same in all versions, with stand-ins for Spark 4.0 and 4.1.
+"""Names of pyspark that differ between versions, with stand-ins for Spark 4.0 and 4.1.
 
-These two pass no start and no limit to ``latestOffset``, see :mod:`older_spark`, and never use the stand-ins.
+These two versions pass no start and no limit to ``latestOffset``, see :mod:`older_spark`, and never use the
+stand-ins.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
-        """For Spark 4.0, which gives Arrow to a streaming sink that has the class of a batch sink, too."""
+        """For Spark 4.0, which passes Arrow to a streaming sink that also has the class of a batch sink."""
 
 
-# Since Spark 4.2 times have no zone without it; before that they are in UTC.
+# Since Spark 4.2 times have no zone without this argument; before, they are in UTC.
 _UTC: dict[str, Any] = {"timezone": "UTC"} if HAS_READ_LIMITS else {}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark has for columns; times are in UTC."""
+    """Returns Spark's Arrow schema for columns; times are in UTC."""
     return to_arrow_schema(schema, **_UTC)
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type that Spark has for a type; times are in UTC."""
+    """Returns Spark's Arrow type for a type; times are in UTC."""
     return to_arrow_type(kind, **_UTC)

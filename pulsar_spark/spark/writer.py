@@ -1,8 +1,8 @@
 """The writers that Spark calls: ``write`` returns when brokers have acknowledged every row.
 
 Spark runs a failed task again, and the next run of the query runs an unfinished micro-batch again;
-``sink/delivery`` decides what that means for rows that are already stored. A writer is pickled to the tasks,
-with the schema that the driver has chosen; ``write`` runs in worker processes.
+``sink/delivery`` decides how rows that are already stored are treated. A writer is pickled to the tasks, with
+the schema that the driver has chosen; ``write`` runs in worker processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class PulsarWriter(DataSourceArrowWriter):
-    """A batch sink. It is created on the driver, so that a wrong address is found before any task runs."""
+    """A batch sink. It is created on the driver, so a wrong address is found before any task runs."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -54,7 +54,7 @@ class PulsarWriter(DataSourceArrowWriter):
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one Spark partition."""
+        """Sends the rows of one Spark partition."""
         set_up_logs(self._options.log_level)
         return write_task(self._options, self._shape, self._schemas, iterator, None, self._writes)
 
@@ -66,7 +66,7 @@ class PulsarWriter(DataSourceArrowWriter):
 
     @short_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the transactions of the tasks that have succeeded, because the write has failed."""
+        """Aborts the transactions of the tasks that have succeeded, because the write has failed."""
         set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, None)
 
@@ -86,9 +86,9 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one Spark partition of a micro-batch."""
+        """Sends the rows of one Spark partition of a micro-batch."""
         set_up_logs(self._options.log_level)
-        # Later batches wait for a broker that restarts. In the first batch a wrong address is soon an error.
+        # Later batches wait for a restarting broker, but in the first batch a wrong address is soon an error.
         batch = micro_batch()
         if batch is None or batch.number == 0:
             check_reachable(self._options.client)
@@ -103,7 +103,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Abort the transactions of the tasks that have succeeded, because the micro-batch has failed."""
+        """Aborts the transactions of the tasks that have succeeded, because the micro-batch has failed."""
         set_up_logs(self._options.log_level)
         fail_batch(self._options, messages, batchId)
 

@@ -29,7 +29,7 @@ from pulsar_spark.wire.entry.entry_fields import EntryField
 # Minimum entries of the first step back in a search for entries that were just sent.
 _FIRST_STEP = 64
 
-# Seconds in which entries that the broker is writing must become visible.
+# Seconds in which entries that the broker is writing must become visible, and seconds between two requests.
 _SETTLING = 2.0
 _PAUSE = 0.1
 
