@@ -176,11 +176,18 @@ def test_roots_that_are_no_records(pulsar_in_spark, cluster, admin, topic):
     values = [[], [1, -1], list(range(200))]
     messages = [*((avro(INTS, value), None) for value in values), (None, None)]
     write_payloads(cluster.service_url, topic, version, messages)
-    check(
-        pulsar_in_spark.read(topic, **TYPED),
-        "value array<int>",
-        [*({"value": value} for value in values), None],
-    )
+    rows = [*({"value": value} for value in values), None]
+    check(pulsar_in_spark.read(topic, **TYPED), "value array<int>", rows)
+    pulsar_in_spark.write(pulsar_in_spark.read(topic, **TYPED), topic, valueFormat="columns")
+    check(pulsar_in_spark.read(topic, **TYPED), "value array<int>", rows * 2)
+
+
+def test_fields_of_null(pulsar_in_spark, cluster, admin, topic):
+    definition = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}, KEY["fields"][0]]}
+    version, row = register(admin, topic, "AVRO", definition), {"n": None, "id": 1}
+    write_payloads(cluster.service_url, topic, version, [(avro(definition, row), None)])
+    pulsar_in_spark.write(pulsar_in_spark.read(topic, **TYPED), topic, valueFormat="columns")
+    check(pulsar_in_spark.read(topic, **TYPED), "n void,id int", [row] * 2)
 
 
 def test_an_offset_before_the_value(pulsar_in_spark, cluster, admin, topic):

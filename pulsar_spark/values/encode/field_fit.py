@@ -65,7 +65,7 @@ _FORMS: Final = {
     **dict.fromkeys(("json", "char", "chars", "number"), _TEXTS),
 }
 _FIT: Final = {
-    "null": frozenset[str](),
+    "null": frozenset(("void",)),
     "boolean": frozenset(("boolean",)),
     "int": _INTS,
     "long": _LONGS,
@@ -265,6 +265,8 @@ def _union(union: AvroUnion, kind: pa.DataType, path: str, report: _Report) -> C
     new: list[NewField] | None = None
     problems: list[str] = []
     name = type_name(kind)
+    if name == "void" and null is not None:
+        return ColumnFit(path, union.branches[null], null, null)
     for number, each in enumerate(union.branches):
         if is_null(each):
             continue
@@ -373,6 +375,8 @@ def _plain(kind: pa.DataType, avro: object) -> object:
         return next(iter(avro.symbols), "")
     if isinstance(avro, AvroFixed):
         return bytes(min(avro.size, _MAX_FIXED))
+    if pa.types.is_null(kind):
+        return None
     if pa.types.is_boolean(kind):
         return False
     is_number = pa.types.is_primitive(kind)  # dates and times, too

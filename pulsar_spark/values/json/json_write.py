@@ -30,6 +30,7 @@ from pulsar_spark.values.avro.avro_types import (
     AvroUnion,
     arrow_type,
     field_path,
+    is_null,
 )
 from pulsar_spark.values.avro.defaults import WAY_OUT, Defaults
 from pulsar_spark.values.encode import column_values, pieces
@@ -100,7 +101,7 @@ def _whole(writer: _Writer) -> Write:
 
 
 def _writer(found: ColumnFit) -> _Writer:
-    avro, is_nullable = found.avro, found.null is not None
+    avro, is_nullable = found.avro, found.null is not None or is_null(found.avro)
     if isinstance(avro, AvroUnion):
         return _Writer(found.path, is_nullable, _members(found))
     if isinstance(avro, AvroRecord):
@@ -119,6 +120,8 @@ def _scalar(found: ColumnFit) -> tuple[Write, bytes]:
     if isinstance(avro, AvroEnum):
         return lambda column: _symbols(column, avro, path), _QUOTE
     assert isinstance(avro, AvroPrimitive | AvroFixed)
+    if is_null(avro):
+        return lambda column: [], b""
     if avro.logical == "decimal":
         return lambda column: json_text.plain_text(
             column_values.decimal_column(column, avro.precision, avro.scale)

@@ -64,7 +64,7 @@ GOOD = [
     (pa.decimal128(9, 1), []),
     (pa.decimal256(5, 2), []),
     (pa.decimal128(5, -1), []),
-    (pa.null(), []),
+    (pa.null(), ["null"]),
     (pa.duration("us"), []),
     (pa.time64("ns"), []),
     (pa.timestamp("ms", "UTC"), []),
