@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from pulsar_spark.errors import SchemaError, UnsupportedError
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.values import json_types, key_value, primitives
 from pulsar_spark.values.avro import avro_types
-from pulsar_spark.values.interfaces import EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.interfaces import DecodedValues, EncodedValues, ValueDecoder, ValueEncoder
+from pulsar_spark.values.value_bounds import ANY_WORK, ValueCost, ValueWork
 
 _WAY_OUT = "Use valueFormat=raw, and decode or encode the values in the query"
 # A PROTOBUF schema lacks the field numbers of nested messages.
@@ -51,7 +52,8 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
     Args:
         writer: version that the values were written with.
         reader: version that the values are read as; older or newer.
-        target: ``column_type(reader)``, a projection of it, or a type that it promotes to.
+        target: ``column_type(reader)``, a projection of it, or a type that it promotes to; decimals may be
+            wider.
 
     Raises:
         UnsupportedError: as :func:`column_type`.
@@ -62,7 +64,9 @@ def decoder(writer: Schema, reader: Schema, target: pa.DataType) -> ValueDecoder
             f"values of schema type {writer.type.name} cannot be read as {reader.type.name}",
             advice="Read the topic with valueFormat=raw, or write only one type of values to a topic",
         )
-    return _format(reader).decoder(writer, reader, target)
+    decoded = target if reader.type is SchemaType.KEY_VALUE else _decoded(column_type(reader), target)
+    made = _format(reader).decoder(writer, reader, decoded)
+    return made if decoded == target else CastDecoder(made, target)
 
 
 def check_columns(schema: Schema) -> None:
@@ -117,6 +121,25 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
     return TombstoneEncoder(made) if is_record else made
 
 
+def _decoded(whole: pa.DataType, target: pa.DataType) -> pa.DataType:
+    """Returns the target with the decimals of the schema's type, if the target's are wider."""
+    if pa.types.is_decimal128(whole) and pa.types.is_decimal128(target):
+        digits = target.precision - target.scale, whole.precision - whole.scale
+        return whole if digits[0] >= digits[1] and target.scale >= whole.scale else target
+    if pa.types.is_struct(whole) and pa.types.is_struct(target):
+        own = {field.name: field.type for field in whole}
+        return pa.struct(
+            [each.with_type(_decoded(own.get(each.name, each.type), each.type)) for each in target]
+        )
+    if pa.types.is_list(whole) and pa.types.is_list(target):
+        item = target.value_field
+        return pa.list_(item.with_type(_decoded(whole.value_type, item.type)))
+    if pa.types.is_map(whole) and pa.types.is_map(target):
+        item = target.item_field
+        return pa.map_(target.key_field, item.with_type(_decoded(whole.item_type, item.type)))
+    return target
+
+
 def _is_root(schema: Schema, source: pa.DataType) -> bool:
     """Whether a column ``value`` is the whole of each value, because the schema's values are no structs."""
     if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or not pa.types.is_struct(source):
@@ -155,6 +178,35 @@ _KEY_VALUE = _Format(
     partial(key_value.decoder, part=decoder),
     partial(key_value.encoder, part=encoder),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CastDecoder:
+    """Decodes values with ``values``, and casts their column to a type that holds all of them."""
+
+    values: ValueDecoder
+    type: pa.DataType
+
+    @property
+    def cost(self) -> ValueCost:
+        """Maximum column bytes of a value."""
+        return self.values.cost
+
+    @property
+    def plan(self) -> Hashable:
+        """See :class:`ValueDecoder`."""
+        return self.values.plan, self.type
+
+    def decode(
+        self, values: pa.BinaryArray, keys: pa.BinaryArray, work: ValueWork = ANY_WORK
+    ) -> DecodedValues:
+        """Decodes n values; see :class:`ValueDecoder`."""
+        found = self.values.decode(values, keys, work)
+        return replace(found, column=found.column.cast(self.type))
+
+    def explain(self, value: bytes | None, key: bytes | None) -> str:
+        """See :class:`ValueDecoder`."""
+        return self.values.explain(value, key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,8 @@ def encoder(schema: Schema, source: pa.DataType) -> ValueEncoder:
             advice="Write them to another topic, such as one with the schema TIMESTAMP",
         )
     is_same_time = pa.types.is_timestamp(source) and column == pa.timestamp(source.unit, source.tz and "UTC")
-    if not (is_same_time or is_promotable(source, column)):
+    may_be_exact = source == pa.float64() and column == pa.float32()
+    if not (is_same_time or may_be_exact or is_promotable(source, column)):
         raise SchemaError(
             f"rows of type {source} cannot be written as {schema.type.name}, which takes {column}",
             advice="Cast the column in the query",

@@ -1,6 +1,7 @@
 """The table of kinds of schemas."""
 
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -97,6 +98,28 @@ def test_what_is_read_can_be_written(kind, tree, payloads):
         rows = pa.StructArray.from_arrays([rows], ["value"])
     assert formats.encoder(schema, rows.type).encode(rows).values.to_pylist() == payloads
     assert formats.encoder(schema, rows.type).encode(rows[1:]).values.to_pylist() == payloads[1:]
+
+
+NUMBER = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}
+
+
+@pytest.mark.parametrize(("kind", "digit"), [(SchemaType.AVRO, b"\x02\x7b"), (SchemaType.JSON, b"12.3")])
+def test_decimals_are_read_as_wider_ones(kind, digit):
+    """At any depth; narrower ones are refused."""
+    is_avro = kind is SchemaType.AVRO
+    schema = schema_of_tree(record(("l", {"type": "array", "items": NUMBER}), ("b", NUMBER)), kind)
+    payload = b"\x02" + digit + b"\0" + digit if is_avro else b'{"l":[%s],"b":%s}' % (digit, digit)
+    wide = pa.decimal128(20, 6)
+    target = pa.struct([("b", wide), ("l", pa.list_(pa.field("element", wide)))])
+    decoder = formats.decoder(schema, schema, target)
+    found = decoder.decode(pa.array([payload, b"\xff", None]), pa.nulls(3, pa.binary()))
+    assert found.column.type == decoder.type == target
+    number = Decimal("12.300000")
+    assert found.column.to_pylist() == [{"b": number, "l": [number]}, None, None]
+    assert found.is_bad.tolist() == [False, True, False]
+    for narrow in (pa.decimal128(5, 3), pa.decimal128(3, 1), pa.int64()):
+        with pytest.raises(SchemaError, match="cannot be read as"):
+            formats.decoder(schema, schema, pa.struct([("b", narrow)]))
 
 
 def test_a_void_column_is_null_in_any_nullable_field():

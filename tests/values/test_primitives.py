@@ -305,6 +305,11 @@ def test_other_types_are_refused(kind, target):
         ("DOUBLE", pa.array([-(2**53), -(2**63), None]), ["c340000000000000", "c3e0000000000000", None]),
         ("DOUBLE", pa.array([0.5], pa.float32()), ["3fe0000000000000"]),
         ("FLOAT", pa.array([2**24, 2**62]), ["4b800000", "5e800000"]),
+        (
+            "FLOAT",
+            pa.array([1.5, None, float("inf"), float("nan")]),
+            ["3fc00000", None, "7f800000", "7fc00000"],
+        ),
         ("TIMESTAMP", pa.array([-1000], pa.timestamp("us", "Asia/Tokyo")), ["ffffffffffffffff"]),
         ("INSTANT", pa.array([-1], pa.timestamp("us", "Asia/Tokyo")), ["ffffffffffffffff3b9ac618"]),
         ("STRING", pa.array([b"a"], pa.binary()), ["61"]),
@@ -351,6 +356,7 @@ def test_a_row_that_is_no_value_is_named(kind, rows):
     ("kind", "rows", "what"),
     [
         ("DOUBLE", pa.array([1, None, 2**53 + 1]), r"loses digits .*: cast it to double"),
+        ("FLOAT", pa.array([1.0, None, 0.1]), r"loses digits .*: cast it to float"),
         ("FLOAT", pa.array([1, None, 123456789]), r"loses digits .*: cast it to float"),
         ("FLOAT", pa.array([1, None, 2**24 + 1], pa.int32()), r"loses digits .*: cast it to float"),
         ("FLOAT", pa.array([1, None, 2**63 - 1]), r"loses digits .*: cast it to float"),

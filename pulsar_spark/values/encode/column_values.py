@@ -71,9 +71,15 @@ def validity(column: pa.Array) -> Flags | None:
 
 
 def floats(column: pa.Array, kind: type[np.floating], path: str) -> np.typing.NDArray[np.floating]:
-    """Returns numbers as float or double, any for null; raises Misfit if an integer loses digits."""
+    """Returns numbers as float or double, any for null; raises Misfit if a number loses digits."""
     numbers = _numbers(column)
-    found = numbers.astype(kind)
+    with np.errstate(over="ignore"):
+        found = numbers.astype(kind)
+    if numbers.dtype.kind == "f" and numbers.dtype.itemsize > np.dtype(kind).itemsize:
+        is_same = (found == numbers) | np.isnan(numbers)
+        require(
+            is_same, path, "a double that loses digits as a float: cast it to float in the query to round it"
+        )
     if numbers.dtype.kind == "i" and numbers.dtype.itemsize >= np.dtype(kind).itemsize:
         # 2^63 as a float is beyond int64, so it is compared before the conversion back.
         is_inside = (found >= -(2.0**63)) & (found < 2.0**63)

@@ -2,7 +2,7 @@
 
 A column fits a field of the same type, or of a type that holds all its values: int -> long -> float ->
 double, string <-> bytes, wider decimals. Single values that may not fit, such as a large long in a double,
-are found when they are written.
+are found when they are written. So are doubles that are no floats.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FIT: Final = {
     "boolean": frozenset(("boolean",)),
     "int": _INTS,
     "long": _LONGS,
-    "float": _LONGS | {"float"},
+    "float": _LONGS | {"float", "double"},
     "double": _LONGS | {"float", "double"},
     "bytes": _TEXTS,
     "string": _TEXTS,

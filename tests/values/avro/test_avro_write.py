@@ -156,9 +156,12 @@ def test_promotion_between_texts():
         (pa.int64(), 2**63 - 1, "float"),
         (pa.int32(), 2**24 + 1, "float"),
         (pa.int32(), 2**31 - 1, "float"),
+        (pa.float64(), 0.1, "float"),
+        (pa.float64(), 1e300, "float"),
+        (pa.float64(), 1e-60, "float"),
     ],
 )
-def test_integers_that_a_floating_point_number_does_not_hold(of, value, kind):
+def test_numbers_that_a_floating_point_number_does_not_hold(of, value, kind):
     with pytest.raises(SchemaError, match=r"row 1 of the batch, field 'a': .* loses digits"):
         one(kind, [0, value], of)
 

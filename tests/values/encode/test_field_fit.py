@@ -44,7 +44,7 @@ GOOD = [
     (pa.int32(), ["int", "long", "float", "double"]),
     (pa.int64(), ["long", "float", "double", logical("long", "time-micros")]),
     (pa.float32(), ["float", "double"]),
-    (pa.float64(), ["double"]),
+    (pa.float64(), ["float", "double"]),
     (pa.string(), ["string", "bytes", ENUM, logical("string", "uuid")]),
     (pa.large_string(), ["string", "bytes", ENUM]),
     (pa.binary(), ["bytes", "string", FIXED]),
