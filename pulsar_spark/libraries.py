@@ -38,7 +38,7 @@ def check(versions: dict[str, str | None]) -> None:
         LibraryError: a library is missing, or its version is too old.
     """
     for name, version in versions.items():
-        if version is None:  # only the folder google/protobuf of spark-core's jar
+        if version is None:  # spark-core's jar has a folder google/protobuf
             raise LibraryError(f"pulsar_spark cannot be used by {sys.executable}: {name} is not installed")
         oldest = OLDEST[name]
         if tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)]) < oldest:

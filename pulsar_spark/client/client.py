@@ -113,7 +113,7 @@ class Client(Closing):
         self.coordinator_sessions: dict[int, Session] = {}
 
     def close(self) -> None:
-        """Close all connections; consumers and producers on them are lost."""
+        """Closes all connections; consumers and producers on them are lost."""
         self._pool.close()
 
     def operation(self) -> Deadline:

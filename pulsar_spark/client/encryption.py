@@ -36,15 +36,13 @@ _LIFE_OF_A_DATA_KEY = 4 * 3600.0
 # Seconds after which missing keys are requested again, while messages are sent unencrypted.
 _TRY_AGAIN = 10.0
 
-# Maximum keys of an entry that are tried, and maximum that an error names, because a try takes a millisecond,
-# and any producer can write a hundred thousand keys.
+# Maximum tried keys of an entry, because a try takes a millisecond, and any producer can write 100,000 keys.
 _MAX_KEYS = 20
-_SHOWN_KEYS = 5
+_SHOWN_KEYS = 5  # maximum keys that an error names
 _LONGEST_NAME = 100  # characters of a key's name in errors, because any producer can choose it
 _LONGEST_REASON = 300  # characters of a key's error, which may contain the name
-# Maximum remembered data keys, and maximum remembered unusable data keys, of a process, and of a task.
-_KEPT_DATA_KEYS = 1000
-_KEPT_FAILURES = 1000
+_KEPT_DATA_KEYS = 1000  # maximum data keys that a process remembers
+_KEPT_FAILURES = 1000  # maximum unusable data keys that a task remembers
 # Maximum answers of the key reader that a task remembers, by the names and metadata of keys.
 _KEPT_ANSWERS = 10_000
 

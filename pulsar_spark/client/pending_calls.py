@@ -101,7 +101,7 @@ class PendingCalls(Generic[K]):
         calls always take longer than ``patience`` would be busy for ever.
 
         Args:
-            calls: blocking calls, by key; all runs of one object give results of one type.
+            calls: blocking calls, by key; all results of one object have one type.
             patience: seconds to wait for the new requests, except of late keys. None: no limit, and also
                 waits for earlier requests.
             begun: futures of requests that are sent already. Their keys are not busy and have no earlier
@@ -293,7 +293,7 @@ class Calls(Generic[K]):
     def leave(self, partition: K, then: Mapping[Kind, Callable[[Any], object]]) -> set[Kind]:
         """Drops all requests about a partition, and its pauses; returns the kinds of the requests.
 
-        A late result is closed; ``then`` has other functions for the results of some kinds.
+        Late results are closed, except for kinds in ``then``, whose functions receive them.
         """
         for pending in self._kinds.values():
             pending.pauses.succeeded(partition)

@@ -42,8 +42,8 @@ class TopicSchemas:
 
     All partitions of a topic share its schema. Requests are retried like lookups. If a topic is deleted and
     created again, its versions begin at 0 again: the old versions are dropped as soon as ``latest`` or
-    ``remember`` receives another schema of a version. Versions kept for one load are not used for another
-    load.
+    ``remember`` receives another schema of a version. Versions requested for one ``load``, such as a read,
+    are not used for another.
 
     Args:
         ask: function that sends a request to any broker, once.
@@ -93,7 +93,7 @@ class TopicSchemas:
         return self._at((str(topic.base), load, version), self._ask)
 
     def at_all(self, topic: TopicName, versions: Iterable[int], *, load: str = "") -> dict[int, Schema]:
-        """Returns the versions that messages name, by number, without those that do not exist.
+        """Returns the versions that messages name, by number, without missing versions.
 
         A broker may not know yet a version that was registered at another broker. So a version above its
         latest version is requested from the broker that serves the messages, which knows it. Producers may

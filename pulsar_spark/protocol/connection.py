@@ -144,7 +144,7 @@ class Challenged:
     """The broker asks for a new login (AUTH_CHALLENGE); ``log_in`` answers it.
 
     A login may read files and ask an issuer, so one login is made at a time. All challenges received
-    meanwhile lead to one Challenged after it, and one login answers them.
+    meanwhile become one Challenged event afterwards, and one login answers them.
     """
 
 

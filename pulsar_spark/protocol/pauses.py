@@ -59,9 +59,8 @@ class Pauses(Generic[K]):
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
 _LASTING = 10.0
-# Openings without a pause, and openings per second after them.
-_IN_A_ROW = 20
-_PER_SECOND = 4.0
+_IN_A_ROW = 20  # openings without a pause
+_PER_SECOND = 4.0  # further openings per second
 
 
 class Reopening:

@@ -28,7 +28,7 @@ def use_this_python(context: SparkContext) -> None:
     """Lets a local session start its Python processes with the current Python.
 
     By default Spark uses ``python3`` of the PATH, and does not name it if that Python lacks a package. The
-    Python of a notebook's kernel, of an IDE, or of an environment that is not activated is often another one.
+    Python of a notebook's kernel, of an IDE, or of an environment that is not activated is often different.
     Executors of a cluster have their own Pythons at other paths, so they are not changed.
 
     Args:

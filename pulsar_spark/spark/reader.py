@@ -78,7 +78,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Returns a marker that the user's limits apply.
 
-        Spark has no limit of several kinds, and passes another marker if no limit applies.
+        Spark's own limits have only one kind each, and Spark passes another marker if no limit applies.
         """
         return ReadMaxRows(_LIMITED)
 

@@ -1,9 +1,9 @@
 """Errors for users, without the frames of this package and without causes.
 
 If a Python source or sink raises, Spark puts the traceback with all causes into the exception that the user
-gets, and again into each of its log entries about it. The text of a :class:`PulsarError` says what happened
-and what to do. So at the boundary to Spark all other information is only logged, at DEBUG. Any other
-exception is a bug in the package, or in a user's code, and keeps its traceback.
+gets, and again into each of its log entries about it. The text of a :class:`PulsarError` has the fault and
+advice. So at the boundary to Spark all other information is only logged, at DEBUG. Any other exception is a
+bug in the package, or in a user's code, and keeps its traceback.
 """
 
 from __future__ import annotations

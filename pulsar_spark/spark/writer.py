@@ -60,7 +60,7 @@ class PulsarWriter(DataSourceArrowWriter):
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the transactions of all tasks, which have all succeeded, and report what they wrote."""
+        """Commits the transactions of all tasks, which have all succeeded, and reports the rows."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, None)
 
@@ -97,7 +97,7 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit the transactions of all tasks, which have all succeeded, and report what they wrote."""
+        """Commits the transactions of all tasks, which have all succeeded, and reports the rows."""
         set_up_logs(self._options.log_level)
         finish_batch(self._options, messages, batchId)
 
@@ -124,7 +124,7 @@ def _shape(schema: StructType, options: SinkOptions) -> MessageShape:
 
 @lru_cache(maxsize=100)
 def _warn_of_ignored(names: tuple[str, ...]) -> None:
-    """Warn once for each set of columns: a query makes a writer for each batch, in a new process."""
+    """Warns once for each set of columns, because a query makes a writer for each batch, in a new process."""
     if not is_first_to_say(f"not written: {names}"):
         return
     _log.warning("columns that only the source has are not written: %s", ", ".join(names))

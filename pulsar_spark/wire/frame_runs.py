@@ -53,7 +53,7 @@ class Messages(NamedTuple):
 
 
 class Template(NamedTuple):
-    """A MESSAGE command with which others are compared.
+    """A MESSAGE command with which other commands are compared.
 
     Attributes:
         head: the command, after its size, up to the entry id.
@@ -186,7 +186,7 @@ _BODY = Layout(
     },
     _HIGHEST_SEQUENCE_ID,
 )
-# Fields of MessageIdData; the others are for consumers.
+# Fields of MessageIdData; other fields are for consumers.
 _LEDGER, _ENTRY, _LAST_FIELD = 1, 2, 7
 _ID = Layout({_LEDGER << 3 | VARINT: FieldKind.NUMBER, _ENTRY << 3 | VARINT: FieldKind.NUMBER}, _LAST_FIELD)
 

@@ -1,6 +1,6 @@
 """Inbox: holds a consumer's messages between the session's thread and the consumer's thread.
 
-Permits do not bound the received bytes, because they assume messages as small as earlier ones, and a broker
+Permits do not bound the received bytes, because they assume messages of the previous sizes, and a broker
 accepts an entry that claims -1000 messages. So a full inbox ends the consumer, which subscribes again after
 the taken messages.
 """

@@ -223,9 +223,9 @@ class Admin:
             raise _strange(f"a name of no topic: {error}", None) from error
 
     def hold_scalable(self, topic: TopicName, name: str) -> None:
-        """Registers a subscription on a scalable topic, so that segments stay until it has read them.
+        """Registers a subscription on a scalable topic, so that segments stay until they are read.
 
-        Does nothing if it is registered already. Its cursors on segments are not moved.
+        Does nothing if the subscription is registered already. Its cursors on segments are not moved.
         """
         self._request("PUT", f"{_scalable_subscription(topic, name)}?type=STREAM", topic)
 

@@ -29,10 +29,8 @@ C = TypeVar("C", bound=HTTPConnection)
 # Maximum bytes of an answer; a namespace of 60,000 topics takes about 6 MB.
 MAX_ANSWER = 1 << 24
 
-# Maximum values and objects of JSON. Python needs up to 240 bytes for an object of 7 bytes, and up to 60 for
-# a value of 5 bytes.
-_MAX_VALUES = 1_000_000
-_MAX_OBJECTS = 200_000
+_MAX_VALUES = 1_000_000  # of JSON; Python needs up to 60 bytes for a value of 5 bytes
+_MAX_OBJECTS = 200_000  # of JSON; Python needs up to 240 bytes for an object of 7 bytes
 
 _BLOCK = 1 << 14
 

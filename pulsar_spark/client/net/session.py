@@ -156,8 +156,8 @@ class Session:
     ) -> Future[pb.BaseCommand]:
         """Sends a request; the future ends with its answer, or with a PulsarError after ``timeout``.
 
-        If nothing is received for half of the connection timeout, a PING is sent; without a PONG in the other
-        half, the session ends with a ConnectError, so that the caller asks again on a new connection.
+        If no bytes are received for half of the connection timeout, a PING is sent; without a PONG in the
+        other half, the session ends with a ConnectError, so that the caller asks again on a new connection.
 
         An urgent request is sent before all waiting frames. A request with a consumer id ends with a
         NotReadyError when the broker closes that consumer.

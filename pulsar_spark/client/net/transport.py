@@ -95,7 +95,7 @@ class TlsTransport(Transport):
         pieces: list[bytes] = []
         size = 0
         self.read_wants_write = self._write_wants_read = False
-        # Read everything: no selector reports bytes that TLS has already decrypted.
+        # Reads all bytes, because no selector reports bytes that TLS has already decrypted.
         while size < _RECEIVE_SIZE or self._pending():
             try:
                 piece = self._socket.recv(_RECEIVE_SIZE)
@@ -184,7 +184,7 @@ def explain_closed(address: Address, timeout: float) -> PulsarError | None:
 
 
 def _proxy_to(address: Address, proxy: Address) -> Address:
-    """Returns the proxy's address, if the handshake can name the broker."""
+    """Returns the proxy's address; raises TlsError for a broker without a host name."""
     try:
         ipaddress.ip_address(address.host)
     except ValueError:

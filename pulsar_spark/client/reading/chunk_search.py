@@ -110,8 +110,8 @@ class ChunkSearch:
             if is_clear or index.has_ended:
                 break
             self._look_back(2 * chunks)
-            # If all chunks seem to be known, one of them belongs to another message, and the right chunk may
-            # be anywhere.
+            # If all chunks seem to be known and the message is not complete, one chunk belongs to another
+            # message, so the search continues to the end.
             while places is not None and not index.has_ended:
                 self._look_back(2 * chunks)
         if not isinstance(message, Dropped) or (places is None and message is Dropped.NO_BEGINNING):

@@ -152,7 +152,7 @@ class _Collected:
         self._entries.append(entries[first:])
 
     def take(self) -> tuple[list[Entries], int]:
-        """Removes and returns the collected parts, each with or without batches, and their bytes."""
+        """Removes and returns the collected parts and their bytes; a part has only batches, or none."""
         entries, size = self._entries, self.size
         self._entries, self.rows, self.size = [], 0, 0
         return entries, size
@@ -364,7 +364,7 @@ class _Decoder:
 
 
 def _check_format(batch: Entry, topic: str) -> None:
-    """Raises UnsupportedError for records of Kafka. No client gives properties to a batch itself."""
+    """Raises UnsupportedError for records of Kafka. No client writes properties of a batch itself."""
     for one in batch.metadata.properties:
         if one.key == _FORMAT:
             raise UnsupportedError(

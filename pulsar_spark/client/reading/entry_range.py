@@ -21,7 +21,7 @@ from pulsar_spark.wire.entry.entries import Entries
 
 WINDOW_BYTES = 16 * 1024 * 1024
 
-# Seconds of silence after which the broker is asked whether entries are left: at first, and at most.
+# Seconds of silence after which the broker is asked whether entries are left, first and later maximum.
 _FIRST_IDLE = 0.2
 _MAX_IDLE = 1.0
 
@@ -268,5 +268,5 @@ def _id_of(entries: Entries, row: int) -> MessageId:
 
 
 def _corrupt_id(error: CorruptError) -> MessageId:
-    assert error.message_id is not None  # the consumer names it
+    assert error.message_id is not None  # the consumer sets the error's message id
     return MessageId.parse(error.message_id)

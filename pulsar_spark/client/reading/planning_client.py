@@ -211,7 +211,7 @@ class PlanningClient:
         return retry(lambda: probe.count_entries(self._client, topic, end, position), self.operation())
 
     def has_chunks_before(self, topic: TopicName, position: MessageId, entries: int) -> bool:
-        """Whether chunked messages lie among the given number of entries up to a position."""
+        """Whether chunked messages lie among the last ``entries`` entries up to a position."""
         return chunk_search.has_chunks_before(self._client, topic, position, entries)
 
     def has_ended(self, topic: TopicName, after: MessageId) -> bool:

@@ -1,7 +1,7 @@
 """Reads the messages of a micro-batch that earlier runs of a task, or of all tasks, have stored.
 
-The entries are found by their origins, and decoded like those of any reader. So batches, compression and
-chunks may differ from this run.
+The entries are found by their origins, and decoded as in any read. So batches, compression and chunks may
+differ from this run.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ from pulsar_spark.wire.columns.unbatched import EncodedSingle
 from pulsar_spark.wire.entry.origin import encode_origin
 
 # If the last id of a producer's name is higher, another program has used the name, and no ids would be left.
-# Then other names are tried, up to a maximum.
 _MAX_LAST_ID = (1 << 63) - 2 * IDS_PER_BATCH
-_SPARE_NAMES = 10
+_SPARE_NAMES = 10  # maximum other names that are tried then
 
 # Bytes of stored entries that may be in flight from the broker: maximum for a task's first topic (the n-th
 # topic has the n-th part), and minimum of one partition.
@@ -183,8 +182,8 @@ class DedupProducer(Producer):
         self._may_be_own = self._ids.may_be_own(last)
         self.packer.next_sequence_id = self._ids.following(last_of_name, dedup.origin.batch)
         is_claimed = last >= first_sequence_id(dedup.origin.batch)
-        # After a restart a broker's last id of a name is that of the last entry under the name, by any
-        # program. Other tasks may have stored rows of the micro-batch, too.
+        # A restarted broker takes a name's last id from the last entry under the name, which any program can
+        # write. Other tasks may have stored rows of the micro-batch, too.
         if is_claimed or dedup.may_be_replay:
             partition.stored = found = self._find(is_claimed=is_claimed)
             if found.is_late:

@@ -66,9 +66,9 @@ class Producer:
         on_receipt: function that receives each entry and its id on the session's thread; the id is None if
             the entry was stored before. It must not block.
         may_repeat: whether messages may be stored twice after a lost connection. If not, entries that the
-            broker claims to have stored under a name from ``options`` are compared with the sent ones, which
-            needs the permission ``consume``; and messages of a transaction are an error unless proven to be
-            stored.
+            broker claims to have stored under a name from ``options`` are compared with the sent entries,
+            which needs the permission ``consume``; and messages of a transaction are an error unless proven
+            to be stored.
         opening: deadline of one attempt to open; the owner tries again. None: the producer tries again by
             itself until the operation timeout.
         memory: memory budget that the task's producers share; None: the limit of the options, not shared.

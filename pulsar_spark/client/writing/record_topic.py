@@ -48,13 +48,10 @@ _END_ENTRIES, _LONGER = 512, 16
 # Bytes in flight from the broker.
 _WINDOW_BYTES = 1 << 20
 
-# Seconds between two requests while a record or the end of a backlog is awaited; maximum for a backlog.
-_PAUSE = 0.005
-_STEPPING = 2.0
-# Seconds within which a broker stores an acknowledgement, and seconds between attempts to open the topic
-# meanwhile.
-_STORED_WITHIN = 3.0
-_BETWEEN_ATTEMPTS = 0.1
+_PAUSE = 0.005  # seconds between two requests while waiting for a record or the end of a backlog
+_STEPPING = 2.0  # maximum seconds of waiting for the end of a backlog
+_STORED_WITHIN = 3.0  # seconds within which a broker stores an acknowledgement
+_BETWEEN_ATTEMPTS = 0.1  # seconds between attempts to open the topic meanwhile
 
 
 @dataclass(frozen=True, slots=True)

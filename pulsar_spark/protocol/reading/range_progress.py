@@ -37,8 +37,8 @@ deleted before.
 
 Brokers also move a reader from the end of a stored ledger to the next one. So a ledger is gone only if a
 reader that begins at the position, inclusive, begins in a later ledger, too. Ledgers are trimmed from the
-oldest on, so a stored ledger proves that all later ones are stored. If a range is read again a few times in
-vain, it is lost.
+oldest on, so a stored ledger proves that all later ones are stored. If a few repeated reads of a range find
+nothing, the range is lost.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class RangeProgress:
                 invisible entries themselves, so it shows the broker's progress.
         """
         if self._read_compacted and not last.is_message:
-            return Gap.UNKNOWN  # nothing is kept, or the broker has not opened it yet
+            return Gap.UNKNOWN  # the broker keeps no entry, or has not opened the topic yet
         if last.whole_entry <= self.position:
             return Gap.UNKNOWN if self._followed else Gap.EMPTY
         has_read_over = not self._read_compacted and mark_delete >= self.end.whole_entry

@@ -160,7 +160,7 @@ class _End(NamedTuple):
 
 
 class _Selected:
-    """The selected entries, for searches; other entries are skipped, and each part is read once."""
+    """The selected entries of a partition, for searches, which read each part of the partition once."""
 
     def __init__(self, read: Read, fits: Callable[[StoredEntry], bool], last: MessageId) -> None:
         self._read = read

@@ -35,7 +35,7 @@ class KnownBatch:
     has_looked: bool = False
     digests: tuple[Words, Ints] | None = None
     copied: Counter[str] = field(default_factory=Counter)
-    _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # of the entries, in order
+    _tasks: list[tuple[MessageId, int]] = field(default_factory=list)  # tasks of the entries, in order
 
     def add(self, entries: Sequence[OwnEntry]) -> None:
         """Adds entries that were read."""

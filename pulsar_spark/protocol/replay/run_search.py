@@ -253,7 +253,10 @@ class RunSearch:
         return has_others and is_of_query and not self.is_newest_known
 
     def verdict(self, *, is_hidden: bool) -> RunVerdict:
-        """Returns the verdict after all entries were read; ``is_hidden``: some may be invisible."""
+        """Returns the verdict after all entries were read.
+
+        ``is_hidden``: whether some entries may be invisible.
+        """
         is_hidden = is_hidden and not self.is_newest_known
         if self.begin is not None:
             return RunVerdict.HIDDEN if is_hidden else RunVerdict.FOUND

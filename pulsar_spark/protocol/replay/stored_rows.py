@@ -32,7 +32,7 @@ from pulsar_spark.arrow.join import EncodedMessages
 
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 
-_WORDS = 2  # of 8 bytes: the 16 bytes of a row's digest
+_WORDS = 2  # words of 8 bytes in a row's digest
 
 
 class Rows(NamedTuple):

@@ -236,7 +236,7 @@ class PartitionWriter:
     # ---- registrations
 
     def registering(self) -> None:
-        """Records that a new connection will be used; events of older ones must not be passed any more."""
+        """Records that a new connection will be used; events of older ones must not be passed after that."""
         self._is_connected = False
         self.loss = None
 

@@ -65,7 +65,7 @@ class PendingWindow:
         self._messages = 0
         self._bytes = 0
         self._progress_at = 0.0
-        self._progress_before = 0.0  # before the resend
+        self._progress_before = 0.0  # the progress before the resend
         self._is_resend = False  # a resend without a receipt
 
     def __bool__(self) -> bool:

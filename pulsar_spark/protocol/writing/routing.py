@@ -227,7 +227,7 @@ def _java_hash(data: npt.NDArray[np.uint8], offsets: Ints) -> Words:
 
 
 def _java_hash_of_any(units: npt.NDArray[np.uint8 | np.uint16], offsets: Ints) -> Words:
-    """Hashes texts of different sizes; takes at least 1.5 times as long.
+    """Hashes texts of different sizes, which takes 1.5 times as long as texts of one size, or longer.
 
     31 has an inverse modulo 2**32, so with running sums of unit[i] * 31**-i over a block of texts, a text
     from s to e has the hash (sum[e] - sum[s]) * 31**(e - 1).

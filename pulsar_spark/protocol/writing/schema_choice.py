@@ -183,7 +183,7 @@ def _choice(existing: Schema | None, rows: RowType, *, may_register: bool) -> Sc
 
 
 _RECORDS = {PartKind.AVRO: SchemaType.AVRO, PartKind.JSON: SchemaType.JSON}
-# The schema type for a column if the topic has no schema. No value loses anything.
+# The schema type for a column if the topic has no schema. No value is changed by it.
 _PRIMITIVES = {
     pa.bool_(): SchemaType.BOOL,
     pa.int8(): SchemaType.INT8,

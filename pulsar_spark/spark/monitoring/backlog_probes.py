@@ -34,9 +34,8 @@ from pulsar_spark.spark.monitoring.source_report import EntryMeans
 _log = logging.getLogger(__name__)
 
 
-# Seconds between two probes, and maximum seconds to wait for the first one.
-_EVERY = 10.0
-_FIRST_PATIENCE = 3.0
+_EVERY = 10.0  # seconds between two probes
+_FIRST_PATIENCE = 3.0  # maximum seconds to wait for the first probe
 # A probe ends when its entries hold this many messages or bytes.
 _MAX_MESSAGES = 10_000
 _MAX_BYTES = 256 << 10
@@ -119,10 +118,9 @@ def first_entries(
         return []
 
 
-# Milliseconds that a time may be too early; probes at each trigger, and seconds to wait for them.
-_TOLERANCE_MS = 1000
-_MAX_PROBES = 8
-_PATIENCE = 0.5
+_TOLERANCE_MS = 1000  # milliseconds that a time may be too early without a probe
+_MAX_PROBES = 8  # probes at each trigger
+_PATIENCE = 0.5  # seconds to wait for these probes
 
 
 class Waiting(NamedTuple):

@@ -121,7 +121,7 @@ class Admission:
 
         Raises:
             PulsarError: the broker will never answer, for example about a deleted topic; or, with
-                ``available_now``, no partition can advance, so the query would end as if everything were
+                ``available_now``, no partition can advance, so the query would end as if all messages were
                 read.
         """
         self._failure = None

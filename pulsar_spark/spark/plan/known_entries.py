@@ -9,9 +9,9 @@ from pulsar_spark.client import EntryInfo
 from pulsar_spark.errors import DeadlineError
 from pulsar_spark.ids import MessageId, TopicName
 
-# Maximum entries of a partition that are probed one by one after its position, and maximum bytes of all
-# partitions' probed entries, because probing an entry costs as much as reading it, in the planner's one
-# process. The rest of a share is estimated.
+# Maximum entries, and bytes, that are probed one by one after a position: of a partition, and of all
+# partitions, because a probe costs as much as reading, in the planner's one process. The rest of a share is
+# estimated.
 SCAN_ENTRIES = 1000
 SCAN_BYTES = 4 << 20
 SCAN_ENTRIES_IN_ALL = 16_000

@@ -218,7 +218,7 @@ class LossCheck:
         if self._client.read_compacted:  # missing entries are no loss
             return Stored(begin, end, position.entry)
         if not answer.last.is_message:
-            begin = max(begin, end)  # no entry is stored; the begin may be long deleted
+            begin = max(begin, end)  # without entries, brokers may report an old begin
         if begin > position:
             return Stored(begin, end)
         return Stored(begin, end, self._client.ledger_end(topic, position, answer.last))

@@ -9,7 +9,7 @@ ledgers, so while a later entry of the same ledger is known, an acknowledgement 
 :meth:`Partition.ack_step`; the first matching row applies, otherwise the last one:
 
     known                                                         step
-    no entry is known to be processed by this run                NOTHING
+    no entry is known to be processed by this run                 NOTHING
     every processed entry is acknowledged                         NOTHING
     chunks were found, and messages complete at any time          NOTHING
     chunks were found, and the processed position is dated        ACKNOWLEDGE, up to :meth:`settle`
@@ -56,12 +56,10 @@ from pulsar_spark.ids import MessageId, TopicName
 from pulsar_spark.spark.plan.known_entries import KnownEntries
 from pulsar_spark.spark.plan.timing import EndSchedule
 
-# Entries up to an acknowledged one that are probed for chunks, because with several producers chunks lie
-# among other messages. Then the seconds for which a probe without chunks is valid, and for which an entry's
-# date is valid.
+# Entries up to an acknowledged entry that are probed for chunks, because several producers' chunks are mixed.
 PROBED_ENTRIES = 16
-_PROBED_FOR = 10.0
-_DATED_FOR = 1.0
+_PROBED_FOR = 10.0  # seconds for which a probe without chunks is valid
+_DATED_FOR = 1.0  # seconds for which an entry's date is valid
 # Seconds to wait for a tail, between two probes of older ledgers, and after a failed probe.
 _PATIENCE = 1.0
 # Maximum pause after a failed probe, as a multiple of its duration, because the query waits for probes.
@@ -70,7 +68,7 @@ _MAX_REST = 10
 
 
 class Life(Enum):
-    """The life of a partition, from the opening of the subscription to its end; the later member wins."""
+    """The stages of a partition, from the opening of the subscription; if several apply, the later one."""
 
     OPEN = "micro-batches read it"
     HELD = "it is a segment that follows one which is not read to its end"

@@ -37,7 +37,7 @@ _MAX_FAILURES = 20
 
 
 class Range(NamedTuple):
-    """A range that a task reads, alone or after others: the messages of a partition in ``(start, end]``.
+    """A range that a task reads, alone or with other ranges: messages of a partition in ``(start, end]``.
 
     Attributes:
         topic: topic partition.

@@ -96,7 +96,7 @@ def warn_of_late_starts(
     Args:
         client: client that finds entries that readers do not receive, such as transaction markers, because a
             query may end at such an entry.
-        option: name of the option that gives the starts.
+        option: name of the option with the starts.
         starts: starts by partition.
         bounds: bounds of the same partitions.
     """

@@ -2,9 +2,9 @@
 
 Spark checkpoints the start and end of each batch. All decisions here must be reproducible from these.
 
-    fresh query     initial() makes a subscription, which retains all messages from the start on. Unless it is
-                    "earliest" the first latest() takes nothing: Spark checkpoints an empty batch 0 and with
-                    it the start.
+    fresh query     initial() makes a subscription, which retains all messages after the start. Unless the
+                    start is "earliest", the first latest() plans an empty batch 0, with which Spark
+                    checkpoints the start.
     every trigger   latest(start) acknowledges ``start``, which Spark has checkpointed as processed
     restart         ranges(start, end) of the unfinished batch, or latest(start): both name the subscription
                     to continue. For a batch 0 that did not finish, Spark calls initial() again and passes

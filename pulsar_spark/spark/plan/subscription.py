@@ -361,7 +361,8 @@ class Subscription:
         or if the topic is terminated later. A tail also receives the end.
 
         Args:
-            is_expected: function that returns whether a topic is a segment, which ends because others follow.
+            is_expected: function that returns whether a topic is a segment, which ends because newer segments
+                follow.
         """
         for topic, state in self.unsettled.items():
             if state.topic_end is None:
@@ -410,7 +411,7 @@ class Subscription:
 
 
 def _ignore(_: object) -> None:
-    """Drop a result."""
+    """Drops a result."""
 
 
 def _close_opened(opened: object) -> None:

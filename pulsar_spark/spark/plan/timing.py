@@ -16,17 +16,15 @@ from pulsar_spark.spark.plan.offsets import Offsets
 _KNOWN_FOR = 0.05
 # Seconds without a new message after which a partition gets a tail, because opening it costs a few requests.
 _IDLE_AFTER = 0.25
-# Seconds after which the end of a partition with a tail is requested anyway: minimum; minimum for each of
-# many partitions; step of these times, because requests due at the same time cost one round.
+# Minimum seconds after which the end of a partition with a tail is requested anyway.
 _ASKED_ANYWAY = 10.0
-_ASKED_ANYWAY_EACH = 0.5
-_STEP = 5.0
+_ASKED_ANYWAY_EACH = 0.5  # the same, for each of many partitions
+_STEP = 5.0  # seconds between these times, because requests due at the same time cost one round
 # Maximum seconds between two triggers without data after which more triggers are expected soon.
 _POLLED_WITHIN = 1.0
-# Seconds that a trigger waits: minimum, per partition, maximum. New entries end the wait, but it delays a
-# query's other sources.
+# Seconds that a trigger waits. New entries end the wait, but it delays a query's other sources.
 _MIN_WAIT = 0.05
-_WAIT_EACH = 0.00015
+_WAIT_EACH = 0.00015  # for each partition
 _MAX_WAIT = 0.5
 
 

@@ -140,7 +140,7 @@ def migrated(client: PlanningClient, topics: Iterable[TopicName]) -> list[TopicM
 def first_contact(client: PlanningClient, options: SourceOptions) -> list[TopicName]:
     """Calls :func:`find_partitions` at the start of a read, so that a wrong address is an error in seconds.
 
-    A pattern that matches no topic gives a warning.
+    A pattern that matches no topic is logged as a WARNING.
 
     Raises:
         TopicNotFoundError: a named topic does not exist, and the query does not wait for it.

@@ -57,7 +57,7 @@ def serialize_ids(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.
 
 
 def _mixed(ledger: Ints, entry: Ints, sizes: Ints, partition: int) -> pa.BinaryArray:
-    """Serializes ids of entries of any sizes, with as many calls as :func:`_alike` needs for each size."""
+    """Serializes ids of entries of any sizes; numpy is called as often as in :func:`_alike` for one size."""
     of_row = np.repeat(np.arange(len(sizes)), np.maximum(sizes, 1))
     is_single = sizes[of_row] == 0
     begins = np.flatnonzero(np.diff(of_row, prepend=-1))

@@ -7,7 +7,7 @@
     SNAPPY  raw: a varint of the size, then the block; no stream frame
     ======  ==========================================================
 
-Only SNAPPY always contains its own size; for the others, MessageMetadata's ``uncompressed_size`` is used.
+Only SNAPPY always contains its own size; for other kinds, MessageMetadata's ``uncompressed_size`` is used.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def decompress_together(blocks: Sequence[Buffer], sizes: Sequence[int]) -> pa.Bu
 
     Args:
         blocks: one or more blocks.
-        sizes: declared decompressed size of each block in bytes. A wrong size gives None, so that no block
-            can shift the bytes of the next.
+        sizes: declared decompressed size of each block in bytes. For a wrong size the result is None, so that
+            no block can shift the bytes of the next.
 
     Returns:
         The bytes of each block, with ``SEPARATOR_SIZE`` meaningless bytes after each, also after the last.

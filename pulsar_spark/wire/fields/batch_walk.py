@@ -31,12 +31,12 @@ from pulsar_spark.wire.fields.same_layout import first_layout, read_alike
 
 _MIN_MESSAGE_SIZE = 6  # 4 bytes for the size, then payload_size, which is required
 _FEW = 24  # messages; for fewer, a scan costs less than numpy's calls
-_LONG = 2048  # bytes per message; searching through longer values takes longer than stepping over them
+_LONG = 2048  # bytes per message; for longer messages, steps are faster than a search
 _BLOCK = 1 << 18  # words searched at a time, so that the results stay in the cache
 _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
 _LEAST_APART = 8  # average bytes between candidate starts; each check costs a hundred bytes
-_MAX_INSIDE = 4  # false starts in a value, one after the other
+_MAX_INSIDE = 4  # false starts of messages inside of a value
 _MAX_ZEROS = 8  # zero words per message; checking more takes longer than stepping
 
 _LAYOUT = Layout(

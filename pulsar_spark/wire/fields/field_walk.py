@@ -37,7 +37,7 @@ class Layout:
 
     Attributes:
         kinds: treatment of each field, by tag (field number and wire type).
-        highest: highest known field number. Higher ones are ignored; other unknown tags are not plain.
+        highest: highest known field number. Higher fields are ignored; other unknown tags are not plain.
     """
 
     kinds: dict[int, FieldKind]

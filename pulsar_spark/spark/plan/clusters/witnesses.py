@@ -9,10 +9,10 @@ when it has been known for ``publishTimeMargin``.
     the witness                                                  continues
     another entry there, and one copy of the witness elsewhere   moves the query to this cluster
     another entry there, and no copy, or several                 is refused; also a second move, unless back
-    nothing there, the subscription, and a copy elsewhere        is refused, because any producer can write
+    no entry there, the subscription, and a copy elsewhere       is refused, because any producer can write
                                                                  an entry that seems to be a copy
-    nothing there, no subscription, and a copy elsewhere         moves the query to this cluster
-    nothing there, and no copy                                   is judged by the subscription
+    no entry there, no subscription, and a copy elsewhere        moves the query to this cluster
+    no entry there, and no copy                                  is judged by the subscription
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ from pulsar_spark.spark.plan.partition import Partition
 _MAX_PROBES = 3
 # Seconds after which a run with a witness probes another entry.
 _RENEWED_AFTER = 3600.0
-# Maximum entries after the witness's publish time that are read for the names of clusters; maximum bytes of
-# one read; and maximum names.
+# Maximum entries after the witness's publish time that are read for the names of clusters.
 _MAX_SEARCHED = 10_000
-_SEARCHED_BYTES = 1 << 20
-_MAX_CLUSTERS = 8
+_SEARCHED_BYTES = 1 << 20  # maximum bytes of one read
+_MAX_CLUSTERS = 8  # maximum names of clusters
 
 
 class MovedError(Exception):
@@ -211,7 +210,7 @@ class Witnesses:
         return found is not None and found.source is None and found.publish_time == witness.publish_time
 
     def _copied_from(self, witness: Witness) -> list[str]:
-        """Returns clusters from which the topic seems to have a copy of the witness; one is right."""
+        """Returns the clusters that may have sent the witness's copy in the topic; only one is right."""
         if witness.source is not None or witness.topic.is_segment:
             return []
         topic, bounds = witness.topic, self._client.bounds(witness.topic)
@@ -244,7 +243,7 @@ class Witnesses:
         missing: Container[TopicName],
         answers: Mapping[TopicName, LastMessageId],
     ) -> str:
-        """Returns why the cluster may be another one without contradiction; empty if it is the same one.
+        """Returns why this may be another cluster without contradiction; empty for the same cluster.
 
         Args:
             witness: checked witness of the checkpoint.

@@ -112,7 +112,7 @@ def _number(segment: TopicName) -> int:
 
 def done_in(offsets: Offsets) -> set[TopicName]:
     """Returns the segments that are done in an offset."""
-    # Each trigger looks at all positions, so the ledger is compared first.
+    # Each trigger compares all positions, so the ledger is compared first, which is fast.
     return {
         topic
         for topic, position in offsets.positions.items()
@@ -175,7 +175,7 @@ def find_ended(
 
 
 def not_ended(segment: TopicName) -> NotReadyError:
-    """Returns the error of a segment for which others wait."""
+    """Returns the error of a segment for which later segments wait."""
     return NotReadyError(
         "the segment is sealed and read to its last message, but the broker does not say that it has ended; "
         "segments after it are not read before that",
