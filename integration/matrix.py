@@ -39,7 +39,7 @@ _ROWS = (
     *(f"tests/client/reading/test_{name}.py" for name in _READING),
     "tests/spark/rows",
     "tests/protocol/writing",
-    "tests/client/writing/test_topic_writer.py",
+    *(f"tests/client/writing/test_topic_writer{part}.py" for part in ("", "_memory", "_partitions")),
 )
 # Not: the generator's output and the project's own commands, which need more of the development environment.
 _ALL = ("tests", "--ignore=tests/test_generated.py", "--ignore=tests/integration")

@@ -1,265 +1,33 @@
-"""TopicWriter: rows to partitions, batches that close by themselves, failures that all later calls raise."""
+"""TopicWriter: batches that close by themselves, sequence ids, failures that all later calls raise."""
 
 import threading
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from pulsar_spark.client import (
-    AccessMode,
-    ProducerInterceptor,
-    RoutingMode,
-    TaskPlace,
-    TopicWriter,
-    Transaction,
-    Transactions,
-    UserCode,
-)
+from pulsar_spark.client import ProducerInterceptor, TaskPlace, Transaction, Transactions, UserCode
 from pulsar_spark.client.writing import producer_link, topic_writer
 from pulsar_spark.errors import (
     AuthError,
     ClosedError,
     NotAllowedError,
     OptionError,
-    PulsarError,
-    QueueFullError,
     SendError,
     TopicNotFoundError,
 )
-from pulsar_spark.ids import MessageId, TopicName
-from pulsar_spark.protocol.writing.batcher import BatcherBuilder
-from pulsar_spark.protocol.writing.pending import MemoryBudget
+from pulsar_spark.ids import MessageId
 from pulsar_spark.wire import pulsar_pb2 as pb
-from tests.client.clients import TOPIC, client_of, columns, numbered, producing, wait_until
+from tests.client.clients import TOPIC, client_of, columns, numbered, wait_until
+from tests.client.writing.topic_writers import longs, open_writer, parted, stored, to_partitions
 from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.writes import send_all, write_all
-
-# A publish delay after which no test waits: batches close by count, bytes or flush.
-LATE = 1000.0
-
-
-def open_writer(client, topic=TOPIC, *, batching_max_publish_delay=LATE, **options):
-    named = ("place", "look_again", "transaction", "code", "memory")
-    own = {name: options.pop(name) for name in named if name in options}
-    delay = batching_max_publish_delay
-    return TopicWriter(client, topic, producing(batching_max_publish_delay=delay, **options), **own)
-
-
-def keys(*texts):
-    return pa.array([None if text is None else text.encode() for text in texts], pa.binary())
-
-
-def longs(*numbers):
-    return pa.array(numbers, pa.int64())
-
-
-def parted(broker, count=3, name="parted"):
-    broker.create(name, count)
-    return TopicName.parse(name)
-
-
-def stored(broker, topic, count=3):
-    return [broker.topics[str(topic.of_partition(number))].values for number in range(count)]
 
 
 def entries_of(broker, topic=TOPIC):
     """The values of each entry."""
     return [entry.values for entry in broker.topics[str(topic)].entries]
-
-
-# ---- producers of many partitions
-
-
-def asked_for(broker):
-    """The numbers of the partitions whose producers were opened, in their order."""
-    return [TopicName.parse(each.topic).partition for each in broker.seen(Type.PRODUCER)]
-
-
-def to_partitions(*numbers):
-    return columns(numbered(len(numbers)), partition=pa.array(numbers, pa.int32()))
-
-
-def test_a_producer_is_opened_with_the_first_row_of_its_partition(broker, client):
-    topic = parted(broker, 100)
-    with open_writer(client, topic) as writer:
-        assert asked_for(broker) == []
-        for numbers in ((5,), (5, 5), (7, 5, 9)):
-            send_all(writer, to_partitions(*numbers))
-        assert asked_for(broker)[:1] == [5]
-        assert sorted(asked_for(broker)) == [5, 7, 9]
-    assert len(broker.seen(Type.LOOKUP)) == len(broker.seen(Type.CLOSE_PRODUCER)) == 3
-    assert broker.open_producers == []
-
-
-@pytest.mark.parametrize("options", [{}, {"batching": False}, {"batcher_builder": BatcherBuilder.KEY_BASED}])
-def test_rows_of_partitions_that_come_later_are_stored_in_their_order(broker, client, options):
-    topic, partitions = parted(broker, 8), [number * number % 7 + number // 30 for number in range(60)]
-    with open_writer(client, topic, **options) as writer:
-        for first in range(0, 60, 3):
-            rows, numbers = numbered(3, first), pa.array(partitions[first : first + 3], pa.int32())
-            writer.send(columns(rows, partition=numbers, key=keys(*"xyz")))
-        writer.flush()
-    found = stored(broker, topic, 8)
-    values = [b"%d" % at for at in range(60)]
-    assert [sorted(each, key=int) for each in found] == [
-        [value for value, number in zip(values, partitions, strict=True) if number == part]
-        for part in range(8)
-    ]
-    for part in found:
-        for key in range(3):
-            of_key = [int(value) for value in part if int(value) % 3 == key]
-            assert of_key == sorted(of_key)
-    assert sorted(asked_for(broker)) == sorted(set(partitions))
-
-
-def test_a_partition_that_cannot_be_written_to_fails_with_its_first_row(broker, client):
-    topic = parted(broker, 4)
-    with open_writer(client, topic) as writer:
-        send_all(writer, to_partitions(1))
-        broker.script(Type.PRODUCER, [refuses(pb.AuthorizationError, "no right")])
-        for _ in range(2):  # also without rows for it: rows are missing
-            with pytest.raises(AuthError, match="no right"):
-                writer.send(to_partitions(2))
-        assert asked_for(broker) == [1, 2]
-    assert broker.open_producers == []
-
-
-def test_writers_of_one_name_exclude_each_other_by_the_first_partition(broker, client):
-    """So no two of them have some names each, and wait for the others."""
-    topic = parted(broker, 4)
-    with open_writer(client, topic, name="me") as writer, client_of(broker, operation_timeout=0.5) as other:
-        assert asked_for(broker) == [0]
-        with pytest.raises(PulsarError, match="already connected"):
-            open_writer(other, topic, name="me")
-        assert set(asked_for(broker)) == {0}
-        send_all(writer, to_partitions(3))
-    assert stored(broker, topic, 4) == [[], [], [], [b"0"]]
-
-
-@pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE])
-def test_partitions_that_no_one_else_may_write_to_are_claimed_at_once(broker, client, mode):
-    """The first one alone, so no two writers have some each, and wait for the others."""
-    topic, held = parted(broker, 8), Held(broker)
-    broker.script(Type.PRODUCER, [held] * 8)
-    opening = threading.Thread(target=lambda: open_writer(client, topic, access_mode=mode).close())
-    opening.start()
-    broker.wait_for_command(Type.PRODUCER)
-    assert asked_for(broker) == [0]
-    held.release()
-    broker.wait_for_command(Type.PRODUCER, 8)
-    held.release()
-    opening.join()
-    assert broker.open_producers == []
-
-
-def test_new_partitions_are_claimed_when_they_are_found(broker, client):
-    topic = parted(broker, 2)
-    exclusive = {"access_mode": AccessMode.EXCLUSIVE, "look_again": 0.0}
-    with open_writer(client, topic, **exclusive) as writer:
-        broker.create("parted", 3)
-        writer.send(to_partitions(0))
-        assert sorted(asked_for(broker)) == [0, 1, 2]
-
-
-def test_producers_are_closed_at_once(broker, client):
-    topic, held = parted(broker, 8), Held(broker)
-    broker.script(Type.CLOSE_PRODUCER, [held] * 8)
-    writer = open_writer(client, topic)
-    writer.send(to_partitions(*range(8)))
-    closing = threading.Thread(target=writer.close)
-    closing.start()
-    broker.wait_for_command(Type.CLOSE_PRODUCER, 8)
-    held.release()
-    closing.join()
-    assert broker.open_producers == []
-
-
-@pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_producer_that_is_refused_leaves_no_other_open(broker, client, place):
-    topic = parted(broker, 4)
-    broker.script(Type.PRODUCER, [*[pass_on] * place, refuses(pb.AuthorizationError, "no right")])
-    with pytest.raises(AuthError, match="no right"):
-        open_writer(client, topic, access_mode=AccessMode.EXCLUSIVE)
-    assert broker.open_producers == []
-
-
-# ---- where rows go
-
-
-def test_a_key_decides_as_in_java(broker, client):
-    """The hash of "a" is 97, of "b" 98, and so on."""
-    topic, names = parted(broker), "abcdefabc"
-    write_all(open_writer(client, topic), columns(numbered(9), key=keys(*names)))
-    expected = [[b"%d" % at for at, name in enumerate(names) if ord(name) % 3 == part] for part in range(3)]
-    assert stored(broker, topic) == expected
-
-
-def test_a_row_may_name_its_partition(broker, client):
-    topic = parted(broker)
-    partition = pa.array([2, 0, 2, 1, None], pa.int32())
-    with open_writer(client, topic) as writer:
-        send_all(writer, columns(numbered(5), key=keys("a", "a", "a", "a", "a"), partition=partition))
-    assert stored(broker, topic) == [[b"1"], [b"3", b"4"], [b"0", b"2"]]
-
-
-@pytest.mark.parametrize(("place", "first"), [((0, 0), 0), ((0, 5), 2), ((1, 0), 1), ((4, 1), 0)])
-def test_with_a_place_rows_without_keys_go_by_count_alone(broker, client, place, first):
-    topic = parted(broker)
-    with open_writer(client, topic, place=TaskPlace(*place), batching_max_messages=2) as writer:
-        for number in range(0, 8, 4):
-            writer.send(columns(numbered(4, number)))
-        writer.flush()
-    rows = stored(broker, topic)
-    assert rows[first] == [b"0", b"1", b"6", b"7"]
-    assert rows[(first + 1) % 3] == [b"2", b"3"]
-    assert rows[(first + 2) % 3] == [b"4", b"5"]
-
-
-def test_without_batches_rows_without_keys_go_round(broker, client):
-    topic = parted(broker)
-    write_all(open_writer(client, topic, place=TaskPlace(0, 1), batching=False), columns(numbered(7)))
-    assert stored(broker, topic) == [[b"2", b"5"], [b"0", b"3", b"6"], [b"1", b"4"]]
-
-
-def test_a_router_of_the_users_own(broker, client):
-    topic = parted(broker)
-    code = UserCode(router=lambda keys, count: [count - 1] * len(keys))
-    write_all(open_writer(client, topic, code=code, routing_mode=RoutingMode.CUSTOM), columns(numbered(3)))
-    assert stored(broker, topic) == [[], [], numbered(3)]
-
-
-def test_a_partition_that_is_not_there(broker, client):
-    topic = parted(broker)
-    with open_writer(client, topic) as writer:
-        with pytest.raises(OptionError) as caught:
-            writer.send(columns(numbered(1), partition=pa.array([3], pa.int32())))
-        assert caught.value.topic == str(topic)
-    assert stored(broker, topic) == [[], [], []]
-
-
-def test_partitions_that_are_added_get_rows_too(broker, client):
-    topic = parted(broker, 1)
-    with open_writer(client, topic, look_again=0.0) as writer:
-        writer.send(columns(numbered(1)))
-        broker.script(Type.PARTITIONED_METADATA, [refuses(pb.AuthorizationError)])
-        writer.send(columns(numbered(1, 1)))  # a look that fails does not stop the rows
-        broker.create(topic, 3)
-        send_all(writer, columns(numbered(3, 2), partition=pa.array([2, 1, 0], pa.int32())))
-        sent = writer.sent
-    assert stored(broker, topic) == [[b"0", b"1", b"4"], [b"3"], [b"2"]]
-    assert {name.partition: part.messages for name, part in sent.items()} == {0: 3, 1: 1, 2: 1}
-
-
-def test_partitions_are_not_looked_for_where_rows_must_stay(broker, client):
-    topic = parted(broker, 1)
-    with open_writer(client, topic, look_again=None) as writer:
-        broker.create(topic, 3)
-        send_all(writer, columns(numbered(4)))
-    assert stored(broker, topic) == [numbered(4), [], []]
-    assert len(broker.seen(Type.PARTITIONED_METADATA)) == 1
 
 
 # ---- batches
@@ -582,89 +350,6 @@ def test_interceptors_learn_what_failed_or_was_given_up(broker, client):
         ((topic, sequence_id, messages, place, error),) = notes.told
         assert (topic, sequence_id, messages, place) == (str(TOPIC), 0, 1, None)
         assert isinstance(error, kind)
-
-
-def test_writers_of_a_task_share_its_memory(broker, client):
-    """Each partition has its part of the limit, and all together have no more than the limit."""
-    held = Held(broker)
-    broker.script(Type.SEND, [held] * 10**4)
-    memory = MemoryBudget(5000, threading.Lock())
-    topics = [parted(broker, 2, f"topic-{number}") for number in range(10)]
-    writers = [
-        open_writer(client, topic, memory=memory, batching=False, block_if_queue_full=False)
-        for topic in topics
-    ]
-    for _ in range(20):
-        for writer in writers:
-            with suppress(QueueFullError):
-                writer.send(columns([b"x" * 60]))
-    sizes = pending_bytes(*writers)
-    assert len(sizes) == 20
-    assert 3000 < sum(sizes) <= 5000
-    assert max(sizes) <= 250
-    for writer in writers:
-        writer.close()
-    assert memory.part == 5000
-
-
-def pending_bytes(*writers):
-    """The bytes that are pending in each open producer."""
-    producers = [producer for writer in writers for producer in writer._producers.values()]
-    return [sum(entry.size for entry in producer.pending) for producer in producers]
-
-
-@pytest.mark.parametrize("options", [{}, {"batching_max_bytes": 0, "batching_max_messages": 0}])
-@pytest.mark.parametrize("is_keyed", [False, True])
-def test_batches_are_no_larger_than_the_memory_of_their_partition(broker, client, options, is_keyed):
-    """What four partitions have pending is never more than the limit, though each has room for a batch."""
-    if is_keyed:
-        options = {**options, "batcher_builder": BatcherBuilder.KEY_BASED}
-    topic, limit, highest = parted(broker, 4), 40_000, 0
-    with open_writer(client, topic, memory_limit=limit, **options) as writer:
-
-        def look(connection, frame):
-            nonlocal highest
-            highest = max(highest, sum(pending_bytes(writer)))
-            connection.handle(frame)
-
-        broker.script(Type.SEND, [look] * 10**4)
-        for _ in range(5):
-            rows = [b"x" * 100] * 2000
-            partition = pa.array([number % 4 for number in range(2000)], pa.int32())
-            writer.send(columns(rows, partition=partition, key=keys(*["k"] * 2000)))
-        writer.flush()
-    assert [len(each) for each in stored(broker, topic, 4)] == [2500] * 4
-    assert 0 < highest <= limit
-
-
-def test_a_writer_that_has_more_than_its_part_waits_for_receipts_when_another_one_is_opened(broker, client):
-    held = Held(broker)
-    memory = MemoryBudget(10_000, threading.Lock())
-    first, second = (parted(broker, 1, f"topic-{number}") for number in range(2))
-    with open_writer(client, first, memory=memory, batching=False) as writer:
-        broker.script(Type.SEND, [held] * 80)
-        writer.send(columns([b"x" * 60] * 80))
-        assert pending_bytes(writer)[0] > 5000
-        with open_writer(client, second, memory=memory, batching=False):
-            fitting = threading.Thread(target=writer.fit)
-            fitting.start()
-            fitting.join(0.05)
-            assert fitting.is_alive()
-            held.release()
-            fitting.join(HANG)
-            assert not fitting.is_alive()
-            assert pending_bytes(writer)[0] <= 5000
-
-
-def test_an_open_batch_that_is_more_than_its_part_is_sent(broker, client):
-    memory = MemoryBudget(10_000, threading.Lock())
-    first, second = (parted(broker, 1, f"topic-{number}") for number in range(2))
-    with open_writer(client, first, memory=memory) as writer:
-        writer.send(columns([b"x" * 600] * 9))
-        with open_writer(client, second, memory=memory):
-            writer.fit()
-            assert len(broker.seen(Type.SEND)) == 1
-            assert pending_bytes(writer) == [0]
 
 
 # ---- transactions

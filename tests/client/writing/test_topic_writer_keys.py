@@ -15,13 +15,12 @@ from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire.columns.batches import decode_batches
 from tests.client.clients import TOPIC, client_of, columns, numbered, producing
 from tests.client.writing.told import new_origin, told
+from tests.client.writing.topic_writers import LATE
 from tests.fake_broker import FakeBroker, pass_on, silence
 from tests.fake_clients import Type
 from tests.fake_topics import split_section
 from tests.writes import send_all, write_all
 
-# A publish delay after which no test waits: batches close by count, bytes or flush.
-LATE = 1000.0
 COUNT = 3
 
 
