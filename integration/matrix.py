@@ -34,7 +34,10 @@ from integration.helpers.transactions import SETTINGS
 # What leans on protobuf; on any library, and needs no Spark; what makes rows of it, and entries of rows.
 _PROTOBUF = ("tests/arrow", "tests/wire", "tests/values/protobuf")
 _BYTES = ("tests/arrow", "tests/wire", "tests/values")
-_READING = ("decode", "decoded_messages", "entry_range", "message_range", "stored_run", "typed_values")
+_READING = (
+    *("decode", "decode_corrupt", "decode_limits", "decoded_messages", "message_range", "stored_run"),
+    *("typed_values", "entry_range"),
+)
 _ROWS = (
     *(f"tests/client/reading/test_{name}.py" for name in _READING),
     "tests/spark/rows",

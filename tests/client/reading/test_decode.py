@@ -1,10 +1,6 @@
-"""What is decoded of entries, in which portions, and which entries are refused."""
+"""What is decoded of entries, and in which portions."""
 
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,39 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_spark.client.reading import decode
-from pulsar_spark.client.reading.decode import MAX_MESSAGES, MAX_UNCOMPRESSED, decode_entries
-from pulsar_spark.errors import CorruptError, UnsupportedError
 from pulsar_spark.ids import MessageId
 from pulsar_spark.protocol.reading.translation import CopyRange
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.columns.batches import encode_batch_messages
-from pulsar_spark.wire.entry.codecs import compress
-from pulsar_spark.wire.entry.entries import Entries, Entry
-from pulsar_spark.wire.fields import field_spans
+from tests.client.reading.decoded_entries import CODECS, decoded, values
 from tests.client.reading.stored_entries import (
     TOPIC,
     batch_entry,
-    bomb,
     columns,
     compacted_entry,
     entry_of,
-    metadata,
     single_entry,
 )
 from tests.loops import for_each
-
-ROOT = Path(__file__).resolve().parents[3]
-CODECS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
-
-
-def decoded(groups, *positions, max_rows=10_000, max_bytes=2**20, **more):
-    """What is decoded of entries that come in groups, in portions."""
-    entries = [Entries.of(group) for group in groups]
-    return list(decode_entries(TOPIC, entries, *positions, max_rows=max_rows, max_bytes=max_bytes, **more))
-
-
-def values(groups, *positions, **limits):
-    return [value for part in decoded(groups, *positions, **limits) for value in part.value.to_pylist()]
 
 
 def ids(groups, *positions):
@@ -133,7 +109,6 @@ def test_small_entries_are_decoded_in_one_call(kind, call, monkeypatch):
 
 # ---- rows outside of (start, end]
 
-
 POSITIONS = {
     "none": ((), range(9)),
     "whole entries": ((MessageId(1, 0), MessageId(1, 2)), range(9)),
@@ -206,7 +181,6 @@ def test_the_index_of_a_position_says_nothing_about_a_single():
 
 
 # ---- portions
-
 
 # Rows and bytes of entries, rows and bytes before them, and the cuts at 10 rows or 100 bytes.
 CUTS = {
@@ -298,330 +272,6 @@ def test_no_entries_no_messages():
 
 
 # ---- what is corrupt, or too large
-
-
-def lz4_entry(number, plain, declared):
-    fields = {"num_messages_in_batch": 1, "compression": pb.LZ4, "uncompressed_size": declared}
-    return Entry(5, number, metadata(**fields), memoryview(compress(pb.LZ4, plain)), None)
-
-
-BAD_KEY = {"partition_key": b"not base64!", "partition_key_b64_encoded": True}
-CORRUPT = {
-    "framing": Entry(5, 6, metadata(num_messages_in_batch=2), memoryview(b"\0\0\0\x02\x18\0"), None),
-    "lz4": Entry(5, 6, metadata(compression=pb.LZ4, uncompressed_size=100), memoryview(b"no"), None),
-    "zstd": Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=2**31), memoryview(b"no"), None),
-    "unknown codec": Entry(
-        5,
-        6,
-        pb.MessageMetadata.FromString(metadata(uncompressed_size=2).SerializeToString() + b"\x40\x63"),
-        memoryview(b"no"),
-        None,
-    ),
-    "too many messages": Entry(
-        5, 6, metadata(num_messages_in_batch=2**31 - 1), memoryview(b"\0\0\0\x02\x18\0"), None
-    ),
-    "a bomb of messages": bomb(MAX_MESSAGES + 1),
-    "fewer bytes than messages": Entry(
-        5, 6, metadata(num_messages_in_batch=100_000), memoryview(b"\0\0\0\x02\x18\0"), None
-    ),
-    "a single's key": single_entry(5, 6, b"v", **BAD_KEY),
-    "a single's key, compressed": entry_of(5, 6, b"v", compression=pb.ZSTD, **BAD_KEY),
-    "a batch's key": entry_of(5, 6, b"\0\0\0\x09\x12\x03no!\x18\0\x30\x01", num_messages_in_batch=1),
-    "a batch that does not decompress": Entry(
-        5,
-        6,
-        metadata(num_messages_in_batch=1, compression=pb.ZLIB, uncompressed_size=9),
-        memoryview(b"no"),
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("entry", CORRUPT.values(), ids=CORRUPT.keys())
-def test_a_corrupt_entry_names_topic_and_message(entry):
-    single, batch = single_entry(5, 5, b"good"), batch_entry(5, 5, columns([b"good"]))
-    for group in ([entry], [single, entry, single], [batch, entry, batch]):
-        for groups in ([group], [group[:1], group[1:]]):
-            with pytest.raises(CorruptError) as found:
-                decoded(groups)
-            assert (found.value.topic, found.value.message_id) == (str(TOPIC), "5:6")
-
-
-@pytest.mark.parametrize("entry", CORRUPT.values(), ids=CORRUPT.keys())
-def test_a_corrupt_entry_may_be_left_out_with_a_warning(entry, caplog):
-    """Alone, and among others of its kind and of others, once and twice."""
-    good = [single_entry(5, 5, b"good"), entry_of(5, 7, b"good", compression=pb.ZSTD)]
-    good += [
-        batch_entry(5, number, columns([b"good", b"too"]), compression=kind)
-        for number, kind in enumerate(CODECS, 8)
-    ]
-    for group in ([entry], [good[0], entry, *good[1:]], [*good[1:], entry, good[0], entry, *good[::-1]]):
-        for groups in ([group], [group[:1], group[1:]], [[one] for one in group]):
-            caplog.clear()
-            kept = [[one for one in each if one is not entry] for each in groups]
-            assert values(groups, leave_out_corrupt=True) == values(kept)
-            assert caplog.text.count("an entry that cannot be decoded is left out: [PULSAR_CORRUPT]") == sum(
-                one is entry for one in group
-            )
-            assert f"topic {TOPIC}; message 5:6" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["decode_batches", "decode_singles"])
-@pytest.mark.parametrize("bad", [[0], [999], [499, 500], [3, 250, 777]])
-def test_a_corrupt_entry_does_not_have_all_others_decoded_one_by_one(monkeypatch, name, bad):
-    real, calls = getattr(decode, name), []
-    monkeypatch.setattr(decode, name, lambda *given: calls.append(1) or real(*given))
-    fields = {"num_messages_in_batch": 1} if name == "decode_batches" else {}
-    plain = b"\0\0\0\x02\x18\1v" if fields else b"v"
-    group = [entry_of(5, entry, plain, compression=pb.ZSTD, **fields) for entry in range(1000)]
-    for entry in bad:
-        group[entry] = group[entry]._replace(payload=memoryview(b"no"))
-    assert values([group], leave_out_corrupt=True) == [b"v"] * (1000 - len(bad))
-    assert len(calls) < 30 * len(bad)
-    with pytest.raises(CorruptError, match=f"message 5:{bad[0]}"):
-        decoded([group])
-
-
-def test_all_corrupt_entries_may_be_left_out(caplog):
-    bad = [entry._replace(entry=number) for number, entry in enumerate(CORRUPT.values())]
-    assert values([bad], leave_out_corrupt=True) == []
-    assert all(f"message 5:{number}\n" in caplog.text for number in range(len(bad)))
-    assert "failOnDataLoss" not in caplog.text, "it is set"
-
-
-def kafka_entry(name=b"kafka", **fields):
-    """Records as Kafka-on-Pulsar can store them: a batch of Kafka, which begins with an offset of 8 bytes."""
-    records = bytes(8) + (100).to_bytes(4, "big") + bytes(100)
-    properties = [pb.KeyValue(key=b"entry.format", value=name)]
-    more = {"producer_name": b"", "properties": properties, "num_messages_in_batch": 3, **fields}
-    return Entry(5, 6, metadata(**more), memoryview(records), None)
-
-
-@pytest.mark.parametrize("leave_out_corrupt", [False, True])
-@pytest.mark.parametrize(
-    "more", [{}, {"num_messages_in_batch": MAX_MESSAGES}], ids=["usual", "refused before"]
-)
-def test_records_of_kafka_are_told_by_their_format_and_never_left_out(leave_out_corrupt, more):
-    good = [batch_entry(5, number, columns([b"good"])) for number in (5, 7)]
-    for name in (b"kafka", b"mixed_kafka"):
-        for group in ([kafka_entry(name, **more)], [good[0], kafka_entry(name, **more), good[1]]):
-            with pytest.raises(
-                UnsupportedError, match=rf"format {name.decode()}; topic {TOPIC}; message 5:6"
-            ):
-                decoded([group], leave_out_corrupt=leave_out_corrupt)
-
-
-def test_a_message_may_have_a_property_of_any_name():
-    properties = [pb.KeyValue(key=b"entry.format", value=b"kafka")]
-    single = single_entry(5, 6, b"v", properties=properties)
-    assert values([[single, batch_entry(5, 7, columns([b"w"]), properties=properties)]]) == [b"v", b"w"]
-    with pytest.raises(CorruptError):
-        decoded([[single._replace(metadata=metadata(properties=properties, compression=pb.ZSTD))]])
-
-
-def test_the_first_of_several_corrupt_entries_is_named():
-    bad = CORRUPT["framing"]
-    for group in ([bad, bad._replace(entry=7)], [CORRUPT["a single's key"], bad._replace(entry=7)]):
-        with pytest.raises(CorruptError, match="message 5:6"):
-            decoded([group])
-
-
-@pytest.mark.parametrize("payload", [b"no", b""])
-def test_a_corrupt_entry_among_lz4_ones_is_found(payload):
-    good = [batch_entry(5, number, columns([b"good"]), compression=pb.LZ4) for number in (4, 5)]
-    bad = lz4_entry(6, b"", 10)._replace(payload=memoryview(payload))
-    with pytest.raises(CorruptError, match="message 5:6"):
-        decoded([[*good, bad, *good]])
-
-
-def test_lz4_entries_whose_sizes_are_wrong_but_for_their_sum_are_found():
-    """Joined they decompress, and a message does not end where an entry is said to."""
-    plain = [encode_batch_messages(columns([value])).buffer.tobytes() for value in (b"a" * 50, b"b" * 70)]
-    entries = [
-        lz4_entry(6 + number, body, len(body) + more)
-        for number, (body, more) in enumerate(zip(plain, (10, -10), strict=True))
-    ]
-    with pytest.raises(CorruptError, match="message 5:6"):
-        decoded([entries])
-
-
-def test_the_largest_decompressed_size():
-    size = MAX_UNCOMPRESSED + 1
-    with pytest.raises(CorruptError, match=f"{size} bytes uncompressed; the maximum is {MAX_UNCOMPRESSED}"):
-        decoded([[entry_of(5, 6, bytes(size), compression=pb.ZSTD)]], max_message_size=lambda: 2**30)
-
-
-@pytest.mark.parametrize("more", [{}, {"num_messages_in_batch": 1}, {"num_chunks_from_msg": 2}])
-def test_what_an_entry_may_decompress_to_is_bounded_by_what_came(more):
-    """By 100 times that and 4 times the largest message."""
-    plain = encode_batch_messages(columns([bytes(50_000)])).buffer.tobytes()
-    entry = entry_of(5, 6, plain, compression=pb.ZSTD, **more)
-    received = int(Entries.of([entry]).sizes[0])
-    least = -(-(len(plain) - 100 * received) // 4)
-    assert least > 100
-    assert len(values([[entry]], max_message_size=lambda: least)) == 1
-    with pytest.raises(CorruptError, match=r"bytes uncompressed; the maximum is \d+.* message 5:6"):
-        decoded([[entry]], max_message_size=lambda: least - 1)
-
-
-@pytest.mark.parametrize("field", ["producer_name", "replicated_from", "schema_version", "schema_id"])
-def test_what_each_message_has_of_its_entry_is_bounded_by_what_came(field):
-    """A name of a megabyte is a terabyte for a million messages."""
-    plain = encode_batch_messages(columns([b""] * 1000)).buffer.tobytes()
-    entry = entry_of(5, 6, plain, num_messages_in_batch=1000, **{field: b"n" * 10_000})
-    largest = (10_000 * 1000 - 100 * int(Entries.of([entry]).sizes[0])) // 4 + 10_000
-    assert len(values([[entry]], max_message_size=lambda: largest)) == 1000
-    with pytest.raises(CorruptError, match=r"a batch of 1000 messages, each with \d+ bytes of names"):
-        decoded([[entry]], max_message_size=lambda: largest - 20_000)
-
-
-def test_how_many_messages_an_entry_may_have_depends_on_what_came():
-    """700 bytes were a million rows."""
-    few, many = bomb(100_000), bomb(101_000)
-    assert len(values([[few]])) == 100_000
-    with pytest.raises(CorruptError, match=r"a batch of 101000 messages; the maximum is 1000\d\d; .* 5:6"):
-        decoded([[many]])
-    received = int(Entries.of([many]).sizes[0])
-    padded = bomb(101_000, properties=[pb.KeyValue(key=b"p", value=bytes(200_000))])
-    assert received < 1000
-    assert len(values([[padded]])) == 101_000
-
-
-def test_what_came_of_an_entry_bounds_the_items_of_its_values():
-    """Of usual entries nothing is looked at, nor of those that compress little."""
-    large = bytes(np.random.default_rng(7).integers(0, 64, 600_000, np.uint8))
-    usual, odd = batch_entry(1, 0, columns([b"x" * 100] * 1000)), entry_of(1, 1, large, compression=pb.ZSTD)
-    dense = entry_of(1, 2, bytes(2_000_000), compression=pb.ZSTD)
-    (part,) = decoded([[usual, odd]])
-    assert part.items_per_byte is None
-    (part,) = decoded([[usual, dense]], max_bytes=1 << 24)
-    rates = part.items_per_byte
-    received = int(Entries.of([dense]).sizes[0])
-    assert np.isinf(rates[:-1]).all()
-    assert rates[-1] == 8 * received / 2_000_000 + 1 / 32
-
-
-@for_each("claimed", [0, -1, -(10**6), -(1 << 31)])
-@for_each("more", [{}, {"num_chunks_from_msg": 2}, {"compression": pb.LZ4, "uncompressed_size": 9}])
-@for_each("before", [0, 1, 30])
-def test_a_batch_of_no_messages_is_refused_alone_and_among_others(claimed, more, before):
-    good = [single_entry(5, entry, b"%d" % entry) for entry in range(before + 1)]
-    group = [*good[:before], entry_of(5, 99, b"bad", num_messages_in_batch=claimed, **more), good[before]]
-    with pytest.raises(CorruptError, match=r"a batch of no messages.* message 5:99"):
-        decoded([group])
-    assert values([group], leave_out_corrupt=True) == [b"%d" % entry for entry in range(before + 1)]
-
-
-@pytest.mark.parametrize("kind", [pb.NONE, pb.ZSTD])
-def test_a_batch_in_a_chunked_message_is_refused(kind):
-    plain = encode_batch_messages(columns([b"a", b"b"])).buffer.tobytes()
-    chunked = {"num_messages_in_batch": 2, "num_chunks_from_msg": 2}
-    with pytest.raises(CorruptError, match="a batch in a chunked message"):
-        decoded([[entry_of(5, 6, plain, compression=kind, **chunked)]])
-
-
-def with_properties(entry, messages, count):
-    """A batch of messages of which the first has so many empty properties."""
-    head = b"\x0a\x04\x0a\0\x12\0" * count + b"\x18\0"
-    plain = len(head).to_bytes(4, "big") + head + b"\0\0\0\x02\x18\0" * (messages - 1)
-    return entry_of(5, entry, plain, num_messages_in_batch=messages, compression=pb.LZ4)
-
-
-@pytest.mark.parametrize("messages", [1, 30])
-def test_too_many_properties_are_refused_alone_and_among_others(messages, monkeypatch):
-    monkeypatch.setattr(field_spans, "MAX_PROPERTIES", 40)
-    good = [with_properties(entry, messages, 40) for entry in (3, 4, 5)]
-    bad = with_properties(6, messages, 41)
-    (part,) = decoded([good])
-    assert sum(map(len, part.properties)) == 3 * 40
-    for group in ([bad], [*good, bad], [good[0], bad, *good]):
-        with pytest.raises(CorruptError, match=r"properties.* message 5:6"):
-            decoded([group])
-
-
-ATTACKS = {
-    "properties": "head = b'\\x0a\\x04\\x0a\\0\\x12\\0' * 3_000_000 + b'\\x18\\0'; count, more = 1, {}",
-    "messages": "head = b'\\x18\\0'; count, more = 100_000, {}",
-    "chunks": "head = b'\\x18\\0'; count, more = 0, {'num_chunks_from_msg': 2}",
-}
-ATTACK = """
-import resource
-from pulsar_spark.client.reading.decode import decode_entries
-from pulsar_spark.errors import CorruptError, UnsupportedError
-from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.entry.codecs import compress
-from pulsar_spark.wire.entry.entries import Entries, Entry
-from tests.client.reading.stored_entries import TOPIC, metadata
-
-{attack}
-plain = (len(head).to_bytes(4, "big") + head) * max(count, 1)
-if count:
-    more["num_messages_in_batch"] = count
-size = len(plain) if count else 2**31 - 1
-payload = memoryview(compress(pb.ZSTD, plain))
-entry = Entry(5, 6, metadata(compression=pb.ZSTD, uncompressed_size=size, **more), payload, None)
-assert len(payload) < 1 << 16
-del plain, head
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    for part in decode_entries(TOPIC, [Entries.of([entry])], max_rows=10_000, max_bytes=6 << 20):
-        part.value, part.key, part.properties, part.event_time
-except CorruptError as error:
-    print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.long  # the limits themselves are tested below
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_a_few_bytes_do_not_fill_a_worker(attack):
-    command = [sys.executable, "-c", ATTACK.format(attack=attack)]
-    told = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    assert int(told.stdout.split()[-1]) < 300 * 1024  # KiB
-
-
-LIMITS = [
-    ("MAX_MESSAGES", batch_entry(5, 6, columns([b""] * 9)), 9, "a batch of 9 messages; the maximum is 8"),
-    (
-        "MAX_UNCOMPRESSED",
-        single_entry(5, 6, bytes(9)),
-        9,
-        "a payload of 9 bytes uncompressed; the maximum is 8",
-    ),
-    (
-        "MAX_UNCOMPRESSED",
-        entry_of(5, 6, bytes(999), compression=pb.ZSTD),
-        999,
-        "a payload of 999 bytes uncompressed; the maximum is 998",
-    ),
-    (
-        "MAX_CHUNKED",
-        entry_of(5, 6, bytes(999), compression=pb.ZSTD, num_chunks_from_msg=2),
-        999,
-        "a payload of 999 bytes uncompressed; the maximum is 998",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "entry", "limit", "text"), LIMITS)
-def test_limits_are_the_largest_that_is_accepted(name, entry, limit, text, monkeypatch):
-    monkeypatch.setattr(decode, name, limit)
-    assert len(decoded([[entry]])) == 1
-    monkeypatch.setattr(decode, name, limit - 1)
-    with pytest.raises(CorruptError, match=text):
-        decoded([[entry]])
-
-
-def test_a_chunked_message_may_be_larger_than_what_else_is_accepted(monkeypatch):
-    monkeypatch.setattr(decode, "MAX_UNCOMPRESSED", 100)
-    for kind in (pb.NONE, pb.ZSTD):
-        assert values([[entry_of(5, 6, bytes(1000), compression=kind, num_chunks_from_msg=2)]]) == [
-            bytes(1000)
-        ]
-        with pytest.raises(CorruptError, match="1000 bytes uncompressed; the maximum is 100"):
-            decoded([[entry_of(5, 6, bytes(1000), compression=kind)]])
 
 
 @pytest.mark.parametrize("messages", [3, 30])  # few are scanned, many alike are read at once
