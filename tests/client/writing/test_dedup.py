@@ -4,88 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pyarrow as pa
 import pytest
 
 from pulsar_spark.client import (
-    DedupTask,
     Encryptor,
     ProducerCryptoFailureAction,
     TopicWriter,
     UserCode,
     last_sequence_id,
 )
-from pulsar_spark.client.writing import topic_writer
-from pulsar_spark.errors import (
-    AuthError,
-    CryptoError,
-    DuplicatesError,
-    NotAllowedError,
-    OptionError,
-    SendError,
-)
+from pulsar_spark.errors import CryptoError, DuplicatesError, NotAllowedError, OptionError, SendError
 from pulsar_spark.ids import TopicName
 from pulsar_spark.protocol.replay.task_ids import TaskIds
 from pulsar_spark.protocol.writing.batcher import BatcherBuilder
 from pulsar_spark.schema import Schema, SchemaType
 from pulsar_spark.wire import pulsar_pb2 as pb
-from pulsar_spark.wire.frames import encode_section_head
 from tests.client.clients import TOPIC, client_of, columns, hurry, numbered, producing
+from tests.client.writing import dedup_tasks
+from tests.client.writing.dedup_tasks import NAME, SECRET, open_writer, run, task_of
 from tests.client.writing.replays import Replays
-from tests.client.writing.told import new_origin, told
-from tests.fake_broker import HANG, FakeBroker, Held, cut, lose_answer, pass_on, refuses, silence
+from tests.fake_broker import FakeBroker, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
-from tests.fake_topics import batch_section, split_section, values_of
-from tests.writes import send_all, write_all
-
-SECRET = b"only the query knows this"
-NAME = "query-0"
-
+from tests.writes import write_all
 
 pytestmark = pytest.mark.usefixtures("quick_searches")
-
-
-@pytest.fixture
-def broker():
-    with FakeBroker(deduplicates=True) as broker:
-        broker.create(TOPIC)
-        yield broker
-
-
-class Task(DedupTask):
-    """A task; it knows how many messages its driver says may be duplicated."""
-
-    told = 0
-
-
-def task_of(client, batch=0, *, required=False, strict=False, write=0, **given):
-    return Task(client, NAME, new_origin(batch, 0, write), SECRET, required=required, strict=strict, **given)
-
-
-def open_writer(client, task, topic=TOPIC, **options):
-    options = {"batching_max_publish_delay": 1000.0, "batching_max_messages": 4, **options}
-    return TopicWriter(client, topic, producing(**options), dedup=task)
-
-
-def run(client, values, batch=0, *, topic=TOPIC, blocks=1, task=None, **options):
-    """One run of a task; gives the task, and how many rows it says are stored."""
-    given = {key: options.pop(key) for key in ("required", "strict", "write") if key in options}
-    task = task or task_of(client, batch, **given)
-    try:
-        with open_writer(client, task, topic, **options) as writer:
-            for number in range(blocks):
-                writer.send(
-                    columns(values[number * len(values) // blocks : (number + 1) * len(values) // blocks])
-                )
-            writer.flush()
-            task.finish()
-            task.told = told((task, writer.sent))
-            return task, sum(part.messages for part in (*writer.sent.values(), *task.sent.values()))
-    finally:
-        task.close()
+broker = dedup_tasks.broker
 
 
 def ids_of(topic):
@@ -313,208 +259,6 @@ def test_where_the_broker_has_forgotten_the_name_the_last_entries_are_looked_at(
 
 
 # ---- strangers
-
-
-@pytest.mark.parametrize("last", [0, (3 << 32) + 5])
-@pytest.mark.parametrize("batch", [0, 5])
-def test_an_id_that_a_stranger_lets_a_broker_believe_hides_no_rows(broker, client, topic, batch, last):
-    """A broker that restarts takes the last id of a name from the last entry that bears the name."""
-    if batch:
-        run(client, [b"before"], batch - 1)
-    run(client, numbered(8), batch)
-    broker.publish(TOPIC, *[batch_section([b"x"], producer_name=NAME, sequence_id=last)] * 100)
-    topic.stored_ids[NAME] = min(last, (batch << 32) + 5)
-    run(client, numbered(12), batch)
-    own = [value for value in topic.values if value not in (b"x", b"before")]
-    assert own == numbered(12)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("values", [numbered(10), [b"x"] * 10, numbered(20), numbered(3)])
-@pytest.mark.parametrize("number", [1, (1 << 32) + 7, (1 << 63) - 1 - (7 << 32)])
-def test_what_a_stranger_stores_under_the_name_hides_no_row(
-    broker, client, topic, strict, values, number, caplog
-):
-    """He knows the rows, the name and the ids of the next micro-batch."""
-    run(client, [b"before"], 5)
-    number += 7 << 32
-    broker.publish(TOPIC, batch_section(values, producer_name=NAME, sequence_id=number))
-    topic.stored_ids[NAME] = number
-    for _ in range(2):
-        task, _ = run(client, numbered(10), 6, strict=strict)
-        assert task.told == 0
-    assert Counter(topic.values) == Counter([b"before", *values, *numbered(10)])
-    assert "may be duplicated" not in caplog.text
-
-
-def test_without_ids_left_all_runs_use_the_same_other_name(broker, client, topic, caplog, monkeypatch):
-    monkeypatch.setattr(topic_writer, "_MENDING_INTERVAL", HANG)  # it opens no producer before the other run
-    run(client, [b"before"], 5)
-    topic.stored_ids[NAME] = (1 << 63) - 1
-    first = task_of(client, 6)
-    with open_writer(client, first) as writer:
-        send_all(writer, columns(numbered(4)))
-        broker.close_all(TOPIC)
-        run(client, numbered(8), 6)
-        with pytest.raises(SendError, match="somebody else"):
-            send_all(writer, columns(numbered(4, 4)))
-    assert topic.values == [b"before", *numbered(8)]
-    assert "somebody else has used the producer name" in caplog.text
-
-
-CLAIMS = [
-    {},
-    {"sequence_id": 1 << 62},
-    {"num_messages_in_batch": 1 << 20},
-    {"producer_name": b"stranger"},
-    {"partition_key": b"other"},
-    {"deliver_at_time": 1},
-    {"event_time": 1},
-    {"compression": pb.LZ4},
-]
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-@pytest.mark.parametrize("batching", [False, True])
-@pytest.mark.parametrize("since", ["nothing", "more rows", "more rows under another name"])
-def test_a_copy_of_the_first_entry_hides_no_row(broker, client, topic, claim, batching, since):
-    """Whatever it claims, also after somebody has used up the ids of the task's first name."""
-    stored = 4 if batching else 1
-    run(client, numbered(stored), batching=batching)
-    metadata, payload = split_section(topic.entries[0].section)
-    if since != "nothing":
-        if since == "more rows under another name":
-            topic.stored_ids[NAME] = (1 << 63) - 1
-        stored = 8
-        run(client, numbered(stored))
-    for name, value in claim.items():
-        setattr(metadata, name, value)
-    broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
-    count = len(topic.entries)
-    run(client, numbered(12))
-    added = [value for entry in topic.entries[count:] for value in values_of(*split_section(entry.section))]
-    assert added == numbered(12 - stored, stored)
-
-
-def test_a_chunk_that_claims_to_be_a_message_hides_no_row(broker, client, topic):
-    values = [bytes([number]) * 900 for number in range(2)]
-    options = {"batching": False, "chunking": True, "chunk_max_message_size": 300}
-    run(client, values[:1], **options)
-    chunks = len(topic.entries)
-    assert chunks > 2
-    metadata, payload = split_section(topic.entries[-1].section)
-    for name in ("uuid", "chunk_id", "num_chunks_from_msg", "total_chunk_msg_size"):
-        metadata.ClearField(name)
-    broker.publish(TOPIC, encode_section_head(metadata.SerializeToString(), payload) + payload)
-    run(client, values, **options)
-    assert len(topic.entries) == 2 * chunks + 1
-
-
-def test_another_run_that_still_writes_is_an_error(broker, client, topic):
-    """A task that Spark took for lost."""
-    task = task_of(client)
-    write_all(open_writer(client, task), columns(numbered(4)))
-    topic.stored_ids[NAME] += 4  # the other run's
-    with pytest.raises(SendError, match="has written under the producer name query-0"):
-        open_writer(client, task)
-    assert broker.open_producers == []
-
-
-def test_what_another_copy_writes_while_a_topic_is_opened_again_is_noticed(broker, client):
-    """Also if the first attempt finds it at one partition, and is given up because of another one."""
-    name, task = TopicName.parse("parted"), task_of(client)
-    broker.create(name, 2)
-    first = str(name.of_partition(0))
-    write_all(open_writer(client, task, name), columns(numbered(4)))
-    broker.topics[first].stored_ids[NAME] = TaskIds(SECRET, NAME, first).first(0) + 5
-    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy)])
-    with pytest.raises(SendError, match="has written under the producer name query-0"):
-        open_writer(client, task, name)
-    assert len(broker.seen(Type.PRODUCER)) == 6
-    assert broker.open_producers == []
-
-
-def test_another_run_that_writes_while_deduplication_is_proven_is_an_error(broker, client, topic):
-    """The proof gives the name away for a moment, and another copy of the task may be waiting for it."""
-    held = Held(broker)
-    broker.script(Type.PRODUCER, [pass_on, held])
-    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
-        first = threads.submit(run, other, numbered(12), required=True)
-        broker.wait_for(lambda: held.count)
-        run(client, numbered(12), required=True)
-        held.release()
-        with pytest.raises(SendError, match="has written under the producer name query-0"):
-            first.result()
-    assert topic.values == numbered(12)
-
-
-def test_copies_of_a_task_do_not_wait_for_each_other(broker, client):
-    """One gives its first name away to prove deduplication, and has another; the other copy comes then."""
-    name, held = TopicName.parse("parted"), Held(broker)
-    broker.create(name, 2)
-    topics = [str(name.of_partition(number)) for number in range(2)]
-    broker.script(Type.PRODUCER, [pass_on, pass_on, held])
-    given = {"topic": name, "batching": False, "required": True}
-    with ThreadPoolExecutor(2) as threads, client_of(broker) as other:
-        proving = threads.submit(run, other, numbered(12), **given)
-        broker.wait_for(lambda: held.count)
-        waiting = threads.submit(run, client, numbered(12), **given)
-        broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(topics[1]) > 1)
-        held.release()
-        assert [each.result()[1] for each in (proving, waiting)] == [12, 12]
-    values = [value for topic in topics for value in broker.topics[topic].values]
-    assert Counter(values) == Counter(numbered(12))
-
-
-def test_a_name_that_was_lost_is_had_again_though_another_copy_waits_for_it(broker, client):
-    """A producer that has nothing to send is not opened again at once."""
-    name = TopicName.parse("parted")
-    broker.create(name, 2)
-    first, second = (str(name.of_partition(number)) for number in range(2))
-    with closing(task_of(client)) as task, ThreadPoolExecutor(1) as threads, client_of(broker) as other:
-        with open_writer(client, task, name, batching=False) as writer:
-            send_all(writer, columns(numbered(4)))
-            broker.close_all(first)
-            waiting = threads.submit(run, other, numbered(12), topic=name, batching=False)
-            broker.wait_for(lambda: [one.topic for one in broker.seen(Type.PRODUCER)].count(second) > 1)
-            send_all(writer, columns(numbered(8, 4)))
-        assert waiting.result()[1] == 12
-    values = [value for topic in (first, second) for value in broker.topics[topic].values]
-    assert Counter(values) == Counter(numbered(12))
-
-
-@pytest.mark.parametrize("at", range(3))
-def test_producers_that_cannot_be_opened_now_are_tried_again(broker, client, at):
-    name = TopicName.parse("parted")
-    broker.create(name, 3)
-    passing = [refuses(pb.ServiceNotReady), lose_answer, refuses(pb.ProducerBusy)]
-    broker.script(Type.PRODUCER, [*[pass_on] * at, *passing])
-    assert run(client, numbered(12), topic=name)[1] == 12
-    assert broker.open_producers == []
-
-
-def test_an_error_that_lasts_is_raised_though_another_one_passes(broker, client):
-    name = TopicName.parse("parted")
-    broker.create(name, 3)
-    broker.script(Type.PRODUCER, [pass_on, refuses(pb.ProducerBusy), refuses(pb.AuthorizationError)])
-    with pytest.raises(AuthError):
-        run(client, numbered(12), topic=name)
-    assert len(broker.seen(Type.PRODUCER)) == 3
-    assert broker.open_producers == []
-
-
-@pytest.mark.parametrize("rows", [0, 4])
-def test_another_run_that_ends_before_it_writes_is_none(broker, client, topic, rows):
-    """It had the name while deduplication was proven, and no more rows than were stored by then."""
-    held = Held(broker)
-    broker.script(Type.PRODUCER, [pass_on, held])
-    with ThreadPoolExecutor(1) as threads, client_of(broker) as other:
-        first = threads.submit(run, other, numbered(12), required=True)
-        broker.wait_for(lambda: held.count)
-        run(client, numbered(rows), required=True)
-        held.release()
-        assert first.result()[1] == 12
-    assert topic.values == numbered(12)
 
 
 @pytest.mark.parametrize("block", range(2))
