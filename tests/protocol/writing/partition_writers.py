@@ -7,7 +7,7 @@ import numpy as np
 from pulsar_spark.errors import ConnectError, TopicNotFoundError
 from pulsar_spark.protocol.writing.outgoing import EntryKind, Outgoing
 from pulsar_spark.protocol.writing.packer import METADATA_ROOM, Packer
-from pulsar_spark.protocol.writing.partition_writer import PartitionWriter
+from pulsar_spark.protocol.writing.partition_writer import PartitionWriter, WriterState
 from pulsar_spark.protocol.writing.pending import MemoryBudget, PendingWindow
 from pulsar_spark.protocol.writing.stored_ids import StoredIds
 from pulsar_spark.wire import pulsar_pb2 as pb
@@ -24,6 +24,7 @@ PLACE = 7, 1
 DROPPED = -1, -1
 CUT = ConnectError("the connection broke")
 FINAL = TopicNotFoundError("no such topic")
+REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
 
 
 def new_packer(*, chunking=False, **options):
@@ -96,3 +97,38 @@ def metadata_of(entry):
 
 def ids(entries):
     return [entry.sequence_id for entry in entries]
+
+
+def writer_in(state, **options):
+    """A writer in a state, with entry 0 pending; if it is full, 1 is pending too, and 2 waits."""
+    writer = new_writer(**options)
+    register(writer)
+    writer.add(entries(writer), 0.0)
+    if state is REGISTERING:
+        writer.registering()
+        writer.registered(success("p", -1), MAX_MESSAGE)
+    elif state is FULL:
+        writer.add(entries(writer, 2), 0.0)
+    elif state is LOST:
+        writer.lost(CUT)
+    elif state is FAILED:
+        writer.lost(CUT)
+        writer.give_up(FINAL)
+    elif state is CLOSED:
+        writer.close()
+    assert writer.state is state
+    return writer
+
+
+def large(writer):
+    return list(writer.packer.singles(singles(b"x" * 500), 5))
+
+
+def with_pending(count, **options):
+    """A writer that has lost its connection, with ids 0 to count - 1 pending; and its entries."""
+    writer = new_writer(max_messages=10, **options)
+    register(writer)
+    added = entries(writer, count)
+    writer.add(added, 0.0)
+    writer.lost(CUT)
+    return writer, added

@@ -1,4 +1,4 @@
-"""PartitionWriter: each state with each input, and each of its decisions."""
+"""PartitionWriter: each state with each input, receipts, failures and room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pulsar_spark.errors import (
     NotReadyError,
     ProtocolError,
     QueueFullError,
-    SchemaError,
     SendError,
     TopicNotFoundError,
 )
@@ -22,47 +21,29 @@ from pulsar_spark.protocol.writing.partition_writer import Step, WriterState
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.loops import for_each
 from tests.protocol.writing.partition_writers import (
+    CLOSED,
     CUT,
     DROPPED,
+    FAILED,
     FINAL,
+    FULL,
+    LOST,
     MAX_MESSAGE,
+    OPEN,
     PLACE,
+    REGISTERING,
     TIMEOUT,
     TOPIC,
     entries,
     ids,
-    metadata_of,
     new_writer,
     outgoing,
     prove,
     register,
-    singles,
     success,
+    with_pending,
+    writer_in,
 )
-
-REGISTERING, OPEN, FULL, LOST, FAILED, CLOSED = WriterState
-
-
-def writer_in(state, **options):
-    """A writer in a state, with entry 0 pending; if it is full, 1 is pending too, and 2 waits."""
-    writer = new_writer(**options)
-    register(writer)
-    writer.add(entries(writer), 0.0)
-    if state is REGISTERING:
-        writer.registering()
-        writer.registered(success("p", -1), MAX_MESSAGE)
-    elif state is FULL:
-        writer.add(entries(writer, 2), 0.0)
-    elif state is LOST:
-        writer.lost(CUT)
-    elif state is FAILED:
-        writer.lost(CUT)
-        writer.give_up(FINAL)
-    elif state is CLOSED:
-        writer.close()
-    assert writer.state is state
-    return writer
-
 
 # ---- each state with each input
 
@@ -343,272 +324,3 @@ def test_who_does_not_wait_may_resume_once_there_is_room():
     writer.receipt(0, *PLACE)
     writer.check_room()
     assert ids(writer.resume(0.0)) == [2]
-
-
-# ---- sequence ids
-
-
-def test_a_later_registration_does_not_change_the_ids():
-    writer = writer_in(OPEN)
-    writer.lost(CUT)
-    register(writer, 0, stored=list(writer.window))
-    assert writer.last_sequence_id == -1
-    assert ids(entries(writer)) == [1]
-
-
-# ---- registrations
-
-
-def test_what_the_next_registration_repeats():
-    writer = new_writer(name="orders")
-    assert (writer.state, writer.name, writer.epoch, writer.topic_epoch) == (REGISTERING, "orders", 0, None)
-    writer.registering()
-    assert writer.registered(success("orders-1", -1, 3), MAX_MESSAGE) is None
-    assert (writer.name, writer.epoch, writer.topic_epoch) == ("orders-1", 1, 3)
-    writer.resend("1", 0.0)
-    register(writer, name="orders-1")
-    assert (writer.epoch, writer.topic_epoch) == (2, None)
-    (entry,) = entries(writer)
-    assert metadata_of(entry).producer_name == b"orders-1"
-
-
-@pytest.mark.parametrize("anew", [b"second", b""])
-def test_what_is_pending_is_not_sent_by_a_number_that_is_another_schema_now(anew):
-    """The topic was deleted and made anew, under the producer."""
-    writer = new_writer(max_messages=9)
-    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
-    writer.resend("1", 0.0)
-    writer.add(entries(writer), 0.0)
-    writer.lost(CUT)
-    writer.registering()
-    writer.registered(success("p", -1, None, b"first"), MAX_MESSAGE)
-    writer.resend("2", 0.0)
-    writer.lost(CUT)
-    writer.registering()
-    writer.registered(success("p", -1, None, anew), MAX_MESSAGE)
-    with pytest.raises(SchemaError, match="version number of the rows' schema has changed"):
-        writer.resend("3", 0.0)
-
-
-def test_what_is_acknowledged_is_not_foreign():
-    writer = writer_in(OPEN)
-    writer.receipt(0, *PLACE)
-    writer.lost(CUT)
-    assert register(writer, 0) == []
-    writer.lost(CUT)
-    writer.registering()
-    with pytest.raises(SendError, match="somebody else"):
-        writer.registered(success("p", 1), MAX_MESSAGE)
-
-
-def test_what_was_stored_at_first_is_not_foreign():
-    writer = new_writer()
-    register(writer, 7)
-    writer.lost(CUT)
-    assert register(writer, 7) == []
-
-
-def large(writer):
-    return list(writer.packer.singles(singles(b"x" * 500), 5))
-
-
-@pytest.mark.parametrize("found", [True, False])
-def test_a_message_in_chunks_is_resent_only_if_it_is_stored(found):
-    writer = new_writer(max_messages=10, chunking=True, is_shared_name=False)
-    register(writer)
-    chunks = large(writer)
-    assert len(chunks) > 2
-    writer.add(chunks, 0.0)
-    writer.lost(CUT)
-    writer.registering()
-    proof = writer.registered(success("p", 0), MAX_MESSAGE)
-    prove(proof, chunks if found else chunks[:-1])
-    if found:
-        assert writer.resend("2", 1.0) == chunks
-        assert {metadata_of(entry).uuid for entry in chunks} == {b"p-0-2"}
-        assert {metadata_of(entry).uuid for entry in large(writer)} == {b"p-1-2"}
-        return
-    with pytest.raises(SendError, match="while a chunked message was sent"):
-        writer.resend("2", 1.0)
-    assert writer.state is REGISTERING
-
-
-def test_acknowledged_chunks_are_sent_again_though_no_other_is_pending():
-    writer = new_writer(max_messages=1, chunking=True)
-    register(writer)
-    first, *_ = large(writer)
-    writer.add([first], 0.0)
-    assert writer.receipt(0, *PLACE) is first
-    writer.lost(CUT)
-    assert register(writer, now=5.0) == [first]
-    assert writer.window.due_at == 5.0 + TIMEOUT
-
-
-def test_a_message_in_chunks_of_which_the_last_was_not_sent_is_not_taken_for_stored():
-    """The broker has restarted and taken the id from the first chunk: it would drop the last one."""
-    writer = new_writer(max_messages=2, chunking=True)
-    register(writer)
-    chunks = large(writer)
-    assert len(writer.add(chunks, 0.0)) == 2 < len(chunks)
-    writer.lost(CUT)
-    with pytest.raises(SendError, match="while a chunked message was sent"):
-        register(writer, 0, stored=chunks[:2])
-    assert writer.state is REGISTERING
-
-
-def test_chunks_that_are_made_while_the_first_registration_is_lost_keep_their_size():
-    """Their bytes are counted when they are added, and again when they are acknowledged."""
-    writer = new_writer(max_messages=10, chunking=True)
-    writer.registering()
-    writer.registered(success("p", -1), MAX_MESSAGE)
-    writer.lost(CUT)
-    assert writer.resend("1", 1.0) == []
-    chunks = large(writer)
-    sizes = [entry.size for entry in chunks]
-    assert writer.add(chunks, 1.0) == []
-    assert register(writer) == chunks
-    assert [entry.size for entry in chunks] == sizes
-
-
-def test_what_was_proven_needs_no_proof_again():
-    """Chunks then have another name than those that are stored."""
-    writer = new_writer(max_messages=10, chunking=True)
-    register(writer)
-    chunks = large(writer)
-    writer.add(chunks, 0.0)
-    writer.lost(CUT)
-    register(writer, 0, stored=chunks)
-    writer.lost(CUT)
-    writer.registering()
-    assert writer.registered(success("p", 0), MAX_MESSAGE) is None
-    assert writer.resend("3", 1.0) == chunks
-
-
-# ---- what somebody else has written under the name
-
-
-def with_pending(count, **options):
-    """A writer that has lost its connection, with ids 0 to count - 1 pending; and its entries."""
-    writer = new_writer(max_messages=10, **options)
-    register(writer)
-    added = entries(writer, count)
-    writer.add(added, 0.0)
-    writer.lost(CUT)
-    return writer, added
-
-
-def other(writer, sequence_id):
-    """An entry that somebody else has stored by an id of this writer's."""
-    message = singles(b"other")[0]._replace(sequence_ids=(sequence_id,) * 2)
-    return next(writer.packer.singles([message], 6))
-
-
-@pytest.mark.parametrize("ours", [0, 1, 2, 3, 4])
-def test_what_somebody_else_has_stored_by_pending_ids_is_an_error(ours):
-    """Ours up to some id, and then somebody else's up to the last one, which is one of ours too."""
-    writer, added = with_pending(6)
-    foreign = [other(writer, number) for number in range(ours, 5)]
-    if foreign:
-        with pytest.raises(SendError, match=r"somebody else.* name p"):
-            register(writer, 4, stored=[*added[:ours], *foreign])
-        assert writer.state is REGISTERING
-    else:
-        assert ids(register(writer, 4, stored=added[:5])) == [0, 1, 2, 3, 4, 5]
-
-
-def test_a_refusal_is_settled_by_the_receipt():
-    """A resend alone settles nothing: the broker may not take it before it has stored what came after."""
-    writer = new_writer(max_messages=10, is_shared_name=False)
-    register(writer)
-    added = entries(writer, 4)
-    writer.add(added, 0.0)
-    writer.refused(1, pb.ChecksumError, "damaged on the way")
-    assert ids(register(writer, 0)) == [0, 1, 2, 3]
-    writer.lost(CUT)
-    with pytest.raises(SendError, match="not found in the topic"):
-        register(writer, 2, stored=[added[0], added[2]])
-    assert ids(register(writer, 1, stored=added[:2])) == [0, 1, 2, 3]
-    for sequence_id in (0, 1):
-        writer.receipt(sequence_id, *PLACE)
-    writer.lost(CUT)
-    assert ids(register(writer, 3)) == [2, 3]
-
-
-def test_an_entry_that_the_broker_is_still_storing_is_not_refused():
-    writer = new_writer(max_messages=10, is_shared_name=False)
-    register(writer)
-    writer.add(entries(writer, 4), 0.0)
-    writer.refused(1, pb.PersistenceError, "Cannot determine whether the message is a duplicate")
-    assert ids(register(writer, 2)) == [0, 1, 2, 3]
-
-
-def test_what_is_dropped_as_known_counts_as_stored():
-    writer, added = with_pending(3)
-    register(writer, 1, stored=added)
-    assert ids([writer.receipt(number, *DROPPED) for number in (0, 1)]) == [0, 1]
-    assert writer.receipt(2, *DROPPED) is None
-    assert writer.receipt(2, *PLACE) is None  # nothing counts any more
-    with pytest.raises(SendError, match="somebody else"):
-        writer.check()
-    assert (writer.tally.sent.messages, ids(list(writer.window))) == (2, [2])
-    assert writer.dropped == 0, "they were not stored before this producer"
-
-
-@pytest.mark.parametrize("last", [-1, 4])
-def test_what_is_sent_once_must_not_be_dropped(last):
-    writer = new_writer(is_shared_name=False)
-    register(writer, last)
-    writer.add(entries(writer), 0.0)
-    assert writer.receipt(last + 1, *DROPPED) is None
-    with pytest.raises(SendError, match="somebody else"):
-        writer.check()
-
-
-def test_rows_with_ids_that_were_stored_before_may_be_dropped_and_are_counted():
-    """That is what the user wants with ids of the rows' own."""
-    writer = new_writer(max_messages=10)
-    register(writer, 4)
-    for sequence_id, place in ((2, DROPPED), (4, DROPPED), (9, PLACE), (10, PLACE)):
-        writer.add([other(writer, sequence_id)], 0.0)
-        assert writer.receipt(sequence_id, *place) is not None
-    assert (writer.tally.sent.messages, writer.dropped) == (4, 2)
-
-
-def test_rows_with_ids_that_do_not_ascend_may_be_stored():
-    writer = new_writer(max_messages=10)
-    register(writer)
-    for sequence_id in (9, 3, 3, 10):
-        writer.add([other(writer, sequence_id)], 0.0)
-        assert writer.receipt(sequence_id, *PLACE) is not None
-    assert (writer.tally.sent.messages, writer.dropped) == (4, 0)
-
-
-def test_the_chunks_of_a_message_do_not_excuse_its_last_one():
-    writer = new_writer(max_messages=10, chunking=True)
-    register(writer)
-    chunks = large(writer)
-    writer.add(chunks, 0.0)
-    for _ in chunks[:-1]:
-        assert writer.receipt(0, *PLACE) is not None
-    assert writer.receipt(0, *DROPPED) is None
-    assert writer.state is FAILED
-
-
-# ---- another name
-
-
-def test_under_another_name_all_begins_again():
-    writer = new_writer(name="first", first_sequence_id=100)
-    register(writer, 120, name="first")
-    writer.restart("second", 0)
-    assert (writer.state, writer.name, writer.epoch) == (REGISTERING, "second", 0)
-    register(writer, name="second")
-    assert writer.last_sequence_id == -1
-    (entry,) = writer.packer.singles(singles(b"a"), 5)
-    assert (entry.sequence_id, entry.messages) == (0, 1)
-    assert metadata_of(entry).producer_name == b"second"
-
-
-def test_a_name_is_not_changed_with_entries_pending():
-    with pytest.raises(AssertionError, match="pending"):
-        writer_in(OPEN).restart("other", 0)
