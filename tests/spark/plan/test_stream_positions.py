@@ -4,7 +4,8 @@ import pytest
 
 from pulsar_spark.errors import DataLossError, DeadlineError, NotReadyError
 from pulsar_spark.ids import MessageId
-from tests.spark.plan import simulated_cluster
+from tests.spark.plan import simulated_readers
+from tests.spark.plan.simulated_cluster import SimulatedCluster
 from tests.spark.plan.simulated_spark import P0, SimulatedSpark, T, at, mark, reading, rows_of
 
 
@@ -90,7 +91,7 @@ def test_what_the_broker_says_counts_also_where_a_tail_fails(cluster, topic, mon
     def follow(tail, end):
         raise DeadlineError("no message came")
 
-    monkeypatch.setattr(simulated_cluster._Tail, "follow", follow)
+    monkeypatch.setattr(simulated_readers.Tail, "follow", follow)
     with pytest.raises(DataLossError, match=r"\(10:1, 20:-1\]"):
         spark.trigger()
 
@@ -212,7 +213,7 @@ def test_a_consumed_ledger_that_goes_away_while_the_query_is_stopped(cluster, to
 
 def test_restarts_of_a_healthy_query_warn_once_and_not_of_partitions_that_were_always_empty(caplog):
     """Brokers that load partitions remove empty ledgers, and then consumed ones."""
-    cluster = simulated_cluster.SimulatedCluster()
+    cluster = SimulatedCluster()
     topics = cluster.create("t", 8)
     spark = SimulatedSpark(cluster, startingOffsets="earliest")
     spark.drain()
