@@ -36,7 +36,7 @@ _PROTOBUF = ("tests/arrow", "tests/wire", "tests/values/protobuf")
 _BYTES = ("tests/arrow", "tests/wire", "tests/values")
 _READING = (
     *("decode", "decode_corrupt", "decode_limits", "decoded_messages", "message_range", "stored_run"),
-    *("typed_values", "entry_range"),
+    *("typed_values", "entry_range", "entry_range_losses", "entry_range_moved"),
 )
 _ROWS = (
     *(f"tests/client/reading/test_{name}.py" for name in _READING),

@@ -1,38 +1,21 @@
-"""The entries between two positions: what ends a range, and what of it is data loss."""
-
-import logging
+"""The entries between two positions: what ends a range, corrupt entries, compaction and markers."""
 
 import pytest
 
 from pulsar_spark.client.reading import entry_range
 from pulsar_spark.client.reading.entry_range import position_before
-from pulsar_spark.errors import AuthError, CorruptError, DataLossError, DeadlineError
+from pulsar_spark.errors import AuthError, CorruptError, DeadlineError
 from pulsar_spark.ids import MessageId, TopicName, TxnId
 from pulsar_spark.wire import pulsar_pb2 as pb
 from tests.client.clients import START, TOPIC, batches, flat, ids_of, numbered, singles, values_in
+from tests.client.reading import entry_ranges
+from tests.client.reading.entry_ranges import before, in_transactions, read
 from tests.fake_broker import HANG, Held, cut, lose_answer, pass_on, refuses, silence
 from tests.fake_clients import Type
 from tests.fake_topics import NO_MESSAGE, section_of
 from tests.ranges import read_range
 
-
-@pytest.fixture
-def ids(broker, topic):
-    """30 entries in three ledgers of ten, each of one message that says its number."""
-    ids = []
-    for first in (0, 10, 20):
-        ids += broker.publish(TOPIC, *singles(numbered(10, first)))
-        topic.roll()
-    return ids
-
-
-def read(client, start, end, **options):
-    return list(flat(read_range(client, TOPIC, start, end, poll_timeout=HANG, **options)))
-
-
-def before(first):
-    """The position before a ledger's first entry."""
-    return MessageId(first.ledger, -1)
+ids = entry_ranges.ids
 
 
 # ---- whole ranges
@@ -139,152 +122,7 @@ def test_an_end_beyond_its_ledger_is_passed_by_what_comes_next(broker, client, i
     assert ids_of(read(client, ids[6], beyond, visible=False)) == ids[7:10]
 
 
-# ---- loss
-
-LOSSES = {
-    # name: ledgers trimmed, start, end, options, what is lost and what is still read
-    "the end, and it was a message": ((0, 1), 3, 19, {}, (3, 19), (0, 0)),
-    "the end, without anything after it": ((0, 1, 2), 3, 29, {}, (3, 29), (0, 0)),
-    "the beginning, which nothing holds": ((0,), 3, 24, {"begins": -1}, (3, 10), (10, 25)),
-    "all, which nothing holds": ((0, 1), 3, 15, {"begins": -1, "visible": False}, (3, 15), (0, 0)),
-    "the first messages of a stream's range": ((0,), 3, 24, {"begins": 3}, (3, 10), (10, 25)),
-    "the same, after the last message of a ledger": ((0, 1), 9, 24, {"begins": 9}, (9, 20), (20, 25)),
-    "a part": ((0, 1), 11, 15, {"begins": 3, "visible": False, "followed": True}, (11, 15), (0, 0)),
-}
-
-
-def position(ids, number):
-    return before(ids[0]) if number < 0 else ids[number]
-
-
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_was_removed_is_lost(broker, client, ids, topic, caplog, name, fails):
-    trimmed, first, last, options, lost, left = LOSSES[name]
-    options = dict(options)
-    if "begins" in options:
-        options["begins"] = position(ids, options["begins"])
-    for ledger in trimmed:
-        topic.trim(ids[10 * ledger].ledger)
-    if fails:
-        with pytest.raises(DataLossError) as caught:
-            read(client, ids[first], ids[last], **options)
-        assert f"messages in ({ids[lost[0]]}, " in str(caught.value)
-        assert caught.value.topic == str(TOPIC)
-    else:
-        with caplog.at_level(logging.WARNING):
-            entries = read(client, ids[first], ids[last], fail_on_data_loss=False, **options)
-        assert ids_of(entries) == ids[left[0] : left[1]]
-        assert f"messages in ({ids[lost[0]]}, " in caplog.text
-
-
-@pytest.mark.parametrize(("first", "last"), [(9, 15), (9, 29), (10, 12), (19, 29)])
-@pytest.mark.parametrize("is_visible", [True, False])
-def test_a_part_that_a_broker_knows_nothing_of_is_lost(broker, client, first, last, is_visible):
-    """Two clusters have one name: this one has the topic, and older ledgers, if any."""
-    ids = [MessageId(1000 + number // 10, number % 10) for number in range(30)]
-    broker.publish(TOPIC, *singles(numbered(3)))
-    with pytest.raises(DataLossError, match=f"messages in \\({ids[first]}, {ids[last]}\\] are lost"):
-        read(client, ids[first], ids[last], begins=ids[0], visible=is_visible, followed=not is_visible)
-
-
-def test_a_part_of_markers_and_aborted_messages_is_not_lost(broker, client, ids, topic):
-    transaction = TxnId(0, 1)
-    with broker.changed:
-        topic.append(section_of(b"aborted"), transaction)
-        topic.end(transaction, commit=False)
-    end = topic.entries[-1].id
-    broker.publish(TOPIC, *singles(numbered(1, 30)))
-    options = {"begins": ids[0], "visible": False, "followed": True}
-    assert ids_of(read(client, ids[25], end, **options)) == ids[26:]
-    assert ids_of(read(client, ids[29], end, **options)) == []
-
-
-# ---- a new ledger: the broker moves readers from the end of the one before
-
-
-def leaving_ledger_ends(topic):
-    """An action that does the usual, and then moves all cursors that stand at the end of a ledger."""
-
-    def action(connection, frame):
-        pass_on(connection, frame)
-        topic.leave_ledger_ends()
-
-    return action
-
-
-@pytest.mark.parametrize("options", [{}, {"begins": 9}, {"begins": -1}, {"begins": 9, "visible": False}])
-@pytest.mark.parametrize(("first", "last"), [(9, 12), (9, 29), (19, 29)])
-def test_a_reader_that_begins_at_the_end_of_a_ledger_has_lost_nothing(
-    broker, client, ids, topic, options, first, last
-):
-    """A broker moves it to the next ledger, and keeps the one before."""
-    options = {name: position(ids, value) if name == "begins" else value for name, value in options.items()}
-    broker.script(Type.SUBSCRIBE, [leaving_ledger_ends(topic)] * 99)
-    assert ids_of(read(client, ids[first], ids[last], **options)) == ids[first + 1 : last + 1]
-
-
-@pytest.mark.parametrize("begins", [None, -1])
-@pytest.mark.parametrize("at", [10, 20])
-def test_a_reader_that_subscribes_again_at_the_end_of_a_ledger_has_lost_nothing(
-    broker, client, ids, topic, begins, at
-):
-    """As after a broker was killed."""
-    entries = []
-    begins = begins and position(ids, begins)
-    for group in read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, window_bytes=1, begins=begins):
-        entries += group
-        if len(entries) == at:
-            broker.script(Type.SUBSCRIBE, [leaving_ledger_ends(topic)] * 99)
-            broker.cut()
-    assert ids_of(entries) == ids
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_ledger_that_is_removed_while_it_is_read_is_lost(broker, client, topic, fails, caplog):
-    """The broker goes on with the next ledger and says nothing."""
-    ids = broker.publish(TOPIC, *singles(numbered(20)))  # more than is asked for at first
-    for first in (20, 25):
-        topic.roll()
-        ids += broker.publish(TOPIC, *singles(numbered(5, first)))
-    options = {"begins": before(ids[0]), "fail_on_data_loss": fails, "window_bytes": 1}
-    ranges = flat(read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, **options))
-    entries = [next(ranges)]
-    with broker.changed:
-        topic.trim(ids[0].ledger)
-        topic.trim(ids[20].ledger)
-        broker.close_all(TOPIC)
-    if fails:
-        with pytest.raises(DataLossError, match="while it was read"):
-            entries += ranges
-        assert ids_of(entries) == ids[: len(entries)]
-        assert len(entries) <= 20
-    else:
-        entries += ranges
-        assert ids_of(entries) == ids[: len(entries) - 5] + ids[25:]
-        assert "while it was read" in caplog.text
-
-
-@pytest.mark.parametrize("fails", [True, False])
-@pytest.mark.parametrize(("last", "removed"), [(15, 2), (19, 2), (29, 3)])
-def test_a_range_that_is_removed_before_its_first_entry_comes_is_lost(
-    broker, client, ids, topic, caplog, fails, last, removed
-):
-    """As by a topic that is truncated, or deleted and created again, when a reader has just begun."""
-
-    def removes(connection, frame):
-        for ledger in range(removed):
-            topic.trim(ids[10 * ledger].ledger)
-        pass_on(connection, frame)
-
-    broker.script(Type.FLOW, [removes])
-    if fails:
-        with pytest.raises(DataLossError, match=f"messages in \\({ids[3]}, {ids[last]}\\] are lost"):
-            read(client, ids[3], ids[last])
-    else:
-        assert read(client, ids[3], ids[last], fail_on_data_loss=False) == []
-        assert caplog.text.count("are lost") == 1
-        assert f"messages in ({ids[3]}, {ids[last]}] are lost" in caplog.text
+# ---- corrupt entries, and what compaction left
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -428,95 +266,7 @@ def releasing(held):
     return action
 
 
-# ---- readers that the broker moves, as a message TTL does
-
-
-def expiring(broker, topic, position):
-    """An action that does the usual, and then moves all cursors over what is stored up to a position."""
-
-    def action(connection, frame):
-        pass_on(connection, frame)
-        topic.expire(position)
-
-    return action
-
-
-@pytest.mark.parametrize("last", [29, 24, 8])
-@pytest.mark.parametrize("expired", [0, 7, 8, 9, 20, 24, 25, 29])
-@pytest.mark.parametrize("options", [{}, {"visible": False}, {"begins": -1}])
-def test_what_a_reader_is_moved_over_before_it_begins_is_read(
-    broker, client, ids, topic, options, expired, last
-):
-    options = {name: position(ids, value) if name == "begins" else value for name, value in options.items()}
-    broker.script(Type.SUBSCRIBE, [expiring(broker, topic, ids[expired])])
-    assert ids_of(read(client, START, ids[last], **options)) == ids[: last + 1]
-
-
-@pytest.mark.parametrize("expired", [10, 17, 18, 22, 28, 29])
-@pytest.mark.parametrize("at", [1, 16, 17, 25])
-def test_what_a_reader_is_moved_over_while_it_reads_is_read_in_its_place(
-    broker, client, ids, topic, at, expired
-):
-    entries = []
-    for group in read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, window_bytes=1):
-        entries += group
-        if len(entries) == at:
-            with broker.changed:
-                topic.expire(ids[expired])
-    assert ids_of(entries) == ids
-    assert values_in(entries) == numbered(30)
-
-
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_reader_that_is_moved_again_and_again_reads_on(broker, client, ids, topic, step):
-    entries = []
-    for group in read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, window_bytes=1):
-        entries += group
-        with broker.changed:
-            topic.expire(ids[min(len(entries) + step, 29)])
-    assert ids_of(entries) == ids
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_no_reader_is_let_read_is_lost(broker, client, ids, topic, fails, caplog):
-    """Retries have a bound: a broker that moves every reader at once gives nothing."""
-    broker.script(Type.SUBSCRIBE, [expiring(broker, topic, ids[11])] * 99)
-    if fails:
-        with pytest.raises(DataLossError, match="6 readers did not receive them"):
-            read(client, ids[3], ids[-1])
-    else:
-        assert ids_of(read(client, ids[3], ids[-1], fail_on_data_loss=False)) == ids[12:]
-        assert f"messages in ({ids[3]}, {ids[11]}] are lost" in caplog.text
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_what_a_reader_was_moved_over_and_is_gone_is_lost(broker, client, ids, topic, fails, caplog):
-    """Nothing holds it any more: a message TTL moves the subscription that should."""
-    options = {"window_bytes": 1, "fail_on_data_loss": fails}
-    ranges = flat(read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, **options))
-    entries = [next(ranges) for _ in range(14)]
-    with broker.changed:
-        topic.trim(ids[0].ledger)
-        topic.trim(ids[10].ledger)
-    if fails:
-        with pytest.raises(DataLossError, match="while it was read"):
-            entries += ranges
-        assert ids_of(entries) == ids[:16]
-    else:
-        entries += ranges
-        assert ids_of(entries) == ids[:16] + ids[20:]
-        assert f"messages in ({ids[15]}, {before(ids[20])}] are lost" in caplog.text
-
-
-def in_transactions(broker, topic, count, each):
-    """Publish entries of transactions of `each` entries; the broker stores a marker after each."""
-    ids = []
-    with broker.changed:
-        for number in range(count):
-            transaction = TxnId(0, number)
-            ids += [topic.append(section_of(b"in one"), transaction).id for _ in range(each)]
-            topic.end(transaction, commit=True)
-    return ids
+# ---- markers of transactions
 
 
 def test_gaps_of_markers_cost_a_question_for_what_came_together_and_no_second_reader(broker, client, topic):
@@ -532,18 +282,6 @@ def test_a_marker_at_the_beginning_is_told_from_a_message_by_a_second_reader(bro
     assert len(broker.seen(Type.SUBSCRIBE)) == 2
     second = broker.consumers[1]
     assert second.sent == [ids[2]]
-
-
-@pytest.mark.parametrize("expired", range(0, 30, 3))
-def test_a_reader_that_is_moved_in_a_topic_full_of_markers(broker, client, topic, expired):
-    ids = in_transactions(broker, topic, 20, 2)
-    entries = []
-    for group in read_range(client, TOPIC, START, ids[-1], poll_timeout=HANG, window_bytes=1):
-        entries += group
-        if len(entries) == 16:
-            with broker.changed:
-                topic.expire(topic.entries[expired].id)
-    assert ids_of(entries) == ids
 
 
 def test_entries_that_follow_one_another_cost_no_question(broker, client, topic):
