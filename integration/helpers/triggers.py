@@ -7,6 +7,7 @@ with Triggers(cluster.service_url, topic, maxMessagesPerTrigger="100") as trigge
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -69,6 +70,10 @@ class Triggers:
             yield Batch(position, end, self.planner.ranges(position, end))
             position = end
 
+    def read_all(self, start: Offsets | None = None) -> list[tuple[str, MessageId, bytes]]:
+        """The rows of all micro-batches of Trigger.AvailableNow."""
+        return [row for batch in self.available_now(start) for row in self.rows(batch)]
+
     def next_batch(self, start: Offsets) -> Batch:
         """Poll as the default trigger does, until there is a micro-batch."""
         ends: list[Offsets] = []
@@ -109,6 +114,11 @@ class Triggers:
     def read(self, task: Range) -> Iterator[pa.RecordBatch]:
         """One task."""
         return self._reader.read(InputPartition((task,)))
+
+
+def logged(offsets: Offsets) -> Offsets:
+    """Offsets as Spark's checkpoint has them."""
+    return Offsets.from_json(json.loads(json.dumps(offsets.to_json())))
 
 
 def message_id(data: bytes) -> MessageId:

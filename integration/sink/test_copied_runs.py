@@ -19,13 +19,6 @@ def namespace(two_clusters):
     return two_clusters.create_namespace("sink", deduplicationEnabled=True)
 
 
-@pytest.fixture
-def geo_topic(two_clusters, namespace, topic):
-    name = f"persistent://{namespace}/{topic.rpartition('/')[2]}"
-    two_clusters.create_topic(name)
-    return name
-
-
 @pytest.fixture(scope="module")
 def clients(two_clusters):
     with (

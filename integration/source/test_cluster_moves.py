@@ -1,6 +1,5 @@
 """A query's move to another cluster, to which its topic is replicated: all that was copied, each row once."""
 
-import json
 from collections import defaultdict
 
 import pytest
@@ -10,13 +9,13 @@ from integration.broker.waiting import wait_until
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.peer import CompressionType, Peer, Record
 from integration.helpers.raw import RawConnection, RawProducer
-from integration.helpers.triggers import Triggers
+from integration.helpers.triggers import Triggers, logged
 from pulsar_spark.client import ClientOptions, PlanningClient
 from pulsar_spark.errors import DataLossError
 from pulsar_spark.ids import TopicName
-from pulsar_spark.spark.plan.offsets import Offsets
 
 BATCH = 10
+PARTITIONS = 2
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +23,11 @@ def namespace(two_clusters):
     return two_clusters.create_namespace("moves")
 
 
-@pytest.fixture
-def geo_topic(two_clusters, namespace, topic):
-    name = f"persistent://{namespace}/{topic.rpartition('/')[2]}"
-    two_clusters.create_topic(name, partitions=2)
-    return name
-
-
 def produce(clusters, name, topic, numbers, **options):
     """Keyed batches; the value names the key and the number."""
     records = [Record(b"%d %d" % (number % 4, number), key=str(number % 4)) for number in numbers]
     with Peer(clusters.broker(name).service_url) as peer:
         peer.produce(topic, records, batch_size=BATCH, compression=CompressionType.LZ4, **options)
-
-
-def logged(offsets):
-    """As Spark's checkpoint has them."""
-    return Offsets.from_json(json.loads(json.dumps(offsets.to_json())))
 
 
 def numbers_by_key(rows):
@@ -53,10 +40,6 @@ def numbers_by_key(rows):
 
 def expected(numbers):
     return numbers_by_key([(b"%d %d" % (number % 4, number),) for number in numbers])
-
-
-def read_all(triggers, start):
-    return [row for batch in triggers.available_now(start) for row in triggers.rows(batch)]
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": "5"}], ids=["", "split"])
@@ -76,7 +59,7 @@ def test_a_micro_batch_that_did_not_finish_has_the_same_rows(two_clusters, geo_t
     with Triggers(two_clusters.b.service_url, geo_topic, **limits) as triggers:
         again = triggers.rows(triggers.planner.ranges(start, end))
         assert sorted(each[2] for each in again) == sorted(each[2] for each in expected_again)
-        rows += again + read_all(triggers, end)
+        rows += again + triggers.read_all(end)
     assert numbers_by_key(rows) == expected(range(240))
 
 
@@ -99,7 +82,7 @@ def test_a_chunked_message_that_the_move_cuts(two_clusters, geo_topic):
         producer.send(b"0 02")
     two_clusters.await_replicated("a", geo_topic)
     with Triggers(two_clusters.b.service_url, geo_topic) as triggers:
-        rows += read_all(triggers, logged(batch.end))
+        rows += triggers.read_all(logged(batch.end))
     assert numbers_by_key(rows) == {b"0": [0, 1, 2]}
 
 
@@ -133,7 +116,7 @@ def test_rows_that_are_copied_after_the_move(two_clusters, geo_topic, caplog):
     produce(two_clusters, "a", geo_topic, range(160, 200))
     two_clusters.await_replicated("a", geo_topic)
     with Triggers(two_clusters.b.service_url, geo_topic) as triggers:
-        rows += read_all(triggers, logged(own.end))
+        rows += triggers.read_all(logged(own.end))
     found = {key: sorted(numbers) for key, numbers in numbers_by_key(rows).items()}
     # What was written to b may have arrived in a before the link was cut.
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == expected(range(200))

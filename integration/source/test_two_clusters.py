@@ -1,15 +1,12 @@
 """A checkpoint of one cluster on another one: it moves, or is refused. Never in silence."""
 
-import json
-
 import pytest
 
 from integration.broker.waiting import wait_until
 from integration.fixtures.spark import PulsarInSpark
 from integration.helpers.peer import Peer, Record
-from integration.helpers.triggers import Triggers
+from integration.helpers.triggers import Triggers, logged
 from pulsar_spark.errors import DataLossError, OtherClusterError
-from pulsar_spark.spark.plan.offsets import Offsets
 
 ROWS = 60
 
@@ -20,11 +17,10 @@ def namespace(two_clusters):
 
 
 @pytest.fixture
-def geo_topic(two_clusters, namespace, topic):
-    """A topic that both clusters have, without messages."""
-    name = f"persistent://{namespace}/{topic.rpartition('/')[2]}"
-    two_clusters.create_topic(name)
-    return name
+def local(two_clusters, topic):
+    """A topic that both clusters have, and do not replicate."""
+    two_clusters.create_topic(topic)
+    return topic
 
 
 def ledger(admin, topic):
@@ -70,13 +66,13 @@ def checkpoint(clusters, topic, **options):
     with Triggers(clusters.a.service_url, topic, **options) as triggers:
         batches = list(triggers.available_now())
         assert sum(map(triggers.count, batches)) == ROWS
-    return Offsets.from_json(json.loads(json.dumps(batches[-1].end.to_json())))
+    return logged(batches[-1].end)
 
 
 def restart(cluster, topic, end, **options):
     """Continue from a checkpoint; returns the values of the next micro-batches."""
     with Triggers(cluster.service_url, topic, **options) as triggers:
-        return [row[2] for batch in triggers.available_now(end) for row in triggers.rows(batch)]
+        return [row[2] for row in triggers.read_all(end)]
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["no subscription", "a subscription"])
@@ -113,10 +109,7 @@ def test_a_query_moves_where_ids_do_not_overlap(two_clusters, geo_topic, ahead):
     assert len(restart(two_clusters.b, geo_topic, end)) == ROWS
 
 
-def test_a_cluster_without_copies_is_refused(two_clusters, geo_topic):
-    local = geo_topic.replace("geo/source", "public/default")
-    for admin in (two_clusters.a.admin, two_clusters.b.admin):
-        admin.create_topic(local)
+def test_a_cluster_without_copies_is_refused(two_clusters, local):
     align(two_clusters, local)
     produce(two_clusters, "a", local)
     end = checkpoint(two_clusters, local)
@@ -127,11 +120,8 @@ def test_a_cluster_without_copies_is_refused(two_clusters, geo_topic):
     assert two_clusters.b.admin.durable_subscriptions(local) == []
 
 
-def test_a_cluster_without_the_copies_is_told_by_its_subscription(two_clusters, geo_topic):
+def test_a_cluster_without_the_copies_is_told_by_its_subscription(two_clusters, local):
     """It has ids on both sides of the checkpoint, and the subscription stands before: that looks fine."""
-    local = geo_topic.replace("geo/source", "public/default")
-    for admin in (two_clusters.a.admin, two_clusters.b.admin):
-        admin.create_topic(local)
     align(two_clusters, local)
     produce(two_clusters, "a", local)
     end = checkpoint(two_clusters, local)
@@ -164,11 +154,8 @@ def test_a_witness_that_retention_has_deleted_is_no_other_cluster(two_clusters, 
     assert restart(two_clusters.a, own, batch.end) == [b"%d" % each for each in range(ROWS, 2 * ROWS)]
 
 
-def test_hosts_of_both_clusters_leave_no_row_out_in_silence(two_clusters, geo_topic, spark):
+def test_hosts_of_both_clusters_leave_no_row_out_in_silence(two_clusters, local, spark):
     """Each of Spark's processes begins with any of them. The option's text forbids it."""
-    local = geo_topic.replace("geo/source", "public/default")
-    for admin in (two_clusters.a.admin, two_clusters.b.admin):
-        admin.create_topic(local)
     produce(two_clusters, "a", local)
     for _ in range(2):
         move_on(two_clusters.b.admin, local)
