@@ -1,6 +1,7 @@
 """Errors that protobuf raises for bytes that are no message.
 
-The runtime without C code raises the last two, because its older versions have no limit for nested groups.
+UnicodeDecodeError and RecursionError are raised by the runtime without C code, whose older versions have no
+limit for nested groups.
 """
 
 from google.protobuf.message import DecodeError

@@ -15,7 +15,7 @@ from pulsar_spark.client import Admin, namespace_parts
 from pulsar_spark.errors import NotAllowedError, OptionError, TopicNotFoundError
 from pulsar_spark.ids import TopicName
 
-# Answer to a change.
+# The answer to a change, printed as "done".
 _DONE = object()
 
 _DESCRIPTION = """

@@ -52,7 +52,7 @@ def crc32c_by_numpy(data: bytes | bytearray | memoryview, value: int = 0) -> int
 
 
 def _table() -> _U32s:
-    """Returns the state after each byte value, from state 0."""
+    """Returns the CRC state after each byte value, from state 0."""
     states = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         states = (states >> 1) ^ np.where(states & 1, np.uint32(_POLYNOMIAL), np.uint32(0))

@@ -347,7 +347,7 @@ def close_consumers(consumers: Iterable[Consumer]) -> None:
 
 
 def _new_after(entries: Entries, before: MessageId | None) -> Entries:
-    """Returns the entries after ``before`` whose ids grow."""
+    """Returns the entries after ``before``, without entries whose ids do not ascend."""
     last = (-1, -1) if before is None else (before.ledger, before.entry)
     ledger, entry = entries.ledger, entries.entry
     older = np.zeros(len(entries), np.bool_)

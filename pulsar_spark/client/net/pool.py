@@ -1,4 +1,4 @@
-"""SessionPool: the connections of one client, one per broker and purpose."""
+"""SessionPool: the connections of one client, one for each broker and purpose."""
 
 from __future__ import annotations
 

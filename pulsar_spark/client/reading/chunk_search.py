@@ -46,9 +46,9 @@ _PROBED_BYTES = 1 << 20
 class ChunkSearch:
     """Finds chunks before a range whose message ends within the range; one object for each range.
 
-    Each step goes further back: to the topic's beginning, to entries that are older than the maximum age of
-    an incomplete message, or to the maximum of a task. No entry is searched twice. The next range of the
-    topic in this process begins with the known chunks.
+    Each step goes further back, until the topic's beginning, entries older than the maximum age of an
+    incomplete message, or a task's maximum number of searched entries. No entry is searched twice. The next
+    range of the topic in this process begins with the known chunks.
 
     Args:
         client: client of the cluster.

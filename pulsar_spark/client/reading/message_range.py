@@ -45,7 +45,7 @@ class TopicRange(Protocol):
 
     @property
     def start(self) -> MessageId:
-        """Returns the position before the range; if it is within a batch, the whole batch is read."""
+        """Returns the position before the range; if within a batch, the whole batch is read."""
 
     @property
     def end(self) -> MessageId:

@@ -140,7 +140,7 @@ def stored_end(client: Client, topic: TopicName) -> MessageId:
 
 
 def has_subscription(client: Client, topic: TopicName, name: str) -> bool:
-    """Whether a durable subscription exists: then brokers refuse a non-durable one of its name.
+    """Whether a durable subscription exists, which brokers show by refusing a non-durable one.
 
     Brokers check the maximum number of subscriptions only for a name that does not exist.
 

@@ -112,7 +112,7 @@ def can_have_size(sizes: Iterable[Sequence[int]], total: int) -> bool:
 
 
 class _Piece:
-    """A chunk, received once or more; ``place``: last entry; ``marks``: marks of its first entries."""
+    """A chunk, received once or more; ``place``: last entry with it; ``marks``: of its first entries."""
 
     __slots__ = ("marks", "payload", "place")
 

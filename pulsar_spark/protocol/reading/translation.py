@@ -167,7 +167,7 @@ class _Selected:
         self._fits = fits
         self._last = last
         self._end = _End(last.next_entry)
-        self._known: list[tuple[MessageId, StoredEntry]] = []  # found after these positions
+        self._known: list[tuple[MessageId, StoredEntry]] = []  # entries found from these positions on
 
     def probe(self, position: MessageId) -> StoredEntry:
         """Returns the first selected entry at or after a position."""

@@ -143,7 +143,7 @@ class RunSearch:
         self._run = run.origin
         self._wanted = run
         self._is_begin_certain = False
-        self._has_chunks = False  # before the begin is certain
+        self._has_chunks = False  # a chunk was found before the begin was known
         self._has_last = False  # a first entry with the last id was found
         self._has_exact_last = False  # any entry with the last id was found, under its name
         self._newest_of_task = -1  # highest id, also of other writes

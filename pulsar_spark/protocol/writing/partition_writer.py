@@ -184,9 +184,9 @@ class PartitionWriter:
     def receipt(self, sequence_id: int, ledger: int, entry_id: int) -> Outgoing | None:
         """Processes a SEND_RECEIPT; returns the acknowledged entry, or None if the receipt is too late.
 
-        A negative ledger id means that the broker has dropped the entry as a duplicate. This is allowed up
-        to the broker's last id at the registration, above ids acknowledged since. Otherwise the broker has
-        dropped rows because other rows have used their ids, and the producer has failed.
+        A negative ledger id means that the broker has dropped the entry as a duplicate. This is correct for
+        ids that the broker had stored at the registration and has not acknowledged since. Otherwise the
+        broker has dropped rows because other rows have used their ids, and the producer fails.
 
         Raises:
             ProtocolError: the receipt is for a newer entry than the oldest: the connection lost a receipt.

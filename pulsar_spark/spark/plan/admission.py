@@ -243,7 +243,7 @@ class Admission:
             known = partition.known
             if partition not in busy and (known is None or not known.is_late):
                 calls[partition] = partial(scan, partition, known)
-                partition.known = None  # the thread uses it
+                partition.known = None  # a scan on another thread uses it
         self._take_scans(self._scans.run(calls, self._patience, is_steady=True), starts)
         return {each: each.known for each in rooms if each.known is not None}
 

@@ -63,7 +63,8 @@ class TaskReport(WriterCommitMessage):
         retries: number of requests to brokers that the task has repeated.
         warning: warning that the driver must log once.
         micro_batch: query, its run, and number of the micro-batch, if its writes are counted; otherwise None.
-        log: topic of the query's log, if there are transactions; None in a batch write, never replayed.
+        log: topic of the query's log, if there are transactions; None in a batch write, which is never
+            replayed.
         transaction: transaction with the task's rows; None without rows or transactions.
     """
 

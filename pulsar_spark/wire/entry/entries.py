@@ -168,7 +168,7 @@ class Entries:
 
     @property
     def compression(self) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """CompressionType of the payloads, known or unknown, int32[n]: the lower half of the varint."""
+        """Returns the payloads' CompressionType, known or unknown, int32[n]; higher bits are dropped."""
         return self._number(_COMPRESSION).astype(np.int32)
 
     @property

@@ -37,7 +37,7 @@ _PAYLOAD_SIZE_TAG = PAYLOAD_SIZE << 3 | VARINT
 _MAX_TEXTS = 4  # before ``payload_size``: a key, and properties
 _LEAST_APART = 8  # average bytes between candidate starts; each check costs a hundred bytes
 _MAX_INSIDE = 4  # false starts of messages inside of a value
-_MAX_ZEROS = 8  # zero words per message; checking more takes longer than stepping
+_MAX_ZEROS = 8  # zero words per message; checking more of these takes longer than steps
 
 _LAYOUT = Layout(
     {

@@ -61,7 +61,7 @@ class SegmentOrder(NamedTuple):
         older: list[Segment] = []  # HELD or OPEN segments
         for name, segment in self.layout.segments.items():
             position = processed.get(name, MessageId.EARLIEST)
-            if position == DONE:  # fast, because there may be hundreds
+            if position == DONE:  # first, because there may be hundreds of these
                 continue
             if any(map(segment.follows, older)):
                 held.add(name)
